@@ -87,14 +87,14 @@ TABLE = (
     ),
     Mode(
         EVALUATE,
-        "experiments.evaluation.evaluate.evaluate",
+        "experiments.evaluate.evaluate.evaluate",
         "score a run, or all runs of a sweep, on held-out or other text",
         ("input", "references", "name", TAG_FLAG),
         log="stdout",
     ),
     Mode(
         "compare",
-        "experiments.comparison.compare.compare_runs",
+        "experiments.compare.compare.compare_runs",
         "compare runs on one test set, with intervals and significance tests",
         ("runs", "set", "levels", "output"),
         workdir=None,

@@ -45,8 +45,8 @@ def test_a_config_that_imports_more_than_configs_is_seen():
 
 def test_a_circle_of_folders_is_seen_even_around_others():
     assert not [*structure.circles(MODULES)]
-    circular = with_line("experiments.report.page", "from experiments.sweeps import study")
-    circular = with_line("experiments.sweeps.study", "from experiments import run", circular)
+    circular = with_line("experiments.report.page", "from experiments.sweep import study")
+    circular = with_line("experiments.sweep.study", "from experiments import run", circular)
     (line,) = structure.circles(circular)
     assert {"experiments.report", "experiments.run"} <= {*line.split(":")[0].split(", ")}
 

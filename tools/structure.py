@@ -24,8 +24,8 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 47_050, 336, 80  # goals: 32,500, 225, 40
-MAX_TESTS = 0.96  # lines of tests per line of source; goal: 0.75
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 45_000, 310, 72  # goals: 32,500, 225, 40
+MAX_TESTS = 0.99  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 550  # goal: 0
@@ -61,10 +61,10 @@ ROOMS = {
     "config": Room("transformer", 600, 600),
     "command": Room("experiments experiments/command", 1_600, 1_975),
     "results": Room(
-        "experiments/sweeps experiments/comparison experiments/measures experiments/evaluation "
+        "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        6_600,
+        5_400,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "

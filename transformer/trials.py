@@ -13,7 +13,7 @@ from transformer.keys import flatten
 from transformer.metrics.registry import rank
 from transformer.storage.reading import parse_json, read_file
 
-COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweeps.saved`
+COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`
 WORKDIR = re.compile(r"--?workdir(=|$)")
 MAX_TOLD = 10
 

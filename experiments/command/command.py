@@ -19,7 +19,7 @@ from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
 from experiments.process import keep_program_memory
-from experiments.sweeps.saved import load_sweep, over_seeds
+from experiments.sweep.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.data.corpora import corpora_of
 from transformer.data.files.locate import corpus_folder
@@ -90,7 +90,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     # Each only if it is needed: statistics and Optuna take a second.
     if experiment.is_sweep:
-        from experiments.sweeps.sweep import sweep
+        from experiments.sweep.sweep import sweep
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
@@ -104,7 +104,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 def _evaluate_sweep(command: Command, folder: Path) -> None:
     """Evaluates the runs of a sweep, each by the config of its folder."""
-    from experiments.evaluation.sweep import evaluate_sweep, finished_runs
+    from experiments.evaluate.evaluate import evaluate_sweep, finished_runs
 
     if command.experiment is not None:
         raise UserError(

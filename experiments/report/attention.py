@@ -1,7 +1,7 @@
 """Small heat maps of attention for a page, drawn from numbers without image files."""
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,21 +20,17 @@ AXES = ("written ↓", "read →")  # what rows and columns are, in the corner b
 
 
 class AttentionMap(NamedTuple):
-    """A heat map as a picture of its page draws it: places and sizes in the picture's units.
-
-    `rows` and `columns` are (place, token); `cells` are (x, y, fraction of the full colour), `cell`
-    wide and high; `axes` says what rows and columns are.
-    """
+    """A heat map as a picture of its page draws it: places and sizes in the picture's units."""
 
     label: str
     width: float
     height: float
     left: float
     top: float
-    rows: list[tuple[float, str]]
+    rows: list[tuple[float, str]]  # place and token
     columns: list[tuple[float, str]]
-    cells: list[tuple[float, float, float]]
-    cell: float
+    cells: list[tuple[float, float, float]]  # x, y, and the fraction of the full colour
+    cell: float  # width and height of one
     axes: tuple[str, str] = AXES
 
 
@@ -49,33 +45,24 @@ def cross_attention(
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_TOKENS, predictor.max_length)
-    read, written = (
-        tokenizer.encode(texts)
-        for tokenizer, texts in (
-            (predictor.source_tokenizer, sources),
-            (predictor.target_tokenizer, translations),
-        )
-    )
+    read = predictor.source_tokenizer.encode(sources)
+    written = predictor.target_tokenizer.encode(translations)
     # Each includes its end-of-sentence.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
-    means = jax.device_get(_mean_of_last_layer(predictor)(trained.variables, batch))
+
+    @jax.jit  # as a whole, so that no other weights leave it
+    def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
+        return predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
+
+    means = jax.device_get(mean_of_last_layer(trained.variables, batch))
     for mean, i in zip(means, drawn, strict=True):
         rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
         columns = [*predictor.source_tokenizer.pieces(read[i]), "</s>"]
         maps[i] = attention_map(mean[: len(rows), : len(columns)], rows, columns)
     return maps
-
-
-def _mean_of_last_layer(predictor: Any) -> Callable:
-    """Compiled as a whole, so that no weights but these leave it."""
-    return jax.jit(
-        lambda variables, batch: (
-            predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
-        )
-    )
 
 
 def attention_map(
@@ -90,15 +77,15 @@ def attention_map(
         if weight >= FAINTEST
     ]
     return AttentionMap(
-        f"Heat map of attention: {len(rows)} tokens written, {len(columns)} tokens read",
-        left + CELL * len(columns) + 2,
-        top + CELL * len(rows) + 2,
-        left,
-        top,
-        [(top + CELL * (i + 0.5), token) for i, token in enumerate(rows)],
-        [(left + CELL * (j + 0.5), token) for j, token in enumerate(columns)],
-        cells,
-        CELL,
+        label=f"Heat map of attention: {len(rows)} tokens written, {len(columns)} tokens read",
+        width=left + CELL * len(columns) + 2,
+        height=top + CELL * len(rows) + 2,
+        left=left,
+        top=top,
+        rows=[(top + CELL * (i + 0.5), token) for i, token in enumerate(rows)],
+        columns=[(left + CELL * (j + 0.5), token) for j, token in enumerate(columns)],
+        cells=cells,
+        cell=CELL,
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import sacrebleu
 from ml_collections import ConfigDict
 
-from transformer.data.files.text import read_lines
+from experiments.results.texts import UnreadableError, read_lines
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
@@ -23,91 +23,66 @@ LEAD = 1e-3
 
 
 class Sentence(NamedTuple):
-    """A sentence of a scored split.
+    """A sentence of a scored split."""
 
-    Attributes:
-      line: its number, from one.
-      chrf: of the translation, from 0 to 100.
-      log_prob: of the translation, in nats; NaN if the run did not keep it.
-      tokens: of the translation, its end included; 0 of a blank line, and if unknown.
-    """
-
-    line: int
+    line: int  # its number, from one
     source: str
     reference: str
     translation: str
-    chrf: float
-    log_prob: float
-    tokens: int
+    chrf: float  # of the translation, from 0 to 100
+    log_prob: float  # of the translation, in nats; NaN if the run did not keep it
+    tokens: int  # of the translation, its end included; 0 of a blank line, and if unknown
 
 
 class Reference(NamedTuple):
-    """A reference as the model reads it.
+    """A reference as the model reads it."""
 
-    Attributes:
-      log_prob: in nats.
-      tokens: its end included.
-      is_found: whether the translation has the same tokens, whatever their texts are.
-    """
-
-    log_prob: float
-    tokens: int
-    is_found: bool
+    log_prob: float  # in nats
+    tokens: int  # its end included
+    is_found: bool  # whether the translation has the same tokens, whatever their texts are
 
 
 class Judged(NamedTuple):
-    """A sentence, the scores by which the search compares, and its kind of error.
-
-    `found` and `given` are those of the translation and of the reference.
-    """
+    """A sentence, the scores by which the search compares, and its kind of error."""
 
     sentence: Sentence
-    found: float
-    given: float
+    found: float  # the score of the translation
+    given: float  # that of the reference
     kind: str
 
 
 @contextlib.contextmanager
-def reading(file: str) -> Iterator[None]:
-    """Names the command that writes a run's own file again, if that is damaged."""
+def reading(folder: Path, name: str) -> Iterator[Path]:
+    """Names the command that writes a run's own file again, if that is missing or damaged."""
     try:
-        yield
-    except (UserError, ValueError):
-        raise UserError(f"{file} is damaged: --mode=evaluate writes it again") from None
+        yield folder / name
+    except (UnreadableError, ValueError):
+        if not (folder / name).exists():
+            raise UserError(f"{name} is missing: --mode=evaluate writes it") from None
+        raise UserError(f"{name} is damaged: --mode=evaluate writes it again") from None
 
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
-    """Returns the sentences of a split with the translations of a run.
-
-    Raises:
-      UserError: the texts are missing or damaged, or have different numbers of lines.
-    """
-    place = folder / "translations"
-    names = [f"{split}{kind}.txt" for kind in (".source", ".reference", "")]
-    if missing := [name for name in names if not (place / name).exists()]:
-        raise UserError(f"translations/{missing[0]} is missing: --mode=evaluate writes it")
+    """Returns the sentences of a split with the translations of a run."""
     texts = []
-    for name in names:
-        with reading(f"translations/{name}"):
-            texts.append(list(read_lines(place / name)))
-    scores, numbers = place / f"{split}.scores.tsv", [(math.nan, 0)] * len(texts[0])
-    if scores.exists():
-        with reading(f"translations/{scores.name}"):
-            rows = [line.split("\t") for line in read_lines(scores)]
+    for kind in (".source", ".reference", ""):
+        with reading(folder, f"translations/{split}{kind}.txt") as path:
+            texts.append(read_lines(path))
+    numbers = [(math.nan, 0)] * len(texts[0])
+    if (folder / f"translations/{split}.scores.tsv").exists():
+        with reading(folder, f"translations/{split}.scores.tsv") as path:
+            rows = [line.split("\t") for line in read_lines(path)]
             numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
     if len({len(lines) for lines in (*texts, numbers)}) > 1:
         raise UserError(
             f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
             "again"
         )
-    chrf = sacrebleu.CHRF()
-    sentences = []
-    for line, (source, reference, translation, number) in enumerate(
-        zip(*texts, numbers, strict=True), 1
-    ):
-        own = chrf.sentence_score(translation, [reference]).score
-        sentences.append(Sentence(line, source, reference, translation, own, *number))
-    return sentences
+    metric, rows = sacrebleu.CHRF(), zip(*texts, numbers, strict=True)
+    return [
+        Sentence(n, source, reference, text, metric.sentence_score(text, [reference]).score, *own)
+        for n, (source, reference, text, own) in enumerate(rows, 1)
+    ]
 
 
 def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
@@ -118,27 +93,19 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
     search.
     """
     predictor = trained.predictor
-    references, translations = (
-        predictor.target_tokenizer.encode(texts)
-        for texts in (
-            [sentence.reference for sentence in sentences],
-            [sentence.translation for sentence in sentences],
-        )
-    )
-    sources = predictor.source_tokenizer.encode([sentence.source for sentence in sentences])
+    _, sources, references, translations, *_ = map(list, zip(*sentences, strict=True))
+    encode = predictor.target_tokenizer.encode
+    ids, written = encode(references), encode(translations)
     # A longer source was translated in parts, and each part scored.
     usable = [
-        max(len(source), len(ids)) < predictor.max_length and UNK_ID not in ids
-        for source, ids in zip(sources, references, strict=True)
+        max(len(source), len(own)) < predictor.max_length and UNK_ID not in own
+        for source, own in zip(predictor.source_tokenizer.encode(sources), ids, strict=True)
     ]
-    scored = predictor.score(
-        trained.variables,
-        [sentence.source for sentence in sentences],
-        [own.reference if fits else "" for own, fits in zip(sentences, usable, strict=True)],
-    )
+    texts = [text if fits else "" for text, fits in zip(references, usable, strict=True)]
+    scores = predictor.score(trained.variables, sources, texts)
     return [
-        Reference(*score, is_found=ids == found) if fits else None
-        for score, ids, found, fits in zip(scored, references, translations, usable, strict=True)
+        Reference(*score, is_found=own == found) if fits else None
+        for score, own, found, fits in zip(scores, ids, written, usable, strict=True)
     ]
 
 

@@ -1,55 +1,37 @@
 """The numbers of a run as tables for its report: scores, costs, text, config and environment."""
 
-import datetime
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-import rich.table
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.measures.registry import REGISTRY, Measure
-from experiments.text_io import print_table
+from experiments.results.table import Table
+from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
 from transformer.records import first_scores, start_line
 
-NOT_NUMBERS = ("_ci", "_signature")  # ends of names that tell something of a number
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
 BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
-LATEST = 2**32  # seconds since 1970
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
-
-
-class Table(NamedTuple):
-    """A table of text; the first cell of each row names it."""
-
-    caption: str
-    head: list[str]
-    rows: list[list[str]]
-
-
-def splits_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split."""
-    return {name: scores for name, scores in results.items() if is_split(name)}
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the scores of each split, and those that the weights of another run had before."""
-    first = first_scores(results.get(START))
-    return splits_of(results) | {f"{name}, first weights": own for name, own in first.items()}
+    first = first_scores(results.get(START)).items()
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    return splits | {f"{name}, first weights": scores for name, scores in first}
 
 
 def main_split(results: dict[str, Any]) -> str:
     """Returns the split that a run is judged by: the test set, if it has one."""
-    splits = splits_of(results)
-    return "test" if "test" in splits else next(iter(splits))
+    return "test" if "test" in results else next(filter(is_split, results))
 
 
 def main_score(task: str, results: dict[str, Any]) -> str:
@@ -69,49 +51,34 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 def score_table(task: str, results: dict[str, Any]) -> Table:
     """Returns all numbers of all splits, a row each; first those that a run is judged by."""
     splits = rows_of(results)
-    found = {
-        name: None
+    names = {
+        name
         for scores in splits.values()
         for name, value in scores.items()
-        if isinstance(value, int | float) and not name.endswith(NOT_NUMBERS)
+        if isinstance(value, int | float) and not name.endswith(NO_KINDS)
     }
-    measures = REGISTRY[task].main, *REGISTRY[task].further
     if all(_same_loss(scores) for scores in splits.values()):
-        found.pop("loss", None)  # which differs from nll where classes have weights
+        names.discard("loss")  # which differs from nll if classes have weights
+    measures = REGISTRY[task].main, *REGISTRY[task].further
     expanded = [own for measure in measures for own in measure.expand([results])]
-    known = {own.name: own for own in expanded if own.path.startswith("test.")}
-    order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
-    rows = []
-    for name in order:
-        measure = known.get(name) or _measure(name, task)
-        cells = [_cell(measure, scores) for scores in splits.values()]
-        rows.append([measure.title, *cells])
+    shown = {own.name: own for own in expanded if own.path.startswith("test.")}
+    for name in dict.fromkeys(name for scores in splits.values() for name in scores):
+        metric = find(name, task)  # of a number that is in no table of sweeps
+        shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
+    shown[SECONDS.name] = SECONDS
+    rows = [
+        [measure.title, *(_cell(measure, scores) for scores in splits.values())]
+        for name, measure in shown.items()
+        if name in names
+    ]
     caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
     return Table(caption, ["score", *splits], rows)
-
-
-def _measure(name: str, task: str) -> Measure:
-    """The heading and the format of a number that is in no table of sweeps."""
-    if name == SECONDS.name:
-        return SECONDS
-    metric = find(name, task)
-    return Measure(name, metric.column, metric.scale, metric.format)
 
 
 def _same_loss(scores: dict[str, Any]) -> bool:
     """Whether the loss of a split is its nll, as it is without weights of classes."""
     loss, nll = scores.get("loss"), scores.get("nll")
     return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
-
-
-def print_rows(table: Table) -> None:
-    """Prints a table."""
-    printed = rich.table.Table(title=table.caption)
-    for column, name in enumerate(table.head):
-        printed.add_column(name, justify="right" if column else "left")
-    for row in table.rows:
-        printed.add_row(*row)
-    print_table(printed)
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:
@@ -138,19 +105,12 @@ def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns (score, signature) of the main split; only scores of equal signatures compare."""
-    scores = results[main_split(results)]
-    return [
-        (name.removesuffix("_signature"), text)
-        for name, text in scores.items()
-        if name.endswith("_signature")
-    ]
+    end, scores = "_signature", results[main_split(results)]
+    return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
 
 
 def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
-    """Returns `config.decode` of the final scores, which may not be the config's of today.
-
-    Older results do not tell it: for them it is the config's.
-    """
+    """Returns `config.decode` of the final scores, which may not be the config's of today."""
     return ConfigDict(results[DECODE]) if DECODE in results else config.decode
 
 
@@ -160,16 +120,16 @@ def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
         return None
     decode = decode_of(config, results)
     rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
-    told = "" if DECODE in results else ", by the config: results.json does not record it"
-    return Table(f"The search that made the scored translations{told}", ["", ""], rows)
+    return Table("The search that made the scored translations", ["", ""], rows)
 
 
 def cost_table(results: dict[str, Any], unit: str) -> Table:
     """Returns the costs of a run."""
-    steps = results["averaged_steps"]
+    listed = ", ".join(f"{step:,}" for step in sorted(results["averaged_steps"]))
+    several = len(results["averaged_steps"]) > 1
     rows = [
         ["step", f"{results['step']:,}"],
-        ["scored weights", _weights(steps)],
+        ["scored weights", f"mean of steps {listed}" if several else f"of step {listed}"],
         ["parameters", f"{results['parameters']:,}"],
         ["time of the run", duration(results["wall_seconds"])],
     ]
@@ -207,6 +167,13 @@ def class_table(scores: dict[str, Any]) -> Table | None:
 # -- text
 
 
+def data_tables(data: dict[str, Any]) -> list[Table]:
+    """Returns what cleaning dropped, the pairs of each corpus, the text of each split, and the
+    tokens and batches, as far as the task has them."""
+    tables = cleaning_table(data), corpora_table(data), split_table(data), batch_table(data)
+    return [table for table in tables if table]
+
+
 def split_table(data: dict[str, Any]) -> Table:
     """Returns how much text each split has."""
     splits = data["splits"]
@@ -220,17 +187,12 @@ def corpora_table(data: dict[str, Any]) -> Table | None:
     if not (corpora := data.get("corpora")):
         return None
     reasons = dict.fromkeys(reason for own in corpora.values() for reason in own["dropped"])
-    total = max(1, sum(own["drawn"] for own in corpora.values()))
-    rows = [
-        ["read", *(f"{own['read']:,}" for own in corpora.values())],
-        *(
-            [reason, *(f"{own['dropped'].get(reason, 0):,}" for own in corpora.values())]
-            for reason in reasons
-        ),
-        ["kept", *(f"{own['kept']:,}" for own in corpora.values())],
-        ["drawn per epoch", *(f"{own['drawn']:,}" for own in corpora.values())],
-        ["fraction of an epoch", *(f"{own['drawn'] / total:.2%}" for own in corpora.values())],
-    ]
+    counts = {"read": [own["read"] for own in corpora.values()]}
+    counts |= {r: [own["dropped"].get(r, 0) for own in corpora.values()] for r in reasons}
+    counts["kept"] = [own["kept"] for own in corpora.values()]
+    counts["drawn per epoch"] = drawn = [own["drawn"] for own in corpora.values()]
+    rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
+    rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
     return Table("Pairs of each corpus", ["", *corpora], rows)
 
 
@@ -247,9 +209,7 @@ def cleaning_table(data: dict[str, Any]) -> Table | None:
 def batch_table(data: dict[str, Any]) -> Table:
     """Returns the numbers of the tokens and the batches."""
     shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
-    rows = [
-        [f"vocabulary, {side}", f"{size:,} pieces"] for side, size in data["vocabulary"].items()
-    ]
+    rows = [[f"vocabulary, {side}", f"{n:,} pieces"] for side, n in data["vocabulary"].items()]
     rows.append(["unknown tokens of the training text", f"{data['oov_rate']:.3%}"])
     rows.append(["batches per epoch", f"{data['batches_per_epoch']:,}"])
     if "padding_fraction" in data:
@@ -299,27 +259,6 @@ def environment_table(environment: dict[str, Any]) -> Table:
         *([name, version] for name, version in environment["packages"].items()),
     ]
     return Table("Environment when the training was last started", ["", ""], rows)
-
-
-def started(folder: Path, environment: dict[str, Any] | None) -> str | None:
-    """Returns when a run's training last started, in UTC; None if no file tells.
-
-    Older runs tell it in the names of TensorBoard's files alone.
-    """
-    if environment:
-        time = datetime.datetime.fromisoformat(environment["started"])
-    else:
-        names = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*")]
-        if not (seconds := [int(name) for name in names if name.isdecimal()]):
-            return None
-        time = datetime.datetime.fromtimestamp(min(max(seconds), LATEST), datetime.UTC)
-    return f"{time:%Y-%m-%d %H:%M} UTC"
-
-
-def _weights(steps: Iterable[int]) -> str:
-    steps = sorted(steps)
-    listed = ", ".join(f"{step:,}" for step in steps)
-    return f"mean of steps {listed}" if len(steps) > 1 else f"of step {listed}"
 
 
 def _cell(measure: Measure, scores: dict[str, Any]) -> str:

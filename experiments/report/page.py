@@ -8,7 +8,8 @@ import base64
 import io
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,11 +58,7 @@ class Picture(NamedTuple):
 
 
 def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
-    """Makes the report of a run again, with its checkpoint if that is still there.
-
-    Raises:
-      UserError: the folder holds no run of this config, or one without results.
-    """
+    """Makes the report of a run again, with its checkpoint if that is still there."""
     check_same_run(folder, config)
     results = load_results(folder)
     if results is None:
@@ -69,18 +66,13 @@ def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
             f"{folder} has no results.json, so there is nothing to report: train to the end, or "
             "score what there is by --mode=evaluate"
         )
-    trained, missing = None, ""
+    missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
         trained = load_trained(folder, config)
     except UserError as error:
-        missing = str(error)
-    else:
-        if list(trained.steps) != results["averaged_steps"]:
-            trained = None
-            missing = (
-                "the checkpoints are not those of the results: --mode=evaluate scores them again"
-            )
-    return [write(config, folder, results, trained, missing)]
+        return [write(config, folder, results, None, str(error))]
+    same = list(trained.steps) == results["averaged_steps"]
+    return [write(config, folder, results, trained if same else None, missing)]
 
 
 def write(
@@ -113,7 +105,7 @@ def write(
         title=f"{folder.resolve().name}: training report",
         name=config.name,
         task=config.task.replace("_", " "),
-        started=numbers.started(folder, environment),
+        started=environment and f"{datetime.fromisoformat(environment['started']):%Y-%m-%d %H:%M}",
         step=f"{results['step']:,}",
         parameters=f"{results['parameters']:,}",
         time=numbers.duration(results["wall_seconds"]),
@@ -131,14 +123,14 @@ def write(
         pictures=pictures,
         left_out=left_out,
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
-        data=data and _data_tables(data),
+        data=data and numbers.data_tables(data),
         preview=data and data.get("preview"),
         differing=numbers.config_table(recorded),
         command=numbers.command(recorded),
-        config=json.dumps(recorded.to_dict(), indent=2, ensure_ascii=False),
+        config=_json(recorded.to_dict()),
         downloads={
-            "config.json": _json_link(recorded.to_dict()),
-            "results.json": _json_link(results),
+            name: _link("application/json", f"{_json(value)}\n".encode())
+            for name, value in (("config.json", recorded.to_dict()), ("results.json", results))
         },
         environment=environment and numbers.environment_table(environment),
     )
@@ -162,17 +154,7 @@ def _groups(
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
         return texts.REGISTRY[config.task](decode, folder, split, trained, missing)
     except UserError as error:
-        return [Group("samples", "Texts", [str(error)], [], [])]
-
-
-def _data_tables(data: dict[str, Any]) -> list[numbers.Table]:
-    made: tuple[Callable, ...] = (
-        numbers.cleaning_table,
-        numbers.corpora_table,
-        numbers.split_table,
-        numbers.batch_table,
-    )
-    return [table for make in made if (table := make(data))]
+        return [Group("samples", "Texts", [str(error)])]
 
 
 def _curves(metrics: Path) -> Any:
@@ -190,24 +172,27 @@ def _curves(metrics: Path) -> Any:
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
     """The pictures that there are, and the names of those left out: too large, or damaged."""
     shown, left_out, room = [], [], MAX_PICTURE_BYTES
-    for pattern, caption in PICTURES.items():
-        for path in sorted(figures.glob(pattern), key=_in_natural_order):
-            title = path.stem.replace("_", " ")
-            name = str(path.relative_to(figures.parent))
-            try:
-                picture = _picture(path, f"{caption}: {title}" if "*" in pattern else caption)
-            except BROKEN:
-                left_out.append(f"{name} (cannot be read)")
-                continue
-            if len(picture.source) > room:
-                left_out.append(name)
-                continue
+    paths = [
+        (path, f"{caption}: {path.stem.replace('_', ' ')}" if "*" in pattern else caption)
+        for pattern, caption in PICTURES.items()
+        for path in sorted(figures.glob(pattern), key=_natural_order)
+    ]
+    for path, caption in paths:
+        name = str(path.relative_to(figures.parent))
+        try:
+            picture = _picture(path, caption)
+        except BROKEN:
+            left_out.append(f"{name} (cannot be read)")
+            continue
+        if len(picture.source) > room:
+            left_out.append(name)
+        else:
             room -= len(picture.source)
             shown.append(picture)
     return shown, left_out
 
 
-def _in_natural_order(path: Path) -> list[tuple[int, str]]:
+def _natural_order(path: Path) -> list[tuple[int, str]]:
     """The key that sorts strip_2 before strip_10."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in DIGITS.split(path.name)]
 
@@ -226,10 +211,12 @@ def _picture(path: Path, caption: str) -> Picture:
     # Colours stand for numbers, and this way none is far from what it was.
     colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
     colours.save(small, "PNG", optimize=True)
-    data = base64.b64encode(small.getvalue()).decode("ascii")
-    return Picture(f"data:image/png;base64,{data}", caption, *shown)
+    return Picture(_link("image/png", small.getvalue()), caption, *shown)
 
 
-def _json_link(value: Any) -> str:
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    return f"data:application/json;base64,{base64.b64encode(text.encode()).decode('ascii')}"
+def _link(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

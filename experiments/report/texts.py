@@ -12,9 +12,8 @@ from experiments.display.web_page import shortened
 from experiments.report import errors
 from experiments.report.attention import AttentionMap, cross_attention
 from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence, reading
-from experiments.report.numbers import Table
-from transformer.data.files.text import read_lines
-from transformer.errors import UserError
+from experiments.results.table import Table
+from experiments.results.texts import COLUMNS, read_lines
 from transformer.workdir import TrainedRun
 
 SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
@@ -42,9 +41,9 @@ class Group(NamedTuple):
 
     name: str
     title: str
-    notes: list[str]
-    tables: list[Table]
-    examples: list[Example]
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    examples: Sequence[Example] = ()
 
 
 def translations(
@@ -58,36 +57,50 @@ def translations(
       missing: says how to come by it.
     """
     sentences = errors.read_sentences(folder, split)
-    spread = sentences[:: max(1, len(sentences) // SAMPLES)][:SAMPLES]
-    drawn, notes = [None] * len(spread), [f"Attention is not drawn: {missing}"]
+    spread = _spread(sentences)
+    maps, notes = [None] * len(spread), [f"Attention is not drawn: {missing}"]
     if trained:
         sides = [each.source for each in spread], [each.translation for each in spread]
-        drawn, notes = cross_attention(trained, *sides), []
-    if any(drawn):
+        maps, notes = cross_attention(trained, *sides), []
+    if any(maps):
         notes.append(
             "Next to each sentence: its cross-attention, the mean over the heads of the last "
             "layer. Each row is a written token, and shows the attention while it is written; "
             "each column is a source token. Stronger colour is more weight."
         )
-    samples = [
-        Example(f"Sentence {each.line}", _pair_lines(each), own)
-        for each, own in zip(spread, drawn, strict=True)
+    samples = [_pair(each, "", own) for each, own in zip(spread, maps, strict=True)]
+    chrf = sorted(sentences, key=lambda each: each.chrf)[:WORST]
+    worst = [
+        _pair(each, f": chrF {each.chrf:.1f}")
+        for each in chrf
+        if each.translation != each.reference
     ]
-    title = f"Sample translations of the {split} set"
+    note = "The lowest chrF (Popović 2015) of a sentence against its reference."
     return [
-        Group("samples", title, notes, [], samples),
+        Group("samples", f"Sample translations of the {split} set", notes, [], samples),
         _errors(decode, sentences, trained, missing),
-        _worst_translations(sentences),
+        Group("worst", "The worst translations", [note], [], worst),
         _longest_translations(sentences),
     ]
 
 
-def _pair_lines(sentence: Sentence) -> list[Line]:
-    return [
-        Line("source", shortened(sentence.source, MAX_TEXT_LENGTH)),
-        Line("reference", shortened(sentence.reference, MAX_TEXT_LENGTH)),
-        Line("translation", shortened(sentence.translation, MAX_TEXT_LENGTH)),
-    ]
+def _spread(items: Sequence) -> Sequence:
+    """Items evenly over all."""
+    return items[:: max(1, len(items) // SAMPLES)][:SAMPLES]
+
+
+def _pair(sentence: Sentence, about: str, attention: AttentionMap | None = None) -> Example:
+    names = ("source", "reference", "translation")
+    return _example(
+        f"Sentence {sentence.line}{about}",
+        {name: getattr(sentence, name) for name in names},
+        attention,
+    )
+
+
+def _example(title: str, texts: dict[str, str], attention: AttentionMap | None = None) -> Example:
+    lines = [Line(name, shortened(text, MAX_TEXT_LENGTH)) for name, text in texts.items()]
+    return Example(title, lines, attention)
 
 
 def _errors(
@@ -97,9 +110,9 @@ def _errors(
     title = "Search errors and model errors"
     if not errors.are_scored(sentences):
         missing = "This run did not keep the scores of its translations: --mode=evaluate adds them"
-        return Group("errors", title, [missing], [], [])
+        return Group("errors", title, [missing])
     if trained is None:
-        return Group("errors", title, [f"References are not scored: {missing}"], [], [])
+        return Group("errors", title, [f"References are not scored: {missing}"])
     references = errors.score_references(trained, sentences)
     judged = errors.judge(sentences, references, decode)
     penalty = decode.length_penalty + (
@@ -126,62 +139,36 @@ def _errors(
         SEARCH: "search error",
         MODEL: "model error",
     }
-    rows = []
-    for kind, name in kinds.items():
-        count = sum(each.kind == kind for each in judged)
-        rows.append([name, f"{count:,}", f"{count / max(1, len(judged)):.1%}"])
+    counts = {name: sum(each.kind == kind for each in judged) for kind, name in kinds.items()}
+    rows = [[name, f"{n:,}", f"{n / max(1, len(judged)):.1%}"] for name, n in counts.items()]
     table = Table("Outcome per sentence", ["", "sentences", "fraction"], rows)
-    return Group("errors", title, notes, [table], _error_examples(judged))
+    examples = [*_error_examples(judged, SEARCH), *_error_examples(judged, MODEL)]
+    return Group("errors", title, notes, [table], examples)
 
 
-def _error_examples(judged: Sequence[Judged]) -> list[Example]:
-    """The clearest errors of each kind: those whose two scores differ most."""
-    examples = []
-    for kind, name in ((SEARCH, "search error"), (MODEL, "model error")):
-        own = [each for each in judged if each.kind == kind]
-        own.sort(key=lambda each: -abs(each.given - each.found))
-        examples += [
-            Example(
-                f"Sentence {each.sentence.line}, {name}: reference {each.given:.3f}, translation "
-                f"{each.found:.3f}",
-                _pair_lines(each.sentence),
-            )
-            for each in own[:ERRORS]
-        ]
-    return examples
-
-
-def _worst_translations(sentences: Sequence[Sentence]) -> Group:
-    worst = sorted(sentences, key=lambda each: each.chrf)[:WORST]
-    notes = ["The lowest chrF (Popović 2015) of a sentence against its reference."]
-    examples = [
-        Example(f"Sentence {each.line}: chrF {each.chrf:.1f}", _pair_lines(each))
-        for each in worst
-        if each.translation != each.reference
-    ]
-    return Group("worst", "The worst translations", notes, [], examples)
+def _error_examples(judged: Sequence[Judged], kind: str) -> list[Example]:
+    """The clearest errors of a kind: those whose two scores differ most."""
+    own = [each for each in judged if each.kind == kind]
+    own.sort(key=lambda each: -abs(each.given - each.found))
+    about = ", {0.kind} error: reference {0.given:.3f}, translation {0.found:.3f}"
+    return [_pair(each.sentence, about.format(each)) for each in own[:ERRORS]]
 
 
 def _longest_translations(sentences: Sequence[Sentence]) -> Group:
     """The slowest sentences, by number of decoding steps, which is the same on every machine."""
     title = "The slowest translations"
-    notes = [
-        "A search takes at least as many steps of the decoder as its translation has tokens, and "
-        "all sentences of a batch wait for its longest. These are the longest translations."
-    ]
     if not errors.are_scored(sentences):
         notes = ["This run did not keep the lengths in tokens: --mode=evaluate adds them."]
-        return Group("slowest", title, notes, [], [])
+        return Group("slowest", title, notes)
     lengths = np.array([sentence.tokens for sentence in sentences])
-    notes.append(
+    notes = [
+        "A search takes at least as many steps of the decoder as its translation has tokens, and "
+        "all sentences of a batch wait for its longest. These are the longest translations.",
         f"Half of the sentences take {np.median(lengths):,.0f} steps or fewer, 99 of 100 "
-        f"{np.percentile(lengths, 99):,.0f}."
-    )
-    longest = sorted(sentences, key=lambda each: -each.tokens)[:SLOWEST]
-    examples = [
-        Example(f"Sentence {each.line}: {each.tokens:,} steps", _pair_lines(each))
-        for each in longest
+        f"{np.percentile(lengths, 99):,.0f}.",
     ]
+    longest = sorted(sentences, key=lambda each: -each.tokens)[:SLOWEST]
+    examples = [_pair(each, f": {each.tokens:,} steps") for each in longest]
     return Group("slowest", title, notes, [], examples)
 
 
@@ -189,27 +176,23 @@ def language_model(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns a text that the model writes, and its worst predictions; see `translations`."""
-    title, text = "A text that it writes", None
-    notes = [f"Nothing is written: {missing}"]
+    notes, written = [f"Nothing is written: {missing}"], []
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
+        written = [Example("Sample", [Line("text", text)])]
         notes = [
             f"Drawn with seed {decode.seed}, temperature {decode.temperature}, top_k "
             f"{decode.top_k} and top_p {decode.top_p}, after an empty prompt."
         ]
-    written = [] if text is None else [Example("Sample", [Line("text", text)])]
-    return [Group("samples", title, notes, [], written), _worst_pieces(folder, split)]
-
-
-def _worst_pieces(folder: Path, split: str) -> Group:
-    title, path = "The text it predicts worst", folder / "likelihoods" / f"{split}.tsv"
-    if not path.exists():
+    samples = Group("samples", "A text that it writes", notes, [], written)
+    title, name = "The text it predicts worst", f"likelihoods/{split}.tsv"
+    if not (folder / name).exists():
         notes = ["This run did not keep the likelihoods of its texts: --mode=evaluate adds them."]
-        return Group("worst", title, notes, [], [])
+        return [samples, Group("worst", title, notes)]
     pieces = []
-    with reading(f"likelihoods/{path.name}"):
+    with reading(folder, name) as path:
         for number, line in enumerate(read_lines(path), 1):
-            log_prob, tokens, _, text = line.split("\t", 3)
+            log_prob, tokens, _, text = line.split("\t", COLUMNS - 1)
             if int(tokens) >= MIN_TOKENS:
                 perplexity = math.exp(min(-float(log_prob) / int(tokens), 700))
                 pieces.append((perplexity, tokens, number, text))
@@ -221,47 +204,33 @@ def _worst_pieces(folder: Path, split: str) -> Group:
         quartiles = np.percentile([piece[0] for piece in pieces], (25, 50, 75))
         shown = ", ".join(f"{value:,.2f}" for value in quartiles)
         notes.append(f"Its quartiles over the pieces are {shown}.")
-    pieces.sort(reverse=True)
     examples = [
-        Example(
-            f"Piece {number}: perplexity {perplexity:,.2f} over {tokens} tokens",
-            [Line("text", shortened(text, MAX_TEXT_LENGTH))],
-        )
-        for perplexity, tokens, number, text in pieces[:WORST]
+        _example(f"Piece {n}: perplexity {perplexity:,.2f} over {tokens} tokens", {"text": text})
+        for perplexity, tokens, n, text in sorted(pieces, reverse=True)[:WORST]
     ]
-    return Group("worst", title, notes, [], examples)
+    return [samples, Group("worst", title, notes, [], examples)]
 
 
 def classification(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
-    path = folder / "predictions" / f"{split}.tsv"
-    if not path.exists():
-        raise UserError(f"predictions/{split}.tsv is missing: --mode=evaluate writes it")
-    with reading(f"predictions/{path.name}"):
-        rows = [(*line.split("\t", 3), "")[:4] for line in read_lines(path)]
-        numbered = enumerate(rows, 1)
-        wrong = [(float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
-    wrong.sort(key=lambda each: (-each[0], each[1]))
+    with reading(folder, f"predictions/{split}.tsv") as path:
+        rows = [(*line.split("\t", COLUMNS - 1), "")[:COLUMNS] for line in read_lines(path)]
+        numbered = [*enumerate(rows, 1)]
+        wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
 
     def example(number: int, row: Sequence[str]) -> Example:
         label, predicted, probability, text = row
-        lines = [
-            Line("text", shortened(text, MAX_TEXT_LENGTH)),
-            Line("class", label),
-            Line("predicted", predicted),
-        ]
-        return Example(f"Text {number}: probability {float(probability):.3f}", lines)
+        title = f"Text {number}: probability {float(probability):.3f}"
+        return _example(title, {"text": text, "class": label, "predicted": predicted})
 
-    samples = [*enumerate(rows, 1)][:: max(1, len(rows) // SAMPLES)][:SAMPLES]
     notes = [f"{len(wrong):,} of {len(rows):,} texts are taken for another class."]
-    if wrong:
-        notes.append("The errors with the highest probability:")
-    mistakes = [example(number, row) for _, number, row in wrong[:MISTAKES]]
-    title = f"Sample texts of the {split} set"
+    notes += ["The errors with the highest probability:"] * bool(wrong)
+    samples = [example(*each) for each in _spread(numbered)]
+    mistakes = [example(number, row) for _, number, row in sorted(wrong)[:MISTAKES]]
     return [
-        Group("samples", title, [], [], [example(number, row) for number, row in samples]),
+        Group("samples", f"Sample texts of the {split} set", [], [], samples),
         Group("worst", "The most confident mistakes", notes, [], mistakes),
     ]
 

@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.config import override
 from experiments.report import numbers
-from experiments.sweeps.study import SAMPLERS
+from experiments.sweep.study import SAMPLERS
 from places import ROOT
 from transformer import config
 from transformer.data import tokenizer

@@ -7,9 +7,9 @@ import pytest
 
 from configs import base
 from experiments.process import exit_code
-from experiments.sweeps.results.page import write_results
-from experiments.sweeps.results.reading import read_sweep
-from experiments.sweeps.results.table import build_table
+from experiments.results.reading import read_sweep
+from experiments.results.table import build_table
+from experiments.sweep.page import write_results
 from log_lines import heard
 from sweeps import write_trial
 from transformer import workdir
@@ -78,10 +78,10 @@ def test_translations_during_training_end_at_one_and_a_half_references_and_five_
 def test_an_interval_of_a_bounded_score_stays_within_0_and_100(tmp_path):
     trials = [write_trial(tmp_path, n, {"seed": n}, errors=n / 20) for n in range(2)]
     table = build_table(sweep := read_sweep("translation", trials))
-    cells = dict(zip(table.titles, table.rows[0], strict=True))
-    found = sweep.settings[0].over_seeds("test.bleu")
+    cells = dict(zip(table.head, table.rows[0], strict=True))
+    found = sweep.systems[0].over_seeds("test.bleu")
     assert found.mean + found.interval > 100  # the control
-    assert cells["95% interval"].text.endswith(" to 100.00")
+    assert cells["95% interval"].endswith(" to 100.00")
 
 
 def test_a_sweep_prints_the_columns_that_matter_and_names_the_file_of_all(tmp_path, capsys):

@@ -9,7 +9,7 @@ from configs import base, own_text
 from configs.recipes.size import ROWS
 from experiments import recipe
 from experiments.config import read_experiment
-from experiments.sweeps.plan import plan_trials
+from experiments.sweep.plan import plan_trials
 from log_lines import heard
 from places import ROOT
 from tiny_run import command, refused

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.config import override
 from experiments.report import numbers
-from experiments.sweeps import plan
+from experiments.sweep import plan
 from runs import identical
 from transformer.config import check
 from transformer.errors import UserError

@@ -7,7 +7,7 @@ import tiny_run
 from experiments.command import command as commands
 from experiments.report import numbers
 from experiments.run import train
-from experiments.sweeps.plan import plan_trial
+from experiments.sweep.plan import plan_trial
 from tiny_run import refused, shared_run
 from transformer import records, workdir
 from transformer.errors import UserError

@@ -12,10 +12,10 @@ from configs import quickstart
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
-from experiments.sweeps.plan import plan_trials
-from experiments.sweeps.results.reading import read_sweep
-from experiments.sweeps.results.table import build_table
-from experiments.sweeps.study import Study
+from experiments.results.reading import read_sweep
+from experiments.results.table import build_table
+from experiments.sweep.plan import plan_trials
+from experiments.sweep.study import Study
 from log_lines import heard
 from sweeps import write_trial
 from transformer import tasks
@@ -106,8 +106,8 @@ def table_of_a_sweep(folder) -> bool:
         for n, value in enumerate((HERE, THERE))
     ]
     table = build_table(read_sweep("translation", trials))
-    cells = dict(zip(table.titles, table.rows[0], strict=True))
-    return "edits (%)" in cells and cells["edits (%)"].text.startswith("50.00 ± ")
+    cells = dict(zip(table.head, table.rows[0], strict=True))
+    return "edits (%)" in cells and cells["edits (%)"].startswith("50.00 ± ")
 
 
 def search_of_a_sweep(folder) -> bool:

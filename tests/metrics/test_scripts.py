@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from configs import base
-from experiments.measures.texts import count_words
+from experiments.results.texts import count_words
 from transformer.data.pairs import Pair
 from transformer.inference.translator import Translator
 from transformer.metrics.text import corpus_scores

@@ -8,7 +8,7 @@ import pytest
 
 from configs import base
 from experiments.config import executed
-from experiments.sweeps.saved import load_sweep, save_sweep
+from experiments.sweep.saved import load_sweep, save_sweep
 from tiny_run import refused
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY

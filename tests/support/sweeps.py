@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from configs import base
-from experiments.sweeps.results.outcomes import Trial
+from experiments.results.notes import sweep_notes
+from experiments.results.systems import Sweep, Trial
+from experiments.results.table import build_table, missing, sweep_signatures, to_markdown
 from tiny_run import command, refused
 from transformer.metrics.text import corpus_scores
 
@@ -149,6 +151,12 @@ def _write(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return Trial(number, values, folder, "complete")
+
+
+def markdown(sweep: Sweep, title: str, command: str) -> str:
+    """The results of a sweep as Markdown."""
+    texts = sweep_notes(sweep), sweep_signatures(sweep), missing(sweep)
+    return to_markdown(title, command, [build_table(sweep)], *texts)
 
 
 # -- runs that are compared

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs import base
-from experiments.comparison.outputs import read_likelihoods
+from experiments.results.texts import read_likelihoods
 from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
@@ -121,7 +120,7 @@ def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(name, train
     (tmp_path / "likelihoods").mkdir()
     lines = ["\t".join(map(str, piece)) for piece in pieces]
     (tmp_path / "likelihoods/test.tsv").write_text("\n".join(lines))
-    bits, size = read_likelihoods(tmp_path, {}, base.get_config()).counts["bits_per_byte"].sum(0)
+    bits, size = read_likelihoods(tmp_path).counts("bits_per_byte").sum(0)
     assert size == text.bytes + 2 == sum(map(len, documents)) + 2
     nll = -sum(piece[0] for piece in pieces)
     assert bits / size == pytest.approx(scores_of(nll, text)["bits_per_byte"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.display.training_curves import read_curves
-from experiments.sweeps import saved, storage
+from experiments.sweep import saved, study
 from log_lines import heard
 from tiny_run import command, shared_run, unsealed
 from transformer import records, workdir
@@ -65,7 +65,7 @@ def use_sweep(folder: Path) -> list:
     experiment, trials = saved.load_sweep(folder), sorted(folder.glob("trials/*"))
     return [
         experiment and (experiment.config.to_json(), experiment.trials),
-        storage.read_identity(folder),
+        study.identity(folder, ""),
         [(workdir.load_config(own).to_json(), workdir.known_results(own)) for own in trials],
     ]
 
@@ -90,7 +90,7 @@ def whole(tmp_path_factory):
         write_json(trial / "config.json", {**unsealed(trial / "config.json"), "seed": seed})
     content = {"command": "c", "config": unsealed(run / "config.json"), "trials": [{"seed": 0}]}
     write_json(root / "sweep/sweep.json", content)
-    storage.identity(root / "sweep", "name")
+    study.identity(root / "sweep", "name")
     use_cache(root / "cache")
     return root
 
@@ -134,11 +134,11 @@ def test_a_damaged_file_anywhere_is_named_or_changes_nothing(count, whole, tmp_p
 
 
 def test_one_flipped_bit_in_the_name_of_a_study_is_named(tmp_path):
-    name, path = storage.identity(tmp_path, "name"), tmp_path / "study.id"
-    assert storage.identity(tmp_path, "other") == name
+    name, path = study.identity(tmp_path, "name"), tmp_path / "study.id"
+    assert study.identity(tmp_path, "other") == name
     path.write_text(path.read_text().replace(name, f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"))
     with pytest.raises(UserError, match=r"study.id cannot be read \(it is not what was written"):
-        storage.identity(tmp_path, "name")
+        study.identity(tmp_path, "name")
 
 
 def test_json_of_any_depth_is_named(tmp_path):

@@ -81,7 +81,6 @@ def tables(folder: Path, config) -> None:
         numbers.class_table(results["validation"])
         run.print_results(results, "translation")
     environment = records.read_environment(folder / "environment.json")
-    numbers.started(folder, environment)
     if environment:
         numbers.environment_table(environment)
     if data := records.read_data(folder / "data.json"):

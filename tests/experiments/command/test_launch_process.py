@@ -34,7 +34,7 @@ def test_what_takes_long_to_import_is_imported_where_it_is_needed():
     script = (
         "import sys, experiments.command.command, experiments.tasks.translation\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"
-        "import experiments.sweeps.sweep, transformer.metrics.text\n"
+        "import experiments.sweep.sweep, transformer.metrics.text\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"
     )
     ended = subprocess.run(

@@ -138,4 +138,3 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     note, table = told(older)
     assert "length penalty (gnmt, alpha 0.6), as the search with a beam of 4 compares" in note
     assert table["decode.beam_size"] == "4"
-    assert "results.json does not record it" in numbers.decode_table(config, older).caption

@@ -1,0 +1,114 @@
+"""The behaviour of a translator at generated lines, which `--input=behaviour` scores it on.
+
+What a translation must have is known without a right one.
+"""
+
+import collections
+import functools
+import math
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import regex
+from ml_collections import ConfigDict
+from scipy.stats import binomtest
+
+from experiments.report.numbers import BEHAVIOUR, behaviour_table
+from experiments.results.table import print_rows
+from experiments.results.texts import TRANSLATIONS, read_lines
+from transformer.data.cleaning.filters import scripts_of
+from transformer.data.corpora import Tagger, parts_of
+from transformer.data.held_out import read_pairs
+from transformer.data.pairs import Pair
+from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
+from transformer.inference.hypotheses import loops
+from transformer.storage.files import write_text
+
+LINES = 100  # of each check
+PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
+NAMES = (
+    *("María Fernández", "São Paulo", "Łukasz", "Jürgen Müller", "Zoë", "Besançon", "Håkon"),
+    *("Nguyễn", "Rzeszów", "Gökçe Yıldız", "Dvořák", "Siobhán", "Nairobi", "Ayşe", "Iñaki"),
+)
+NEGATION = r"(?i)\b(nicht|nie|kein\w*)\b"  # of the synthetic grammar; of other texts unknown
+END = r"(?:[.!?…।۔؟]++(?!\w)|[。！？])"  # of a sentence
+
+
+class Case(NamedTuple):
+    """A line and its reference, and what a translation must have to pass the check of this name.
+
+    It must match the pattern; its length must be between these multiples of the reference's, about.
+    """
+
+    check: str
+    pair: Pair
+    pattern: str = "."
+    sizes: tuple[float, float] = (0.0, math.inf)
+
+
+def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
+    """Returns the lines for a run, a function of its test set."""
+    pairs = [pair for part in parts_of(config.data, "test") for pair in read_pairs(folder, part)]
+    spread, tagger = pairs[:: math.ceil(len(pairs) / LINES)], Tagger(config.data, None)
+    symbols, cases = (*config.tokenizer.symbols, *tagger.pieces), []
+    names = scripts_of("".join(pair.target for pair in pairs))[0] == "LATIN"
+    for number, pair in enumerate(spread):
+        random, (tag, text) = Random(number), tagger.split(pair.source)
+        words, digits = regex.findall(r"\w+", text) or ["a"], draw_number(random)
+        strings = {"number kept": digits, "placeholder kept": random.choice(PLACEHOLDERS)}
+        strings |= {"name copied": random.choice(NAMES)} if names else {}
+        for check, string in strings.items():
+            put = functools.partial(copied, make=lambda _, string=string: string)
+            pattern = rf"(?<!\d){regex.escape(string)}(?!\d)"
+            cases.append(Case(check, modify(put, [pair], random, symbols), pattern))
+        lines = modify(joined, (spread * 2)[number : number + 3], random, symbols)
+        count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." is an end, too
+        thrice = Pair(f"{pair.source} {text.strip()} {text.strip()}", " ".join([pair.target] * 3))
+        cases.append(Case("all sentences", lines, rf"(?:{END}.*?){{{count}}}", (0.5, 2)))
+        cases.append(Case("sentence thrice", thrice, sizes=(0.5, 2)))
+        long = {"one word": random.choice(words), "long word": "".join(words * 2)}
+        limit = 2 * max(1.0, len(pair.target) / len(pair.source))  # Chinese words are short
+        for check, string in (long | {"digits alone": digits}).items():
+            rules = (rf"(?<!\d){digits}(?!\d)", (0, 2)) if string == digits else (".", (0, limit))
+            cases.append(Case(check, Pair(f"{tag} {string}".strip(), string), *rules))
+        if (
+            config.data.source == "grammar"
+            and not config.data.corpora
+            and regex.search(NEGATION, pair.target)
+        ):
+            cases.append(Case("negation kept", pair, NEGATION))
+    return cases
+
+
+def check_behaviour(folder: Path, config: ConfigDict, place: Path) -> dict[str, Any]:
+    """Returns the lines of each check, those that passed and the 95% bounds of their fraction.
+
+    Prints them, and writes those that failed to `failures.tsv`: check, source, translation.
+
+    Args:
+      place: the folder of the evaluation, with the translations.
+    """
+    outcomes, failures = collections.defaultdict(list), []
+    tagger, cases = Tagger(config.data, None), make_cases(folder, config)
+    for case, text in zip(cases, read_lines(place / TRANSLATIONS), strict=True):
+        source, target, _ = case.pair
+        fits = case.sizes[0] < (len(text) + 10) / (len(target) + 10) < case.sizes[1]
+        for check, passed in {
+            case.check: fits and regex.search(case.pattern, text) is not None,
+            "not empty": text.strip() != "",
+            "no loop": not loops(text, source),
+            "not the source": text == target or text != tagger.split(source)[1].strip(),
+        }.items():
+            outcomes[check].append(passed)
+            failures += [] if passed else [f"{check}\t{source}\t{text}\n"]
+    rates: dict[str, dict[str, float]] = {}
+    for check, passes in outcomes.items():  # Source: Wilson 1927
+        low, high = binomtest(sum(passes), len(passes)).proportion_ci(method="wilson")
+        rates[check] = {"lines": len(passes), "passed": sum(passes), "low": low, "high": high}
+    write_text(place / "failures.tsv", "".join(failures))
+    if table := behaviour_table({BEHAVIOUR: rates}):
+        print_rows(table)
+    shown = {line.partition("\t")[0]: line for line in failures}.values()  # the last of each check
+    print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
+    return {BEHAVIOUR: rates}

@@ -1,0 +1,265 @@
+"""The mode `evaluate`: scores a trained run, or all of a sweep, on held-out text or on another."""
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments import environment, run
+from experiments.evaluate.behaviour import check_behaviour
+from experiments.evaluate.given import read_given
+from experiments.options import Options
+from experiments.report import page
+from experiments.report.numbers import BEHAVIOUR, main_split
+from transformer import records, tasks, workdir
+from transformer.data.splits import SPLITS
+from transformer.errors import UserError
+from transformer.keys import flatten
+from transformer.run_progress import RunProgress, total_steps
+from transformer.storage.checkpoint import Checkpoints
+from transformer.storage.files import write_json
+from transformer.trials import find_trials
+
+logger = logging.getLogger(__name__)
+
+MAX_NAME_LENGTH = 120  # of a folder there, in characters
+# Flags and keys of `config.data` that say how another text is read.
+FLAGS = ("references", "name", "source_tag")
+FIELDS = ("source_field", "target_field", "text_field", "label_field", "skip_broken")
+
+
+class Evaluation(NamedTuple):
+    """An evaluation of a run that can be done."""
+
+    place: Path  # where its results and texts go
+    known: dict[str, Any] | None  # the results that it would give again
+    score: Callable[[], dict[str, Any]]  # scores the run, writes, prints and returns the results
+
+
+def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:
+    """Scores the weights that a run uses on the held-out text of its folder, or on `--input`.
+
+    With the run's own settings, results, texts, pictures and report of the held-out text are
+    written again. With others of `decode` or `evaluate`, or of another text, results and texts go
+    below `evaluations/`, into a folder named by the text and what differs, and the run's own stay.
+    """
+    prepare_evaluation(config, folder, options).score()
+
+
+def prepare_evaluation(config: ConfigDict, folder: Path, options: Options) -> Evaluation:
+    """Returns the evaluation of a run that the flags name, checked."""
+    if options.input in (None, BEHAVIOUR):
+        for flag in FLAGS:
+            if (value := getattr(options, flag)) is not None:
+                raise UserError(f"--{flag}={value} is for another text: name it with --input")
+    if options.input is None:
+        return _prepare_held_out(config, folder)
+    return _prepare_given(options.input, config, folder, options)
+
+
+def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
+    workdir.check_same_run(folder, config)
+    theirs, ours = flatten(workdir.load_config(folder)), flatten(config)
+    for key in (f"data.{split}_{side}" for split in SPLITS[1:] for side in ("source", "target")):
+        if ours[key] and ours[key] != theirs[key]:
+            raise UserError(
+                f"config.{key}={ours[key]!r}: evaluate scores the held-out text that the run keeps "
+                f"in {folder / 'held_out'}, and reads no other: leave this key out and name "
+                "--workdir alone, or name another text with --input"
+            )
+    others = workdir.other_settings(folder, config)
+    # The report will need them, and damage is better known before the scoring takes its time.
+    records.read_data(folder / page.DATA)
+    records.read_environment(folder / environment.ENVIRONMENT)
+    place = folder / workdir.EVALUATIONS / _name_of("", others) if others else folder
+
+    def score() -> dict[str, Any]:
+        task = tasks.REGISTRY[config.task].from_folder(folder, config)
+        if not others:
+            results = run.score(task, config, folder)
+            run.show(task, config, folder, results)
+            return results
+        workdir.make_writable(place)
+        results = run.score(task, config, folder, place, {"settings": others})
+        _print(results, config, folder, place)
+        return results
+
+    if not others:
+        return Evaluation(place, workdir.load_results(folder), score)
+    return Evaluation(place, _known(place, "", workdir.newest_step(folder), others), score)
+
+
+def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Evaluation:
+    there = workdir.load_config(folder)
+    own = config.copy_and_resolve_references()
+    own.data.update({name: there.data[name] for name in FIELDS})
+    workdir.check_same_run(folder, own)
+    if not is_finished(folder):
+        raise UserError(
+            f"{folder} is not finished: resume its training with --workdir={folder} alone, which "
+            "ends with the scores of its held-out text"
+        )
+    step = workdir.known_results(folder)["step"]
+    given = read_given(name, config, folder, options)
+    others = workdir.other_settings(folder, own)
+    place = folder / workdir.EVALUATIONS / _name_of(_checked(options.name) or given.name, others)
+
+    def score() -> dict[str, Any]:
+        logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
+        if name == BEHAVIOUR:
+            own.evaluate.perturbed_sentences = 0  # of generated lines no copies
+        task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
+        trained = workdir.load_trained(folder, own)
+        workdir.make_writable(place)
+        results = run.score_splits(task, trained, own, place) | {
+            "step": step,
+            "input": {"files": given.files, "digest": given.digest},
+            "settings": others,
+        }
+        if name == BEHAVIOUR:
+            results |= check_behaviour(folder, own, place)
+        write_json(place / "results.json", results)
+        _print(results, own, folder, place)
+        return results
+
+    return Evaluation(place, _known(place, given.digest, step, others), score)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a run is trained and scored."""
+    results = workdir.load_results(folder)
+    # Checkpoints may be deleted.
+    return results is not None and workdir.newest_step(folder) in (0, results["step"])
+
+
+def stopped_runs(folders: Iterable[Path]) -> list[str]:
+    """Returns the folder and the step of each run whose training stopped before its end."""
+    return [f"{folder} (step {step:,})" for folder in folders if (step := _stopped_at(folder))]
+
+
+def _stopped_at(folder: Path) -> int:
+    """The step at which a training stopped before its end; 0 if it ended, or no file tells."""
+    config, step = workdir.load_config(folder).train, workdir.newest_step(folder)
+    data = records.read_data(folder / page.DATA)
+    if not step or (config.epochs and data is None):
+        return 0
+    with Checkpoints((folder / "checkpoints").absolute(), read_only=True) as checkpoints:
+        saved = checkpoints.read_progress(step)
+    last = total_steps(config, data["batches_per_epoch"] if data else 0)
+    ended = saved is None or RunProgress(**saved).find_limit(step, config, last) is not None
+    return 0 if ended else step
+
+
+def _known(
+    place: Path, digest: str, step: int, settings: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The results of a folder, if they are of the weights of this step and have these settings.
+
+    Raises:
+      UserError: they are of a text with another digest; that of the held-out text is ''.
+    """
+    results = records.read_results(place / "results.json")
+    if results is None:  # an evaluation with more references may have been cut off
+        for file in place.glob("translations/test.reference.*.txt"):
+            file.unlink()
+        return None
+    text = results.get("input", {"files": [], "digest": ""})
+    if text["digest"] != digest:
+        files = f"in {', '.join(text['files'])}" if text["files"] else "that the run holds out"
+        raise UserError(
+            f"{place} has the scores of another text, {files}: give this one another --name, or "
+            "delete that folder"
+        )
+    same = results.get("settings", {}) == json.loads(json.dumps(settings))
+    return results if same and step in (0, results["step"]) else None  # 0: checkpoints are deleted
+
+
+def _checked(name: str | None) -> str | None:
+    """The name that the user gives, which must be that of a folder."""
+    if name is not None and (_as_file(name) != name or not 0 < len(name) <= MAX_NAME_LENGTH):
+        raise UserError(
+            f"--name={name}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
+            "'+', with none of '.', '=' first"
+        )
+    return name
+
+
+def _as_file(name: str) -> str:
+    return re.sub(r"^[.=]|[^\w.=+-]", "_", name)
+
+
+def _name_of(text: str, settings: Mapping[str, Any]) -> str:
+    """The name of a folder for an evaluation of a text with these settings, by dotted key."""
+    parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
+    name = ",".join(map(_as_file, [text, *parts] if text else parts))
+    if len(name) > MAX_NAME_LENGTH:
+        digest = hashlib.sha256(repr((text, sorted(settings.items()))).encode()).hexdigest()[:8]
+        name = f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
+    return name
+
+
+def _print(results: dict[str, Any], config: ConfigDict, folder: Path, place: Path) -> None:
+    run.print_results(results, config.task)
+    logger.info(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
+
+
+# -- the runs of a sweep
+
+
+def finished_runs(folder: Path) -> list[Path]:
+    """Returns the folders of a sweep's finished runs, by number; says which are not finished.
+
+    Runs that were scored before the end of their training are among them, and named.
+    """
+    runs = sorted(path.parent for path in folder.glob("trials/*/config.json"))
+    finished = [own for own in runs if is_finished(own)]
+    if not finished:
+        raise UserError(
+            f"{folder} holds a sweep without a finished run: resume it with --workdir={folder} "
+            "alone, or with the command that began it"
+        )
+    if left := [own.name for own in runs if own not in finished]:
+        logger.warning(f"left out, as they are not finished: {', '.join(left)} of {folder}/trials")
+    if stopped := stopped_runs(finished):
+        logger.warning(f"scored before the end of the training: {', '.join(stopped)}")
+    return finished
+
+
+def evaluate_sweep(configs: Mapping[Path, ConfigDict], folder: Path, options: Options) -> None:
+    """Scores the runs of a sweep as `evaluate` does; a run that has these results keeps them.
+
+    Nothing is scored before all runs are checked. If it is interrupted, the same command resumes.
+
+    Args:
+      configs: of each run's folder, with the settings of the command.
+      folder: the sweep's.
+    """
+    for own, config in configs.items():
+        prepare_evaluation(config, own, options)
+    names = {trial.folder: trial.name for trial in find_trials(folder)}
+    rows, places = {}, set()
+    for number, (own, config) in enumerate(configs.items(), 1):
+        evaluation = prepare_evaluation(config, own, options)  # whose text is not kept of all
+        name = names.get(own, own.name)
+        there = f" has {evaluation.place / 'results.json'}" if evaluation.known else ""
+        logger.info(f"run {number} of {len(configs)}: {name}{there}")
+        results = evaluation.known or evaluation.score()
+        rows[name] = results[main_split(results)]
+        places.add(str(evaluation.place.relative_to(own)))
+    title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"
+    run.print_scores(title, "run", rows, next(iter(configs.values())).task)
+    signed = [{k: v for k, v in own.items() if k.endswith("_signature")} for own in rows.values()]
+    if differing := sorted({k for own in signed for k in own if own[k] != signed[0].get(k)}):
+        logger.warning(
+            f"these differ between the runs: {', '.join(differing)}: scores with different "
+            "signatures are not comparable"
+        )
+    if len(places) == 1 and "." not in places:
+        [place] = places
+        test_set = Path(place).relative_to(workdir.EVALUATIONS)
+        logger.info(f"--mode=compare --set={test_set} compares these scores with those of others")

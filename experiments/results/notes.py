@@ -1,0 +1,134 @@
+"""The notes below the tables of a sweep and of a comparison: the method and limits of a number."""
+
+from collections.abc import Sequence
+
+from experiments.results.statistics import CONFIDENCE, LEVEL, Difference
+from experiments.results.systems import Comparison, Sweep, System
+from experiments.results.tasks import TaskMeasures
+
+
+def sweep_notes(sweep: Sweep) -> list[str]:
+    """Returns a sentence or two about each number of a sweep's table."""
+    measures, lost = sweep.measures, any(system.lost for system in sweep.systems)
+    whole = not measures.all_texts
+    texts = "this text" if whole else f"these {measures.split} {measures.noun}s"
+    lines = [
+        "Each row is a setting, and n is its number of complete seeds. ± is the sample standard "
+        f"deviation over seeds: how much the score varies between training runs, on {texts}. The "
+        f"{CONFIDENCE:.0%} interval is that of the mean over seeds, by Student's t; its ends are "
+        "cut at 0, and at 100 if that is the highest possible score."
+    ]
+    if measures.split != measures.splits[0]:
+        lines.append(
+            f"Scores are of the {measures.split} set, because not all runs have scores of a "
+            f"{measures.splits[0]} set."
+        )
+    if sweep.vocabularies:
+        lines.append(
+            f"Settings are compared by {measures.main.title}. Perplexity, nll and accuracy are "
+            f"left out: they are means over tokens, and {sweep.vocabularies} have different "
+            "vocabularies. results.csv has them, with their signatures."
+        )
+    repeated = [run.trial.number for s in sweep.systems for run in s.repeats if run.trial]
+    if repeated:
+        numbers = ", ".join(map(str, sorted(repeated)))
+        lines.append(
+            f"Trials that repeat an earlier one with the same seed are left out: {numbers}. They "
+            "are the same training again; results.csv has their scores."
+        )
+    if lost:
+        lines.append(
+            "In brackets: means over the remaining seeds of settings with pruned or failed seeds. "
+            "Those are mostly the worse ones, so such a mean is too good: the setting is not "
+            "compared, and sorts last."
+        )
+    if sweep.baseline is not None and sweep.baseline.lost:
+        lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
+    lines += _difference_notes(sweep)
+    shown = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
+    lines += [text for path, text in measures.about.items() if path in shown]
+    lines.append(
+        f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
+        "of training, evaluations included. A column is there if any run has its number."
+    )
+    return lines
+
+
+def _difference_notes(sweep: Sweep) -> list[str]:
+    """Sentences about the differences to the baseline, if there are any."""
+    measures, compared = sweep.measures, [found for found in sweep.comparisons if found]
+    if not compared:
+        return []
+    lines = [f"difference: {measures.main.title} minus the baseline's, of the means over seeds."]
+    lines += _test_notes(compared, measures.noun if measures.all_texts else "text", len(compared))
+    if not measures.all_texts and any(max(found.seeds) == 1 for found in compared):
+        lines.append(
+            "With one seed there is no p: a run saves only sums over its whole text, which "
+            "cannot be resampled. Train several seeds."
+        )
+    if len(compared) > 1 and any(found.has_interval for found in compared):
+        lines.append("results.csv also has p before the correction (p_raw).")
+    return lines
+
+
+def comparison_notes(
+    measures: TaskMeasures, systems: Sequence[System], comparisons: Sequence[Comparison]
+) -> list[str]:
+    """Returns a sentence or two about each number of a comparison."""
+    noun = measures.noun
+    several = any(len(system.runs) > 1 for system in systems)
+    lines = [
+        f"{len(systems[0].runs[0].texts.texts):,} {noun}s. The difference is that to the baseline, "
+        + systems[0].name
+        + (": of mean scores over seeds, whose standard deviation follows ±." if several else ".")
+    ]
+    if not measures.all_texts:
+        lines.append(
+            f"A run keeps the {measures.made} of some {noun}s of its test set, each read without "
+            "the text before it: the scores are of these, and differ from those of the whole text."
+        )
+    differences = [found for each in comparisons for found in each.differences if found]
+    return lines + _test_notes(differences, noun, len(systems) - 1)
+
+
+def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
+    """Sentences that say what intervals and p-values are of, and how they were corrected.
+
+    Args:
+      differences: in all measures.
+      noun: a text of the test set.
+      systems: that are compared with the baseline in one measure.
+    """
+    tested = [found for found in differences if found.has_interval]
+    several = any(max(found.seeds) > 1 for found in tested)
+    over_texts = any(found.texts for found in tested)
+    seeds = "that over seeds (pooled over both systems)" if several else ""
+    texts = f"that over {noun}s" + (" (less what is in both)" if several else "")
+    lines = []
+    if tested:
+        variance = " plus ".join(filter(None, (seeds, texts if over_texts else "")))
+        lines.append(f"Interval and p: two-sided, by Student's t. The variance is {variance}.")
+    if several:
+        where = f"on other {noun}s" if over_texts else "on this text"
+        lines.append(
+            f"With several seeds they are of new seeds of these settings, {where}; all systems are "
+            "taken to vary as much with the seed. Two seeds each show large differences alone: a "
+            "larger p does not mean that systems are equal."
+        )
+    if any(max(found.seeds) == 1 for found in tested):
+        lines.append(
+            f"With one seed each they are of these two trained models, on other {noun}s: two seeds "
+            "of one setting may differ as much. To compare settings, train several (--seeds=5)."
+        )
+    if len(tested) < len(differences):
+        lines.append(
+            "Without interval and p: a difference whose variance is 0 or cannot be estimated, such "
+            f"as that of equal scores in all seeds, or of one seed each on one {noun}."
+        )
+    if systems > 1 and tested:
+        lines.append(
+            f"All p are corrected for the {systems} comparisons with the baseline in each measure, "
+            "by Holm's method: if no system differs, a measure has a p below "
+            f"{LEVEL} in at most about one of twenty such tables. The intervals are not corrected."
+        )
+    return lines

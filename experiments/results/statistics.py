@@ -1,0 +1,187 @@
+"""The scores of systems, their spread over seeds, and the test of a difference between two of them.
+
+Sweeps and comparisons ask the same question, whether a system differs from a baseline on a test
+set, and have this one answer; docs/comparisons.md says why it is this one.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Real
+from scipy import special
+
+LEVEL, CONFIDENCE = 0.05, 0.95
+EQUAL = 1e-9  # of a difference: smaller standard errors are rounding
+ROUNDING = 1e-9  # of a score: smaller differences and standard errors are rounding
+
+# The score of each corpus with these sums of the counts of its texts.
+OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
+
+
+class Spread(NamedTuple):
+    """The mean of n numbers, their sample deviation, and half the 95% interval of the mean.
+
+    Of a single number, deviation and interval are NaN.
+    """
+
+    n: int
+    mean: float
+    deviation: float
+    interval: float
+
+
+def spread(numbers: Sequence[float]) -> Spread:
+    """Returns the spread of at least one number; the interval is by Student's t."""
+    n, mean = len(numbers), float(np.mean(numbers))
+    if n == 1:
+        return Spread(n, mean, math.nan, math.nan)
+    deviation = float(np.std(numbers, ddof=1))
+    quantile = float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2))
+    return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))
+
+
+class Scores(NamedTuple):
+    """The scores of a system's runs, and the part of each text in them, see `text_values`."""
+
+    runs: list[float]
+    texts: Float[np.ndarray, "runs texts"] | None = None  # if more than the scores is known
+
+
+class Difference(NamedTuple):
+    """The difference of a system to a baseline, in the unit of the scores."""
+
+    mean: float  # between the mean scores of their runs
+    low: float  # of its 95% interval; NaN if no variance can be estimated, or if that is 0
+    high: float
+    p_value: float  # two-sided, NaN as the interval; below 0.05 exactly if that excludes 0
+    corrected: float  # the p-value, corrected for the number of systems
+    seeds: tuple[int, int]  # the numbers of runs, the baseline's last
+    texts: int  # their number; 0 if the test is over seeds alone, as with a single text
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval, and a p-value."""
+        return not math.isnan(self.p_value)
+
+    @property
+    def signature(self) -> str:
+        """What the p-value comes from."""
+        return f"t|two-sided|seeds:{self.seeds[0]},{self.seeds[1]}|texts:{self.texts}"
+
+
+def ratio_of_sums(
+    sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
+) -> Float[np.ndarray, "corpora"]:
+    """The ratio of two sums, of which the second is of units, times `scale`."""
+    return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
+
+
+def score_of(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> float:
+    """The score of the corpus of texts with these counts."""
+    return float(of_sums(counts.sum(0, keepdims=True))[0])
+
+
+def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[np.ndarray, "texts"]:
+    """The part of each text in a score: of a mean over texts, the text's own value.
+
+    For other scores, such as BLEU, they are the pseudo-values of the jackknife, whose variance over
+    the number of texts is that of the score on other texts.
+
+    Source: Tukey 1958, "Bias and confidence in not-quite large samples".
+    """
+    total, texts = counts.sum(0, keepdims=True), len(counts)
+    return texts * of_sums(total) - (texts - 1) * of_sums(total - counts)
+
+
+def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSums) -> Scores:
+    """The scores of runs of one system by the counts of their texts."""
+    values = np.stack([text_values(counts, of_sums) for counts in runs])
+    return Scores([score_of(counts, of_sums) for counts in runs], values)
+
+
+def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
+    """The differences of systems to a baseline, with p-values corrected by Holm's method."""
+    differences = [_difference(system, baseline) for system in systems]
+    corrected = holm([each.p_value for each in differences])
+    return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
+
+
+def _difference(ours: Scores, baseline: Scores) -> Difference:
+    """The difference before the correction."""
+    mean = float(np.mean(ours.runs) - np.mean(baseline.runs))
+    if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
+        mean = 0.0
+    seeds = len(ours.runs), len(baseline.runs)
+    texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
+    parts = _variances(ours, baseline)
+    error = math.sqrt(sum(variance for variance, _ in parts))
+    half = p_value = math.nan  # also if a score is not a number
+    if error > max(ROUNDING, EQUAL * abs(mean)):
+        half, p_value = error * _quantile(parts), _tail(abs(mean) / error, parts)
+    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
+
+
+def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
+    """The variance of a difference over texts and that over runs, with degrees of freedom.
+
+    Variation with the text and the run together is in the variance over texts and in that over
+    runs, and is taken from the first, as in an analysis of variance of crossed random effects.
+    """
+    systems, parts = (ours, baseline), []
+    freedom = sum(len(system.runs) - 1 for system in systems)
+    scale = sum(1 / len(system.runs) for system in systems) / max(1, freedom)
+    if freedom:
+        squares = sum(np.var(s.runs) * len(s.runs) for s in systems)
+        parts.append((scale * float(squares), freedom))
+    if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
+        return parts
+    texts = ours.texts.shape[1]
+    over_texts = float(np.var(ours.texts.mean(0) - baseline.texts.mean(0), ddof=1)) / texts
+    rest = [s.texts - s.texts.mean(0) for s in systems if s.texts is not None]
+    both = scale * sum(float(np.var(each, axis=1, ddof=1).sum()) for each in rest) / texts
+    return [*parts, (max(0.0, over_texts - both), texts - 1)]
+
+
+def _tail(t: float, parts: Sequence[tuple[float, int]]) -> float:
+    """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
+    variance, weighted by the parts. It is approximate; docs/results/comparisons.md simulates it.
+
+    Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
+    """
+    # Satterthwaite's single number of degrees finds 8% of equal systems different with two seeds.
+    total = sum(variance for variance, _ in parts)
+    return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
+
+
+def _quantile(parts: Sequence[tuple[float, int]]) -> float:
+    """The t whose p-value is `LEVEL`."""
+    limits = [float(special.stdtrit(freedom, 1 - LEVEL / 2)) for _, freedom in parts]
+    low, high = min(limits), max(limits)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _tail(middle, parts) > LEVEL else (low, middle)
+    return high
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values corrected for their number, in the same order.
+
+    If no setting differs, the chance that any of them falls below a level is at most that level.
+    A p-value that is not known, NaN, remains so and counts as one of them.
+
+    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
+    """
+    count, corrected, largest = len(p_values), [math.nan] * len(p_values), 0.0
+    known = [i for i in range(count) if not math.isnan(p_values[i])]
+    for rank, i in enumerate(sorted(known, key=lambda i: p_values[i])):
+        largest = max(largest, (count - rank) * p_values[i])
+        corrected[i] = min(1.0, largest)
+    return corrected
+
+
+def p_text(p_value: float) -> str:
+    """A p-value as people read it, with three decimals."""
+    text = f"{p_value:.3f}"
+    return "<0.001" if text == "0.000" else text

@@ -1,0 +1,340 @@
+"""Tables of results: printed, as Markdown and as CSV; those of a sweep and of a comparison."""
+
+import contextlib
+import csv
+import dataclasses
+import io
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import rich.table
+
+from experiments.results.statistics import CONFIDENCE, Difference, Spread, p_text, spread
+from experiments.results.systems import SPLITS, Comparison, Run, Sweep, System
+from experiments.results.tasks import Measure, TaskMeasures
+from experiments.text_io import print_table
+from transformer.data.held_out import COPY, is_split
+from transformer.metrics.registry import Metric, find
+
+NONE = "-"  # the cell of a column of numbers that has none
+INTERVAL = f"{CONFIDENCE:.0%} interval"
+FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
+COSTS = (
+    Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
+    Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
+    Measure("parameters", "parameters", format=",.0f", spread=False),
+    Measure("flops_per_token", "GFLOP/token", 1e-9, ",.3g", spread=False),
+)
+# Of the CSV, after the scores.
+RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
+TEST_COLUMNS = ("p_raw", "p_corrected", "p_test")
+# And what else tears a line or a cell apart.
+ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+# What Markdown may take for markup. Between letters or digits, `_` is a letter.
+MARKDOWN = re.compile(
+    r"""[\\`*\[\]~^$] | (?<![^\W_])_ | _(?![^\W_]) | <(?=[a-zA-Z/!?]) | &(?=\#?\w+;)""", re.VERBOSE
+)
+
+
+class Table(NamedTuple):
+    """A table of text."""
+
+    caption: str
+    head: Sequence[str]
+    rows: list[list[str]]
+    names: int = 1  # the first columns, which hold text; the others are aligned to the right
+    marked: int | None = None  # the number of a row that stands out, the baseline's
+
+
+def one_line(text: str) -> str:
+    """Returns the text without ends of lines."""
+    return " ".join(ENDS_OF_LINES.sub(" ", text).split())
+
+
+def markdown_text(text: str) -> str:
+    """Returns a text as Markdown that shows it as it is, on one line; a table escapes `|`."""
+    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
+
+
+def markdown_table(table: Table) -> str:
+    """Returns a table as Markdown, without its caption."""
+
+    def line(texts: Iterable[str], mark: str = "") -> str:
+        cells = (f"{mark}{markdown_text(text)}{mark}".replace("|", "\\|") for text in texts)
+        return f"| {' | '.join(cells)} |"
+
+    ruler = ("---" if column < table.names else "---:" for column, _ in enumerate(table.head))
+    rows = [line(row, "**" * (number == table.marked)) for number, row in enumerate(table.rows)]
+    return "\n".join([line(table.head), f"| {' | '.join(ruler)} |", *rows])
+
+
+def to_markdown(
+    title: str,
+    command: str,
+    tables: Sequence[Table],
+    notes: Iterable[str],
+    signatures: Mapping[str, str],
+    missing: Sequence[str] = (),
+) -> str:
+    """Returns results as Markdown; captions stand above all tables but the first."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+    parts = [f"# {markdown_text(title)}", f"{fence}\n{command}\n{fence}", markdown_table(tables[0])]
+    for table in tables[1:]:
+        parts += [f"{table.caption}:", markdown_table(table)]
+    parts += map(markdown_text, notes)
+    parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures.items()))
+    if missing:
+        lines = (f"- {markdown_text(line)}" for line in missing)
+        parts.append("Not in the table:\n\n" + "\n".join(lines))
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def print_rows(table: Table) -> None:
+    """Prints a table."""
+    printed = rich.table.Table(title=table.caption)
+    for column, name in enumerate(table.head):
+        printed.add_column(name, justify="right" if column >= table.names else "left")
+    for row in table.rows:
+        printed.add_row(*row)
+    print_table(printed, table.names)
+
+
+def _difference_cells(found: Difference | None, measure: Measure | Metric) -> list[str]:
+    """The difference to the baseline, its interval and p."""
+
+    def show(number: float) -> str:
+        return format(number * measure.scale, f"+{measure.format}")
+
+    if found is None or math.isnan(found.mean):
+        return [NONE] * 3
+    if not found.has_interval:
+        return [show(found.mean), NONE, NONE]
+    return [show(found.mean), f"{show(found.low)} to {show(found.high)}", p_text(found.corrected)]
+
+
+# -- of a sweep
+
+
+def value_text(value: Any) -> str:
+    """Returns a config's value as people read it, in one line; an empty string shows."""
+    text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
+    return _escape(text)
+
+
+def _escape(text: str) -> str:
+    """The text with its ends of lines written out, as `\\n`."""
+    return ENDS_OF_LINES.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def short_names(keys: list[str]) -> dict[str, str]:
+    """Returns the last name of each dotted key; the whole key if two end in the same name."""
+    last = [key.split(".")[-1] for key in keys]
+    return {
+        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
+    }
+
+
+def label(system: System, keys: list[str]) -> str:
+    """Returns a setting in a line: `positions=split, num_heads=8`."""
+    names = short_names(keys)
+    parts = [f"{names[k]}={value_text(system.values[k])}" for k in keys if k in system.values]
+    return ", ".join(parts) or "as configured"
+
+
+def build_table(sweep: Sweep) -> Table:
+    """Returns the table of a sweep: values, scores over seeds, the difference to the baseline and
+    costs, as far as a setting has a number."""
+    systems, keys, (main, *further) = sweep.systems, short_names(sweep.keys), sweep.scores
+    columns = {
+        name: [value_text(s.values[key]) if key in s.values else NONE for s in systems]
+        for key, name in keys.items()
+    } or {"setting": ["as configured"] * len(systems)}
+    columns["n"] = [_count(system) for system in systems]
+    columns[main.title] = [_measured(system, main) for system in systems]
+    spreads = [None if system.lost else system.over_seeds(main.path) for system in systems]
+    columns[INTERVAL] = [_interval(found, main) for found in spreads]
+    if sweep.baseline is not None:
+        cells = [_difference_cells(found, main) for found in sweep.comparisons]
+        for system, row in zip(systems, cells, strict=True):
+            row[0] = "baseline" if system is sweep.baseline else row[0]
+        titles = ["difference", f"its {INTERVAL}", "p"]
+        shown = 3 if any(found and found.has_interval for found in sweep.comparisons) else 1
+        columns |= dict(zip(titles[:shown], zip(*cells, strict=True), strict=False))
+    speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
+    for measure in (*further, speed, *COSTS[1:]):
+        if sweep.has(measure.path):
+            columns[measure.title] = [_measured(system, measure) for system in systems]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    marked = next((i for i, system in enumerate(systems) if system is sweep.baseline), None)
+    return Table("", list(columns), rows, max(1, len(keys)), marked)
+
+
+def _count(system: System) -> str:
+    """How many seeds are complete; of how many, if others are not."""
+    complete = len(system.runs)
+    return f"{complete} of {complete + len(system.others)}" if system.others else str(complete)
+
+
+def _measured(system: System, measure: Measure) -> str:
+    found = system.over_seeds(measure.path)
+    if found is None:
+        return NONE
+    text = measure.show(found.mean)
+    if measure.spread and found.n > 1:
+        text += f" ± {measure.show(found.deviation)}"
+    return f"({text})" if measure.spread and system.lost else text
+
+
+def _interval(found: Spread | None, measure: Measure) -> str:
+    if found is None or math.isnan(found.interval):
+        return NONE
+    metric, ends = find(measure.name), (found.mean - found.interval, found.mean + found.interval)
+    bounded = metric.higher_is_better or metric.unit == "%"
+    low, high = np.clip(ends, 0.0, 100 / metric.scale if bounded else math.inf).tolist()
+    return f"{measure.show(low)} to {measure.show(high)}"
+
+
+def sweep_signatures(sweep: Sweep) -> dict[str, str]:
+    """Returns the signature of each metric by its title; of longer sentences only another one."""
+    signatures: dict[str, str] = {}
+    for measure in sweep.scores:
+        split, name = measure.path.split(".")
+        for run in sweep.runs:
+            text = (run.results.get(split) or {}).get(f"{name}_signature")
+            if text and text != signatures.get(
+                measure.title.removeprefix("length generalization: ")
+            ):
+                signatures[measure.title] = text
+    return signatures
+
+
+def missing(sweep: Sweep) -> list[str]:
+    """Returns a line for each trial that is not in the table: number, state, values and why."""
+    return [
+        f"trial {trial.number}, {trial.state}: "
+        + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
+        + (f" ({one_line(trial.note)})" if trial.note else "")
+        for trial in sweep.trials
+        if trial.state != "complete"
+    ]
+
+
+def to_csv(sweep: Sweep) -> str:
+    """Returns the trials as CSV, a row each, with every score of every split and its signature.
+
+    The columns that start with `p_` are of the comparison of a trial's whole setting. What a run
+    tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
+    spreadsheet would take for a formula has a single quote before it.
+    """
+    runs = [run for system in sweep.systems for run in (*system.runs, *system.repeats)]
+    results = {run.trial.number: run.results for run in runs if run.trial}
+    keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
+    parts = (name for own in results.values() for name in own if is_split(name))
+    scores = dict.fromkeys(
+        (split, name)
+        for split in dict.fromkeys((*SPLITS, *parts))
+        for own in results.values()
+        for name, value in (own.get(split) or {}).items()
+        if not isinstance(value, dict | list)
+    )
+    tested = {
+        run.trial.number: [found.p_value, found.corrected, found.signature]
+        for system, found in zip(sweep.systems, sweep.comparisons, strict=True)
+        if found and found.has_interval
+        for run in system.runs
+        if run.trial
+    }
+    titles = [f"{split}_{name}" for split, name in scores]
+    rows = [["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS]]
+    for trial in sweep.trials:
+        own = results.get(trial.number, {})
+        row = [trial.number, *(trial.values.get(key) for key in keys), trial.state]
+        row += [(own.get(split) or {}).get(name) for split, name in scores]
+        row += [own.get(name) for name in RUN_COLUMNS]
+        rows.append(row + tested.get(trial.number, [None] * len(TEST_COLUMNS)))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([*map(_plain, row)] for row in rows)
+    return text.getvalue()
+
+
+def _plain(cell: Any) -> Any:
+    """A cell of one line that no spreadsheet computes: a formula gets a quote before it.
+
+    Numbers stay what they are, negative ones too.
+    """
+    if not isinstance(cell, str):
+        return cell
+    cell = _escape(cell)
+    if not cell.startswith(FORMULA):
+        return cell
+    with contextlib.suppress(ValueError):
+        float(cell)
+        return cell
+    return f"'{cell}"
+
+
+# -- of a comparison
+
+TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p")
+
+
+def title_of(metric: Metric) -> str:
+    """Returns the title of a measure, its unit, and whether lower is better."""
+    about = [metric.unit] * bool(metric.unit)
+    about += ["lower is better"] * (not metric.higher_is_better)
+    return f"{metric.title} ({', '.join(about)})" if about else metric.title
+
+
+def comparison_table(
+    measures: TaskMeasures, systems: Sequence[System], comparison: Comparison
+) -> Table:
+    """Returns the table of a measure: a row of `TITLES` for each system, the baseline first."""
+    metric, rows = measures.metric(comparison.metric), []
+    for system, scores, found in zip(
+        systems, comparison.scores, comparison.differences, strict=True
+    ):
+        row = [system.name, str(len(scores)), mean_text(scores, metric)]
+        row += _difference_cells(found, metric) if found else ["baseline", NONE, NONE]
+        rows.append(row)
+    return Table(title_of(metric), TITLES, rows)
+
+
+def mean_text(numbers: Sequence[float], form: Metric | str) -> str:
+    """Returns the mean of numbers, and their standard deviation if there are several."""
+    scale, form = (1.0, form) if isinstance(form, str) else (form.scale, form.format)
+    found = spread(numbers)
+    text = format(scale * found.mean, form)
+    return f"{text} ± {format(scale * found.deviation, form)}" if found.n > 1 else text
+
+
+def copies_tables(systems: Sequence[System]) -> list[Table]:
+    """Returns a table of the mean BLEU and its ratio of perturbed copies that all runs have."""
+    first, *others = (_copies(run) for system in systems for run in system.runs)
+    shared = [key for key in first if all(key in own for own in others)]
+    caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
+
+    def mean(system: System, key: tuple[str, int], name: str) -> str:
+        scores = [_copies(run)[key] for run in system.runs]
+        values = [own[name] for own in scores if name in own]
+        return format(spread(values).mean, find(name).format) if values else NONE
+
+    rows = [
+        [s.name, *(f"{mean(s, key, 'bleu')} ({mean(s, key, 'clean_ratio')})" for key in shared)]
+        for s in systems
+    ]
+    return [Table(caption, ["system", *(name for name, _ in shared)], rows)] if shared else []
+
+
+def _copies(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
+    """The scores of perturbed copies of the test set, by split and size."""
+    return {(n, own["sentences"]): own for n, own in run.results.items() if n.startswith(COPY)}
+
+
+def comparison_signatures(measures: TaskMeasures, systems: Sequence[System]) -> dict[str, str]:
+    """Returns the signature of each score that has one, by its title."""
+    scores = systems[0].runs[0].results["test"]
+    names = [name for name in measures.signed if f"{name}_signature" in scores]
+    return {measures.metric(name).title: scores[f"{name}_signature"] for name in names}

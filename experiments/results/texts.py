@@ -1,0 +1,229 @@
+"""The outputs of a run for each text of a test set, as counts whose sums scores are made of."""
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import sacrebleu
+from jaxtyping import Float, Int, Int64, Real
+from ml_collections import ConfigDict
+
+from transformer.data.corpora import Tagger
+from transformer.data.documents import encode
+from transformer.errors import UserError
+from transformer.storage.reading import read_file
+
+TRANSLATIONS, SOURCES, REFERENCES = (
+    f"translations/test{part}.txt" for part in ("", ".source", ".reference")
+)
+FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
+PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
+COLUMNS = 4  # of either: true and predicted label, or log-probability, tokens and bytes; text
+CHRF_BETA = 2  # how much more recall counts than precision, as in sacreBLEU
+MAX_BUCKETS = 5
+MAX_TEXTS = 2**30  # bytes of the outputs for a test set
+
+Counts = Real[np.ndarray, "texts n"]
+
+
+class UnreadableError(Exception):
+    """A file is missing or damaged: its path, and why."""
+
+    def __init__(self, path: Path, reason: object):
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason.strerror if isinstance(reason, OSError) else reason
+
+
+class Outputs(NamedTuple):
+    """The outputs of a run for the texts of a test set, in their order."""
+
+    given: dict[str, list[str]]  # the lines that all runs must have, by file
+    shown: dict[str, list[str]]  # the lines of an example that all runs have, by their name
+    texts: list[str]  # the output for each, as people read it
+    lengths: Int64[np.ndarray, "texts"]  # in words of the inputs
+    counts: Callable[[str], Counts]  # of a metric; sums over texts make the score of a test set
+
+
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a file that a run wrote, without their ends; at least one."""
+    try:
+        # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
+        text = read_file(path, MAX_TEXTS).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise UnreadableError(path, error) from None
+    if not text:
+        raise UnreadableError(path, "it is empty")
+    return text.removesuffix("\n").split("\n")
+
+
+def _read_columns(path: Path) -> list[list[str]]:
+    """The columns of a table that a run wrote; the last one is text, which may have tabs itself."""
+    rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
+    for number, row in enumerate(rows, 1):
+        if len(row) != COLUMNS:
+            reason = f"line {number} has {len(row)} columns instead of {COLUMNS}"
+            raise UnreadableError(path, reason)
+    return list(map(list, zip(*rows, strict=True)))
+
+
+def read_translations(
+    folder: Path, scores: dict[str, Any], config: ConfigDict | None = None
+) -> Outputs:
+    """Returns the outputs of a translator for a test set.
+
+    Args:
+      scores: those in its results, whose BLEU names the tokenizer.
+      config: the run's; its tags before sources are no part of the test set.
+    """
+    names = [SOURCES, REFERENCES]
+    further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
+    names += itertools.takewhile(lambda name: (folder / name).exists(), further)
+    texts = read_lines(folder / TRANSLATIONS)
+    given = {name: read_lines(folder / name) for name in names}
+    for name, lines in given.items():
+        if len(lines) != len(texts):
+            reason = f"{len(lines)} lines, where test.txt has {len(texts)}"
+            raise UnreadableError(folder / name, reason)
+    if config is not None:
+        split = Tagger(config.data, None).split
+        given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
+    sources, *references = given.values()
+    sentences = zip(*([text.strip() for text in own] for own in (texts, *references)), strict=True)
+    tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
+    count = {
+        "bleu": lambda: count_ngrams(texts, references, tokenizer),
+        "chrf": lambda: count_characters(texts, references),
+        "exact_match": functools.partial(_count, [own in others for own, *others in sentences]),
+    }
+    names = ["reference", *(f"reference {n + 1}" for n in range(1, len(references)))]
+    shown = {"source": sources, **dict(zip(names, references, strict=True))}
+    lengths, counts = count_words(sources), functools.cache(lambda name: count[name]())
+    return Outputs(given, shown, texts, lengths, counts)
+
+
+def read_predictions(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
+    """Returns the outputs of a classifier for a test set."""
+    truth, predicted, probabilities, texts = _read_columns(folder / PREDICTIONS)
+    counts = {"accuracy": _count([a == b for a, b in zip(truth, predicted, strict=True)])}
+    given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
+    told = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
+    shown = {"text": texts, "class": truth}
+    return Outputs({PREDICTIONS: given}, shown, told, count_words(texts), counts.__getitem__)
+
+
+def read_likelihoods(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
+    """Returns the scores of a language model for the segments that it keeps.
+
+    Its texts are comparable if they are the same, whatever their tokens.
+    """
+    path = folder / LIKELIHOODS
+    *numbers, texts = _read_columns(path)
+    try:
+        nats = -np.array(numbers[0], np.float64)
+        tokens, size = np.array(numbers[1:], np.int64).astype(np.float64)
+    except ValueError as error:
+        raise UnreadableError(path, error) from None
+    if not np.isfinite(nats).all() or (tokens < 1).any():
+        raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
+    told = [f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)]
+    counts = {
+        "bits_per_byte": np.stack([nats / math.log(2), size], 1),
+        "nll": np.stack([nats, tokens], 1),
+    }
+    lengths = count_words(texts)
+    return Outputs({LIKELIHOODS: texts}, {"text": texts}, told, lengths, counts.__getitem__)
+
+
+def _count(right: Sequence[bool]) -> Int64[np.ndarray, "texts 2"]:
+    """Counts of the texts that are right, and of all."""
+    return np.stack([right, np.ones(len(right))], 1).astype(np.int64)
+
+
+def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
+    """Returns the number of words of each text."""
+    return np.array([*map(encode.count_words, texts)], np.int64)
+
+
+def tokenizer_of(signature: str) -> str:
+    """Returns the name of sacreBLEU's tokenizer in a signature."""
+    named = dict(part.split(":", 1) for part in signature.split("|") if ":" in part).get("tok", "")
+    # Some are followed by a version: ja-mecab-0.996-IPA.
+    fitting = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
+    if not fitting:
+        raise UserError(f"the signature {signature!r} names no tokenizer of sacreBLEU's")
+    return max(fitting, key=len)
+
+
+def count_ngrams(
+    translations: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "13a"
+) -> Int64[np.ndarray, "texts 10"]:
+    """Returns all that BLEU counts, by sentence.
+
+    Words of the translation and of the reference; n-grams, n = 1 to 4, that the reference has too;
+    n-grams of the translation.
+
+    Args:
+      references: those of each file of references.
+    """
+    metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
+    scores = map(metric.sentence_score, translations, map(list, zip(*references, strict=True)))
+    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
+
+
+def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
+    """Returns BLEU, 0 to 100, of each corpus with these sums of counts.
+
+    As sacreBLEU's with its smoothing "exp", which halves the precision of each order without a
+    match once more; of one without n-grams it is 0.
+    """
+    words, reference_words = sums[:, 0], sums[:, 1]
+    matches, totals = sums[:, 2:6], sums[:, 6:10]
+    halved = 0.5 ** np.cumsum(matches == 0, 1)
+    precisions = np.where(matches > 0, matches, halved) / np.maximum(totals, 1)
+    brevity = np.exp(np.minimum(0.0, 1 - reference_words / np.maximum(words, 1)))
+    scores = 100 * brevity * np.exp(np.log(precisions).mean(1))
+    return np.where((totals > 0).all(1) & (matches > 0).any(1), scores, 0.0)
+
+
+def count_characters(
+    translations: Sequence[str], references: Sequence[Sequence[str]]
+) -> Int64[np.ndarray, "texts 18"]:
+    """Returns all that chrF counts, by sentence; of several references it is the most similar one.
+
+    For n = 1 to 6 the n-grams of characters of the translation, of the reference, and of both.
+    """
+    metric = sacrebleu.CHRF()
+    return np.array(metric._extract_corpus_statistics(translations, references), np.int64)
+
+
+def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
+    """Returns chrF, 0 to 100, of each corpus with these sums of counts; without text it is 0.
+
+    As sacreBLEU's: precision and recall are means over the orders that both sides have.
+    """
+    ours, theirs, both = (sums[:, i::3] for i in range(3))
+    used = (ours > 0) & (theirs > 0)
+    orders = np.maximum(used.sum(1), 1)
+    precision, recall = (
+        np.where(used, both / np.maximum(totals, 1), 0.0).sum(1) / orders
+        for totals in (ours, theirs)
+    )
+    weight = CHRF_BETA**2
+    total = weight * precision + recall
+    return 100 * (1 + weight) * precision * recall / np.where(total > 0, total, 1.0)
+
+
+def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:
+    """Returns the rows of texts of like length, the shortest first: up to five equal buckets.
+
+    Texts of one length stay together, so fewer lengths make fewer buckets; none is empty.
+    """
+    quantiles = np.quantile(lengths, np.arange(1, MAX_BUCKETS) / MAX_BUCKETS, method="lower")
+    longest = np.unique(quantiles[quantiles < lengths.max()])  # of every bucket but the last
+    bucket = np.searchsorted(longest, lengths)
+    return [np.flatnonzero(bucket == number) for number in range(len(longest) + 1)]

@@ -1,0 +1,80 @@
+"""The experiment of a sweep as its folder keeps it, and the sweep over seeds of any config."""
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.config import Experiment
+from transformer.errors import UserError
+from transformer.storage import variants
+from transformer.storage.files import write_json
+from transformer.storage.reading import read_json
+from transformer.trials import COMMAND, at_folder
+from transformer.workdir import parse_config
+
+MAX_SEEDS = 1000
+CONFIG_FLAG = re.compile(r"--?config(=|$)")
+
+
+def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
+    """Returns the sweep that trains a config with each of the seeds from `config.seed` on."""
+    if not 1 <= seeds <= MAX_SEEDS:
+        raise UserError(f"--seeds={seeds} is not between 1 and {MAX_SEEDS:,}")
+    if experiment is None:
+        raise UserError(
+            f"--seeds={seeds} needs --config; a sweep that has begun resumes with --workdir alone"
+        )
+    if experiment.is_sweep:
+        raise UserError(
+            f"--seeds={seeds} is for a config without sweep() or space(): let the sweep set seeds"
+        )
+    first = experiment.config.seed
+    return experiment._replace(trials=[{"seed": first + i} for i in range(seeds)])
+
+
+def save_sweep(
+    folder: Path, config: ConfigDict, trials: Sequence[Mapping[str, Any]] | None
+) -> None:
+    """Writes what resumes a sweep to its folder: its command, and of a grid its experiment.
+
+    The address of a database may hold a password, so a sweep with one keeps its command alone.
+
+    Args:
+      trials: dotted keys and values of each trial of a grid; None for a search.
+    """
+    content: dict[str, Any] = {"command": command_of(folder)}
+    if trials is not None and not config.sweep.storage:
+        content |= {"config": config.to_dict(), "trials": [dict(values) for values in trials]}
+    variants.save(folder, content)
+    write_json(folder / COMMAND, content)
+
+
+def load_sweep(folder: Path) -> Experiment | None:
+    """Returns the experiment that `save_sweep` wrote; None if the folder has none."""
+    path, fix = folder / COMMAND, "name the sweep's --config, which writes it again"
+    if not path.exists():
+        return None
+    variants.check(folder)
+    content = read_json(path, {"command": str, "config?": dict, "trials?": [dict]}, fix)
+    if "config" not in content:
+        return None
+    config = parse_config(content["config"], path, fix)
+    return Experiment(config, content.get("trials", []))
+
+
+def command_of(folder: Path) -> str:
+    """Returns the command that started a sweep, without the address of its database.
+
+    Of a sweep that is resumed without its config it is the one in the folder.
+    """
+    flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
+    path = folder / COMMAND
+    if path.exists() and not any(map(CONFIG_FLAG.match, flags)):
+        saved = read_json(path, {"command": str}, "name the sweep's --config")["command"]
+        return at_folder(saved, folder)
+    return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"

@@ -1,0 +1,384 @@
+"""The Optuna study of a sweep: the state of each trial, and the leases by which workers take them.
+
+A worker takes a trial by its lease, which runs out unless it is renewed: the trial of a worker that
+dies is free again after `LEASE` seconds, on whatever machine. A lease changes in one statement of
+the database, so no two workers have the same one. The clocks of machines must agree to seconds.
+"""
+
+import contextlib
+import itertools
+import json
+import logging
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import optuna
+import sqlalchemy
+from ml_collections import ConfigDict
+from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import Trial as Attempt
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from experiments.sweep import plan
+from experiments.sweep.plan import PlannedTrial, plan_trial, trial_folder
+from transformer.errors import UserError
+from transformer.metrics.registry import find
+from transformer.storage.files import write_json
+from transformer.storage.reading import read_json
+from transformer.workdir import newest_step
+
+LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
+MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed
+STATES = {
+    TrialState.COMPLETE: "complete",
+    TrialState.FAIL: "failed",
+    TrialState.PRUNED: "pruned",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+}
+MAX_GROUP = 2**31  # trials of a group, when trials are only put into an order
+SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
+PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
+ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
+    "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
+)
+
+logger = logging.getLogger(__name__)
+
+
+class SweepError(UserError):
+    """What is wrong concerns all trials of a sweep."""
+
+
+class Lease(NamedTuple):
+    """A worker's hold of a trial.
+
+    `kills` counts the workers that took it when `step` was its newest, and did not let it go.
+    """
+
+    until: float  # seconds since 1970
+    step: int
+    kills: int
+
+
+FREE = Lease(0.0, 0, 0)
+
+
+class Study:
+    """The trials of a sweep and their states, shared by all workers on one storage.
+
+    Args:
+      config: what all trials start from.
+      trials: those of a grid; None if the search draws them from `space`.
+      space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
+      folder: the sweep's.
+
+    Attributes:
+      trials: of a grid, by number; what another worker adds to the sweep comes in later. None for
+        a search.
+      left_out: what the trials of a grid set that were listed once and are not now, by number.
+    """
+
+    def __init__(
+        self,
+        config: ConfigDict,
+        trials: Sequence[PlannedTrial] | None,
+        space: Mapping[str, Any] | None,
+        folder: Path,
+    ):
+        self.config, self.space, self.folder = config, space or {}, folder
+        self.trials: dict[int, PlannedTrial] | None = None
+        self.left_out: dict[int, dict[str, Any]] = {}
+        self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
+        plan.check_space(self.space, config)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        higher = find(config.train.best_metric).higher_is_better
+        with self.reached():
+            self._storage = optuna.storages.RDBStorage(_address(config, folder))
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=identity(folder, config.name),
+                direction="maximize" if higher else "minimize",
+                pruner=PRUNER,
+                load_if_exists=True,
+            )
+            self._check_same()
+            if trials is not None:
+                self._list(trials)
+            else:
+                listed = map(_number, self._all())
+                for number in sorted(set(range(config.sweep.trials)).difference(listed)):
+                    self._enqueue({}, {"trial": number})
+            for frozen in self._newest().values() if config.sweep.retry_failed else ():
+                if frozen.state == TrialState.FAIL:
+                    names = ("trial", "values", "settings")
+                    own = {k: v for k, v in frozen.user_attrs.items() if k in names}
+                    self._enqueue(dict(frozen.params), own)
+
+    def reached(self) -> contextlib.AbstractContextManager[None]:
+        """Turns a storage's failure into one line, a `SweepError`."""
+        return _reached(self.config, self.folder)
+
+    def states(self) -> dict[int, str]:
+        """Returns each trial's state, by number."""
+        return {number: STATES[frozen.state] for number, frozen in self._newest().items()}
+
+    def notes(self) -> dict[int, str]:
+        """Returns why trials failed, by number."""
+        return {n: frozen.user_attrs.get("note", "") for n, frozen in self._newest().items()}
+
+    def values(self) -> dict[int, dict[str, Any]]:
+        """Returns what each trial sets, by number; of a search, what is drawn so far."""
+        if self.trials is not None:
+            return {number: trial.values for number, trial in self.trials.items()}
+        return {
+            number: {key: frozen.params[key] for key in self.space if key in frozen.params}
+            for number, frozen in self._newest().items()
+        }
+
+    def trial(self, number: int) -> PlannedTrial:
+        """Returns a trial that was begun, by its number."""
+        if self.trials is not None:
+            return self.trials[number]
+        return plan_trial(self.config, self.values()[number], number, self.folder)
+
+    def free(self) -> list[tuple[int, int]]:
+        """Returns the number and the rank of each trial that no worker has, the next one first.
+
+        Abandoned ones come before new ones. Last come those whose workers were killed again and
+        again at one step, as the system does when memory runs out: they must not keep a worker from
+        the others.
+        """
+        ranks = {}
+        for number, frozen in self._open().items():
+            if _lease(frozen).until < time.time():
+                begun = 0 if self._kills(frozen) < 2 else 2
+                ranks[number] = 1 if frozen.state == TrialState.WAITING else begun
+        return sorted(ranks.items(), key=lambda each: each[1])
+
+    def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
+        """Takes a trial, which `LEASE` seconds later is free again, see `held`.
+
+        None if another worker was quicker, or the trial cannot be: then it has failed.
+        """
+        frozen = self._newest()[number]
+        step, kills = newest_step(trial_folder(self.folder, number)), self._kills(frozen)
+        now, old = time.time(), _lease(frozen)
+        new = Lease(now + LEASE, step, kills + 1)
+        if old.until >= now or not self._swap(frozen._trial_id, old, new):
+            return None
+        study = self._study
+        if self.trials is None:  # seeded for each trial, so that no two workers draw the same one
+            sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
+            own = {"study_name": study.study_name, "storage": self._storage, "pruner": PRUNER}
+            study = optuna.load_study(**own, sampler=sampler)
+            study.get_trials(deepcopy=False)  # without which it knows no trial
+        if frozen.state == TrialState.WAITING:
+            self._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)
+        attempt = Attempt(study, frozen._trial_id)
+        if kills >= MAX_KILLS:
+            self.end(attempt, None, "failed", f"its worker was killed {kills} times at one step")
+            return None
+        try:
+            for key, choice in self.space.items():
+                _suggest(attempt, key, choice)
+            return self.trial(number), attempt
+        except UserError as error:
+            logger.warning(f"trial {number} failed: {error}")
+            self.end(attempt, None, "failed", str(error))
+            return None
+
+    @contextlib.contextmanager
+    def held(self, attempts: Iterable[Attempt]) -> Iterator[None]:
+        """Renews the leases of trials that this worker has, meanwhile."""
+        done, numbers = threading.Event(), [attempt._trial_id for attempt in attempts]
+
+        def renew() -> None:
+            while not done.wait(BEAT):
+                for number in numbers:
+                    with contextlib.suppress(SQLAlchemyError):  # until the next time
+                        old = self._leases[number]
+                        self._swap(number, old, old._replace(until=time.time() + LEASE))
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def let_go(self, attempt: Attempt) -> None:
+        """Frees a trial: a worker that ends by itself was not killed by it."""
+        with self.reached():
+            attempt.set_user_attr("lease", FREE)
+
+    def is_abandoned(self, busy: Collection[int]) -> bool:
+        """Waits for the other workers: True once a lease runs out, False if all of them live.
+
+        Args:
+          busy: trials that nobody has, and that cannot be trained.
+        """
+
+        def leases() -> dict[int, Lease]:
+            return {n: _lease(frozen) for n, frozen in self._open().items() if n not in busy}
+
+        if before := leases():
+            numbers = ", ".join(map(str, sorted(before)))
+            logger.info(f"waiting up to {LEASE:.0f} s: do the workers of trials {numbers} live?")
+        while same := [own for number, own in leases().items() if before.get(number) == own]:
+            if min(same).until < time.time():
+                return True
+            time.sleep(0.2)
+        return False
+
+    def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
+        """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
+        states = {name: state for state, name in STATES.items()}
+        with self.reached():
+            if note:
+                attempt.set_user_attr("note", note)
+            self._study.tell(attempt, value if state == "complete" else None, states[state])
+
+    def report(self, attempt: Attempt, value: float, step: int) -> bool:
+        """Tells a score during the training; returns whether the trial shall be pruned."""
+        with self.reached(), warnings.catch_warnings():
+            # A run that resumes from a checkpoint reports the same steps again.
+            warnings.filterwarnings("ignore", "The reported value is ignored")
+            attempt.report(value, step)
+            return bool(self.config.sweep.prune and attempt.should_prune())
+
+    def _kills(self, frozen: FrozenTrial) -> int:
+        """How many workers were killed since the trial came to its newest step."""
+        lease, folder = _lease(frozen), trial_folder(self.folder, _number(frozen))
+        return lease.kills if lease.step == newest_step(folder) else 0
+
+    def _swap(self, number: int, old: Lease, new: Lease) -> bool:
+        """Changes the lease of an attempt unless somebody else did; returns whether it is so."""
+        fits = {"trial_id": number, "key": "lease", "value_json": json.dumps(old)}
+        change = sqlalchemy.update(ATTRIBUTES).filter_by(**fits).values(value_json=json.dumps(new))
+        with self._storage.engine.begin() as connection:
+            changed = connection.execute(change).rowcount == 1
+        if changed:
+            self._leases[number] = new
+        return changed
+
+    def _all(self) -> list[FrozenTrial]:
+        """All attempts at trials, in the order of their listing."""
+        with self.reached():
+            return self._study.get_trials(deepcopy=False)
+
+    def _newest(self) -> dict[int, FrozenTrial]:
+        """The newest attempt at each trial of this sweep, by number."""
+        newest = {_number(frozen): frozen for frozen in self._all()}
+        if self.trials is None:  # of which there may be fewer than once
+            count, new = self.config.sweep.trials, TrialState.WAITING
+            return {n: own for n, own in newest.items() if own.state != new or n < count}
+        for number, frozen in newest.items():
+            if number not in self.trials and number not in self.left_out:
+                # Another worker has added it: its list is a newer one.
+                values = json.loads(frozen.user_attrs["values"])
+                self.trials[number] = plan_trial(self.config, values, number, self.folder)
+        return {number: own for number, own in newest.items() if number in self.trials}
+
+    def _open(self) -> dict[int, FrozenTrial]:
+        """Those that have not ended."""
+        return {n: own for n, own in self._newest().items() if not own.state.is_finished()}
+
+    def _list(self, trials: Sequence[PlannedTrial]) -> None:
+        """Numbers the trials, and lists those that are new."""
+        listed = self._all()
+        known = {frozen.user_attrs["settings"]: _number(frozen) for frozen in listed}
+        self.trials = plan.number_trials(self.config, trials, known)
+        self.left_out = {
+            number: json.loads(frozen.user_attrs["values"])
+            for frozen in listed
+            if (number := _number(frozen)) not in self.trials
+        }
+        new = [trial for number, trial in self.trials.items() if number not in known.values()]
+        # Those of one structure follow one another, so that a worker finds them together.
+        for trial in itertools.chain(*plan.group_trials(new, MAX_GROUP)):
+            own = {"trial": trial.number, "settings": plan.settings(self.config, trial)}
+            self._enqueue({}, {**own, "values": json.dumps(trial.values)})
+
+    def _enqueue(self, params: dict[str, Any], attributes: dict[str, Any]) -> None:
+        self._study.enqueue_trial(params, {**attributes, "lease": FREE})
+
+    def _check_same(self) -> None:
+        """Raises UserError if the study was begun with another config, or another space."""
+        spaces = {f"space() {key}": choice for key, choice in self.space.items()}
+        ours = json.loads(json.dumps({**plan.fixed_keys(self.config), **spaces}, default=list))
+        theirs = self._study.user_attrs.get("config")
+        if theirs is None:
+            self._study.set_user_attr("config", ours)
+        elif differing := plan.list_differences(theirs, ours):
+            raise UserError(
+                f"{self.folder} holds a sweep of another config: {differing}. Use another "
+                "--workdir, or the config of that one"
+            )
+
+
+def find_trials(
+    config: ConfigDict, trials: Sequence[PlannedTrial], folder: Path
+) -> dict[int, PlannedTrial]:
+    """Returns the trials by number, as the study of the folder counts them if there is one."""
+    known = {}
+    if (folder / "study.id").exists():
+        with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
+            name = identity(folder, config.name)
+            study = optuna.load_study(study_name=name, storage=_address(config, folder))
+            known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
+    return plan.number_trials(config, trials, known)
+
+
+def identity(folder: Path, name: str) -> str:
+    """Returns the name by which a database knows this folder's study; made if it is missing."""
+    path, fix = folder / "study.id", "restore the original, or use another folder"
+    if not path.exists():
+        write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})
+    return read_json(path, {"name": str}, fix)["name"]
+
+
+def _address(config: ConfigDict, folder: Path) -> str:
+    return config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
+
+
+@contextlib.contextmanager
+def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
+    """Turns a storage's failure into one line, a `SweepError`."""
+    try:
+        yield
+    except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())[:200]
+        address = _address(config, folder)
+        with contextlib.suppress(ArgumentError):
+            address = make_url(address).render_as_string(hide_password=True)
+        raise SweepError(
+            f"the sweep's storage {address} cannot be reached ({reason}): what was trained is in "
+            f"{folder}; check --config.sweep.storage, and start the same command again"
+        ) from None
+
+
+def _number(frozen: FrozenTrial) -> int:
+    return frozen.user_attrs["trial"]
+
+
+def _lease(frozen: FrozenTrial) -> Lease:
+    return Lease(*frozen.user_attrs["lease"])
+
+
+def _suggest(attempt: Attempt, key: str, choice: Any) -> None:
+    """Draws a value: of a list one of its elements; of ("log" | "uniform" | "int", low, high) one
+    between the two, the first by its logarithm. One that was drawn before stays."""
+    if isinstance(choice, list):
+        attempt.suggest_categorical(key, choice)
+    elif choice[0] == "int":
+        attempt.suggest_int(key, *choice[1:])
+    else:
+        attempt.suggest_float(key, *choice[1:], log=choice[0] == "log")

@@ -1,0 +1,154 @@
+"""Trains the runs of a sweep with any number of workers, and writes the results.
+
+Every worker is the same command on the same --workdir. The study (`study.Study`) says which trials
+are taken and which are done. Who lists the trials or writes the results locks the sweep's folder.
+"""
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments import run
+from experiments.results.systems import Trial
+from experiments.sweep import plan
+from experiments.sweep.page import write_results
+from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
+from experiments.sweep.saved import command_of, save_sweep
+from experiments.sweep.study import Study, find_trials
+from experiments.sweep.worker import Worker
+from transformer import workdir
+from transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+
+def sweep(
+    config: ConfigDict,
+    trials: Sequence[Mapping[str, Any]] | None,
+    space: Mapping[str, Any] | None,
+    folder: Path,
+    only: int | None,
+) -> int | None:
+    """Trains the trials of a sweep that nobody has trained, then writes the results.
+
+    Args:
+      config: what all trials start from.
+      trials: dotted keys and values of each trial; used by `sweep.search` "grid".
+      space: what a search draws from, see `study`.
+      only: the number of the one trial to train; None for all.
+
+    Returns:
+      The signal that ended it early, or None.
+    """
+    grid = config.sweep.search == "grid"
+    if (trials if grid else space) is None:
+        needed = "sweep(), which yields its trials" if grid else "space(), which it draws from"
+        raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
+    planned = plan_trials(config, trials or (), folder) if grid else None
+    if only is not None:
+        return _train_only(config, planned, folder, only)
+    if (folder / "config.json").exists():
+        raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        study = Study(config, planned, space, folder)
+        save_sweep(folder, config, trials if grid else None)
+    if study.trials is not None and config.sweep.baseline not in study.trials:
+        raise UserError(
+            f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
+            f"{_numbers(study.trials)}"
+        )
+    worker = Worker(study)
+    if study.trials is not None:
+        worker.print_plan(list(study.trials.values()))
+    if (stopped_by := worker.work()) is not None:
+        return stopped_by
+    with _locked(folder):
+        _summarise(study)
+    return None
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the lock of the sweep's folder, after whoever has it."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(workdir.locked(folder))
+                break
+            except UserError:
+                time.sleep(0.1)
+        yield
+
+
+def _train_only(
+    config: ConfigDict,
+    planned: Sequence[PlannedTrial] | None,
+    folder: Path,
+    only: int,
+) -> int | None:
+    """Trains one trial of a grid; the sweep finds it done when it comes to it."""
+    if planned is None:
+        raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
+    trials = find_trials(config, planned, folder)
+    if only not in trials:
+        raise UserError(f"--trial={only} is not there: this sweep has {_numbers(trials)}")
+    logger.info(trials[only].name)
+    return run.train(trials[only].config, trials[only].folder)
+
+
+def _numbers(trials: Iterable[int]) -> str:
+    """The numbers of trials, for people."""
+    numbers = sorted(trials)
+    whole = numbers == list(range(len(numbers)))
+    return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
+
+
+def _summarise(study: Study) -> None:
+    """Writes the results over what is complete, and says where and what is missing."""
+    states, notes, folder = study.states(), study.notes(), study.folder
+    if study.left_out:
+        logger.info(
+            f"trials {_numbers(study.left_out)} of {folder} are no longer in this sweep's list: "
+            "they keep their folders, and are left out of the results"
+        )
+    if failed := [number for number, state in states.items() if state == "failed"]:
+        again = "--config.sweep.retry_failed=True tries them again"
+        logger.info(f"trials {_numbers(failed)} failed; {again}")
+    if working := [number for number, state in states.items() if state in ("waiting", "running")]:
+        logger.info(
+            f"trials {', '.join(map(str, working))} are with another worker; the summary is partial"
+        )
+        if "complete" not in states.values():
+            return
+    trials = []
+    for number, values in study.values().items():
+        state, note = states.get(number, "waiting"), notes.get(number, "")
+        if state == "complete" and (changed := _changes(study, number)):
+            state, note = "changed", changed
+        trials.append(Trial(number, dict(values), trial_folder(folder, number), state, note))
+    config = study.config
+    baseline = config.sweep.baseline if study.trials is not None else None
+    command = command_of(folder)
+    for path in write_results(config.task, trials, folder, config.name, command, baseline):
+        logger.info(f"wrote {path}")
+
+
+def _changes(study: Study, number: int) -> str:
+    """The keys in which the config of a trial's run is not that of its sweep, with both values."""
+    trial = study.trial(number)
+    if not (trial.folder / "config.json").exists():
+        return ""  # a folder whose config was lost has its scores still
+    try:
+        own = workdir.load_config(trial.folder)
+    except UserError as error:
+        return str(error)
+    keys = (json.loads(json.dumps(plan.fixed_keys(each))) for each in (trial.config, own))
+    changed = plan.list_differences(*keys)
+    return changed and f"trained again apart from the sweep: {changed}"

@@ -1,0 +1,354 @@
+"""A worker of a sweep: one process that takes trials, trains and scores them."""
+
+import contextlib
+import errno
+import gc
+import logging
+import math
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from optuna.trial import Trial as Attempt
+
+from experiments import environment, run
+from experiments.report import page
+from experiments.sweep.plan import PlannedTrial, group_trials, is_vmapped, structure
+from experiments.sweep.study import Study, SweepError
+from transformer import tasks, workdir
+from transformer.errors import RunError, UserError
+from transformer.run import Run
+from transformer.storage.files import write_text
+from transformer.tasks.numbers import text_of
+from transformer.train import Trainer
+
+MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
+# Of the machine or its disk: every trial that follows would fail by it as well.
+OF_ALL = frozenset(
+    (
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE),
+        *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
+    )
+)
+FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
+OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
+MAX_LENGTH = 300  # characters of a reason
+
+Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """One process that takes trials, trains and scores them until none is left."""
+
+    def __init__(self, study: Study):
+        self.study = study
+        settings, trials = study.config.sweep, (study.trials or {}).values()
+        models = [study.config.model, *(trial.config.model for trial in trials)]
+        vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
+        self.max_vmapped_runs = settings.max_vmapped_runs if vmapped else 1
+        self._limits: dict[str, int] = {}  # of trials that train at once, by structure
+        self._busy: set[int] = set()  # trials that --trial trains meanwhile
+        self._tasks: dict[str, Any] = {}  # by structure
+        self._steps: dict[Any, Callable] = {}  # compiled, by structure
+        self._seconds: list[float] = []  # of each trial done here
+        self._unexpected = 0  # failures in a row, see `_count_unexpected`
+
+    def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
+        """Says what will be trained."""
+        largest = self.max_vmapped_runs
+        groups = group_trials(planned, largest if largest > 1 else len(planned))
+        states = self.study.states()
+        done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
+        how = "vmapped, as one program" if largest > 1 else "sequential, with one compiled step"
+        noun = "group" if len(groups) == 1 else "groups"
+        logger.info(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
+        for group in groups:
+            names = ", ".join(str(trial.number) for trial in group)
+            logger.info(f"  trials {names}: {how if len(group) > 1 else 'alone'}")
+
+    def work(self) -> int | None:
+        """Takes trials until none is left; returns the signal that ended it early, if one did."""
+        while True:
+            with contextlib.ExitStack() as locks:
+                if not (taken := self._take(locks)):
+                    if self.study.is_abandoned(self._busy):
+                        continue
+                    return None
+                start, stopped_by = time.monotonic(), None
+                try:
+                    with self.study.held(attempt for _, attempt in taken):
+                        stopped_by = self._train(taken)
+                except (Exception, KeyboardInterrupt):
+                    with contextlib.suppress(UserError):  # of a storage that cannot be reached
+                        self._let_go(taken)
+                    raise
+                if stopped_by is not None:
+                    self._let_go(taken)
+                    return stopped_by
+            self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
+            if left := sum(state == "waiting" for state in self.study.states().values()):
+                minutes = left * sum(self._seconds) / len(self._seconds) / 60
+                logger.info(f"{left} trials left, about {minutes:.0f} minutes of one worker")
+
+    def _take(self, locks: contextlib.ExitStack) -> Taken:
+        """Takes trials that train at once, all abandoned ones or all new ones."""
+        taken: Taken = []
+        with self.study.reached():
+            first: int | None = None
+            for number, rank in self.study.free():
+                if number in self._busy or first not in (None, rank):
+                    continue
+                if taken and not self._fits(taken, number, rank):
+                    continue
+                own = self.study.take(number)
+                if own is not None and self._lock(locks, *own):
+                    taken, first = [*taken, own], rank
+        return taken
+
+    def _fits(self, taken: Taken, number: int, rank: int) -> bool:
+        """Whether a trial can train with those taken: of the same program, at the same step."""
+        other, _ = taken[0]
+        key, is_drawn = structure(other.config), self.study.trials is not None or rank != 1
+        if len(taken) >= self._limits.get(key, self.max_vmapped_runs) or not is_drawn:
+            return False
+        trial = self.study.trial(number)
+        same = key == structure(trial.config)
+        return same and workdir.newest_step(trial.folder) == workdir.newest_step(other.folder)
+
+    def _lock(self, locks: contextlib.ExitStack, trial: PlannedTrial, attempt: Attempt) -> bool:
+        """Locks a trial's folder, which --trial may have; if that can never be, it has failed."""
+        try:
+            locks.enter_context(workdir.locked(trial.folder))
+            return True
+        except UserError:
+            self._busy.add(trial.number)
+            self.study.let_go(attempt)
+        except OSError as error:
+            if concerns_all(error):
+                raise
+            self._fail(trial, attempt, _reason(error))
+        return False
+
+    def _let_go(self, taken: Taken) -> None:
+        """Lets go of the trials that this worker leaves open."""
+        states = self.study.states()
+        for trial, attempt in taken:
+            if states[trial.number] == "running":
+                self.study.let_go(attempt)
+
+    def _train(self, taken: Taken, again: bool = False) -> int | None:
+        """Trains, scores and tells the study; returns the signal that ended it, if one did.
+
+        An error of one trial ends that trial alone: those that train together are divided until
+        it is found, and resume from their checkpoints. One that concerns the whole sweep is raised.
+
+        Args:
+          again: whether what memory held before was let go for this attempt.
+        """
+        try:
+            return self._train_all(taken)
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            reason, text = _reason(error), traceback.format_exc()
+            mistake, out_of_memory = isinstance(error, UserError), is_out_of_memory(error)
+        # Here the error, whose frames hold the states, is gone; tasks and programs hold memory too.
+        self._tasks.clear()
+        self._steps.clear()
+        jax.clear_caches()
+        gc.collect()
+        states = self.study.states()
+        taken = [(trial, attempt) for trial, attempt in taken if states[trial.number] == "running"]
+        if len(taken) > 1:
+            return self._divide(taken, reason, out_of_memory)
+        for trial, attempt in taken:
+            if out_of_memory and not again:
+                logger.warning(f"{trial.name}: {reason}; trying once more, alone in memory")
+                return self._train(taken, again=True)
+            if not mistake and not out_of_memory:
+                file = self.study.folder / "errors" / f"{trial.number:03d}.txt"
+                file.parent.mkdir(exist_ok=True)
+                write_text(file, text)
+                reason += f"; see {file}"
+                self._count_unexpected(trial, reason)
+            self._fail(trial, attempt, reason)
+        return None
+
+    def _count_unexpected(self, trial: PlannedTrial, reason: str) -> None:
+        """Counts a failure that may be the machine's, as of a broken GPU or a missing disk.
+
+        The last of MAX_UNEXPECTED in a row, which are hardly the trials' fault, ends this worker;
+        its trial stays open for another one.
+        """
+        self._unexpected += 1
+        if self._unexpected >= MAX_UNEXPECTED:
+            raise SweepError(
+                f"{MAX_UNEXPECTED} trials in a row failed unexpectedly, the last {trial.name} "
+                f"({reason}): this worker stops, and that trial stays open; check this machine, "
+                "then start the same command again, with --config.sweep.retry_failed=True to "
+                "repeat those that failed"
+            )
+
+    def _divide(self, taken: Taken, reason: str, out_of_memory: bool) -> int | None:
+        """Trains those of each step, or if all are at one step the one half, then the other."""
+        size = (len(taken) + 1) // 2
+        if out_of_memory:
+            self._limits[structure(taken[0][0].config)] = size
+        by_step: dict[int, Taken] = {}
+        for trial, attempt in taken:
+            by_step.setdefault(workdir.newest_step(trial.folder), []).append((trial, attempt))
+        parts = [*by_step.values()] if len(by_step) > 1 else [taken[:size], taken[size:]]
+        names = [", ".join(str(trial.number) for trial, _ in part) for part in parts]
+        logger.warning(
+            f"{reason}: training {' and '.join(names)} separately, from their checkpoints"
+        )
+        for part in parts:
+            if (stopped_by := self._train(part)) is not None:
+                return stopped_by
+        return None
+
+    def _train_all(self, taken: Taken) -> int | None:
+        """Trains, scores and tells the study, see `_train`."""
+        for trial, _ in taken:
+            logger.info(trial.name)
+        try:
+            made = self._make_tasks([trial for trial, _ in taken])
+        except UserError as error:
+            first, _ = taken[0]
+            if not isinstance(error, RunError):  # the text is not there, or cannot be read
+                if concerns_all(error) or text_of(first.config) == text_of(self.study.config):
+                    raise SweepError(str(error)) from error
+                # One text after another is missing if a disk is.
+                self._count_unexpected(taken[-1][0], str(error))
+            for trial, attempt in taken:
+                self._fail(trial, attempt, str(error))
+            return None
+        return self._train_runs(taken, made)
+
+    def _train_runs(self, taken: Taken, made: list[Any]) -> int | None:
+        """Trains one run, or several as one program."""
+        trials = [trial for trial, _ in taken]
+        runs = [Run(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
+        (first, attempt), key = taken[0], (len(runs) > 1, structure(trials[0].config))
+        trainer = Trainer(runs, train_step=self._steps.get(key), snapshots=False)
+        if len(runs) == 1:
+            self._steps[key] = trainer.train_step
+        trainer.on_failure = lambda i, reason: self._fail(*taken[i], reason)
+        _prepare(trials, runs)
+        pruned, training = False, runs[0]
+
+        # It must not name the trainer: in a cycle its states would stay for the next trial.
+        def report(step: int, numbers: dict[str, float]) -> bool:
+            nonlocal pruned
+            unpromising = self.study.report(attempt, numbers[first.config.train.best_metric], step)
+            pruned = unpromising and not training.ended(step)
+            return pruned
+
+        trainer.on_evaluation = report  # of a single run
+        try:
+            if not trainer.run():
+                return trainer.stop_signal
+        except RunError as error:
+            if len(runs) > 1:
+                raise
+            self._fail(first, attempt, str(error))
+            return None
+        for i, ((trial, attempt), task) in enumerate(zip(taken, made, strict=True)):
+            if i in trainer.failures:
+                continue
+            if pruned:
+                logger.info(f"{trial.name} is pruned: below the median at this step")
+                self.study.end(attempt, None, "pruned")
+            else:
+                self._score(trial, attempt, task)
+            self._unexpected = 0
+        return None
+
+    def _make_tasks(self, trials: list[PlannedTrial]) -> list[Any]:
+        """The trials' tasks; those of one structure share text, model and compiled programs."""
+        config = trials[0].config
+        key = structure(config)
+        if key not in self._tasks:
+            first = next(iter(self._tasks.values()), None)
+            self._tasks[key] = tasks.REGISTRY[config.task](config, first, trials[0].folder)
+        return [self._tasks[key].with_config(trial.config) for trial in trials]
+
+    def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
+        if workdir.is_scored(trial.folder, workdir.newest_step(trial.folder)):
+            results = workdir.known_results(trial.folder)
+        else:
+            results = run.score(task, trial.config, trial.folder)
+        metric = trial.config.train.best_metric
+        value = results["validation"][metric]
+        if not math.isfinite(value):
+            self._fail(trial, attempt, f"{metric} is {value}")
+            return
+        self.study.end(attempt, float(value), "complete")
+        logger.info(f"{trial.name}: {metric} {value:.4g} on validation")
+
+    def _fail(self, trial: PlannedTrial, attempt: Attempt, reason: str) -> None:
+        logger.warning(f"{trial.name} failed: {reason}")
+        self.study.end(attempt, None, "failed", reason)
+
+
+def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:
+    """Makes each trial's folder a run of its config; if one cannot be, all are closed."""
+    try:
+        for trial, run in zip(trials, runs, strict=True):
+            _prepare_one(trial, run)
+    except BaseException:
+        for run in runs:
+            run.close()
+        raise
+
+
+def _prepare_one(trial: PlannedTrial, run: Run) -> None:
+    """Makes the trial's folder a run of its config, whose old scores do not count."""
+    run.checkpoints.check_fingerprint(run.task.fingerprint(), run.task.text_digest())
+    workdir.claim(trial.folder, trial.config)
+    run.task.save_assets(trial.folder)
+    if not run.finished():
+        for name in ("results.json", "weights.json"):
+            (trial.folder / name).unlink(missing_ok=True)
+        environment.record(trial.folder)
+        page.record_data(run.task, trial.folder)
+
+
+def concerns_all(error: Exception) -> bool:
+    """Whether other trials would fail with the same error."""
+    return any(
+        isinstance(each, SweepError | BrokenPipeError)
+        or (isinstance(each, OSError) and each.errno in OF_ALL)
+        or any(text in str(each) for text in FULL)
+        for each in _causes(error)
+    )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether host or device had no memory left."""
+    return any(
+        isinstance(each, MemoryError)
+        or (isinstance(each, OSError) and each.errno == errno.ENOMEM)
+        or (not isinstance(each, UserError) and any(text in str(each) for text in OUT_OF_MEMORY))
+        for each in _causes(error)
+    )
+
+
+def _reason(error: Exception) -> str:
+    """One line that says what went wrong, for people."""
+    text = " ".join(str(error).split())[:MAX_LENGTH]
+    if is_out_of_memory(error):
+        text = text or type(error).__name__
+        return f"out of memory ({text}): lower --config.data.batch_tokens, or take a smaller model"
+    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised for."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

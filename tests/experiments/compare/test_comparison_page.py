@@ -1,0 +1,73 @@
+"""The page of a comparison is one file with its numbers, figures and marked sentences."""
+
+import contextlib
+import io
+import re
+
+import pytest
+from ml_collections import ConfigDict
+
+from chromium import PHONE, browser, opened, overflow
+from experiments.compare.compare import compare_runs
+from experiments.options import Options
+from sweeps import sentences, translator
+from tiny_run import command
+
+HOSTILE = "<script>alert(1)</script> & <b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    root = tmp_path_factory.mktemp("page")
+    texts = [f"{HOSTILE} {text}" for text in sentences(60)]
+    runs = [translator(root, n, errors, references=texts) for n, errors in enumerate((0.3, 0.1))]
+    runs = ",".join(map(str, runs))
+    ended = command("--mode=compare", f"--runs={runs}", f"--output={root / 'out'}")
+    assert ended.code == 0, ended.err
+    return root / "out/comparison.html"
+
+
+def test_the_page_has_the_table_figures_sentences_and_runs(page):
+    text = page.read_text()
+    for part in ("95% interval", "trial_0", "trial_1"):
+        assert part in text
+    assert text.count("<svg") == 2
+    assert "Better than trial_0" in text
+    assert "Worse than trial_0" in text
+    assert "<mark>wrong</mark>" in text
+    assert "tok:13a" in text
+    assert "By chrF of the sentence. Marked" in text  # of one seed each there is no mean
+    assert "Difference to the baseline, trial_0, with 95% intervals." in text
+
+
+def test_the_page_refers_to_nothing_outside_it_and_runs_no_text(page):
+    text = page.read_text()
+    assert not re.findall(r"(?:src|href)=\"(?!#|data:)", text)
+    assert "<script" not in text
+    assert "alert(1)&lt;/script&gt;" in text.replace("<mark>", "").replace("</mark>", "")
+
+
+class Closed(io.StringIO):
+    """A standard output that nobody reads any more."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_the_files_are_written_though_standard_output_is_closed(page, tmp_path):
+    runs = ",".join(str(page.parents[1] / f"trial_{n}") for n in (0, 1))
+    options = Options(runs=runs, output=str(tmp_path))
+    with contextlib.redirect_stdout(Closed()), pytest.raises(BrokenPipeError):
+        compare_runs(ConfigDict(), tmp_path, options)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"comparison.{end}" for end in ("md", "html")}
+
+
+@pytest.mark.browser
+def test_the_page_is_as_wide_as_its_window(page):
+    with browser() as chromium:
+        for viewport in (None, PHONE):
+            options = {} if viewport is None else {"viewport": viewport}
+            with opened(chromium, page, **options) as shown:
+                assert overflow(shown) <= 0
+                assert shown.locator("mark").first.is_visible()

@@ -1,0 +1,135 @@
+"""The behaviour suite: lines made of the test set, and what passes their checks."""
+
+import json
+import shutil
+
+import pytest
+import regex
+
+from experiments.evaluate.behaviour import check_behaviour, make_cases
+from experiments.results.texts import TRANSLATIONS
+from task_runs import train_runs
+from tiny_run import command, refused, shared_run
+from transformer import workdir
+from transformer.data import held_out
+from transformer.data.pairs import Pair
+
+PAIRS = [
+    Pair(f"The {noun} does not sleep in Vienna.", f"{noun} schläft nicht in Wien.")
+    for noun in ("dog", "cat", "bird", "fish", "horse")
+]
+
+
+@pytest.fixture
+def folder(tmp_path_factory, tmp_path):
+    """The shared run with other text in its test set, as of the grammar."""
+    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
+    shutil.rmtree(folder / "held_out")
+    held_out.save(folder, {"test": PAIRS})
+    return folder
+
+
+def config_of(folder, source="grammar"):
+    config = workdir.load_config(folder).copy_and_resolve_references()
+    config.data.source = source
+    return config
+
+
+def checks(folder, translate) -> dict[str, tuple[int, int]]:
+    """(passed, lines) of each check, if this function of a case translates."""
+    config = config_of(folder)
+    texts = [translate(case) for case in make_cases(folder, config)]
+    (folder / TRANSLATIONS).write_text("".join(f"{text}\n" for text in texts))
+    found = check_behaviour(folder, config, folder)["behaviour"]
+    assert all(own["low"] <= own["passed"] / own["lines"] <= own["high"] for own in found.values())
+    return {check: (own["passed"], own["lines"]) for check, own in found.items()}
+
+
+def test_a_translator_that_gives_the_references_passes_all_checks(folder):
+    found = checks(folder, lambda case: case.pair.target)
+    own = {check for check, (_, lines) in found.items() if lines == len(PAIRS)}
+    assert own == {
+        *("number kept", "placeholder kept", "name copied", "negation kept", "all sentences"),
+        *("sentence thrice", "one word", "long word", "digits alone"),
+    }
+    assert all(passed == lines for passed, lines in found.values())
+    assert (folder / "failures.tsv").read_text() == ""
+
+
+def test_a_translator_that_stops_after_a_sentence_fails_where_there_are_more(folder, capsys):
+    found = checks(folder, lambda case: case.pair.target.split(".")[0] + ".")
+    assert found["sentence thrice"][0] == found["all sentences"][0] == 0
+    assert found["negation kept"] == (5, 5)
+    lines = (folder / "failures.tsv").read_text().splitlines()
+    assert f"sentence thrice\t{' '.join([PAIRS[0].source] * 3)}\t{PAIRS[0].target}" in lines
+    assert "sentence thrice\tThe horse" in capsys.readouterr().out
+
+
+CHINESE = Pair("他在看书。", "Dr. Lee is reading a book in the garden.")
+
+
+@pytest.mark.parametrize(
+    "pair", [CHINESE, Pair("हिन्दी है।", "It is Hindi."), Pair("A 12.", "A 12.")]
+)
+@pytest.mark.parametrize(
+    ("check", "translate", "passes"),
+    [
+        ("all sentences", lambda text: text.replace("Dr.", "Doctor"), True),  # it ends once less
+        ("all sentences", lambda text: f"{text.replace('.', '')} ...", False),
+        ("number kept", lambda text: regex.sub(r"(\d{2,})", r"1\1", text), False),
+        ("one word", lambda _: "x" * 40, None),
+    ],
+)
+def test_a_check_passes_a_right_translation_alone(folder, pair, check, translate, passes):
+    shutil.rmtree(folder / "held_out")
+    held_out.save(folder, {"test": [pair, pair]})
+    (folder / TRANSLATIONS).parent.mkdir(exist_ok=True)
+    passed, lines = checks(folder, lambda case: translate(case.pair.target))[check]
+    assert passed == lines * (pair is CHINESE if passes is None else passes)
+    words = {
+        case.pair.source
+        for case in make_cases(folder, config_of(folder))
+        if case.check == "one word"
+    }
+    assert words <= {"他在看书", "हिन्दी", "है", "A", "12"}
+
+
+def test_a_translator_that_copies_its_source_or_writes_nothing_is_seen(folder):
+    copied = checks(folder, lambda case: case.pair.source)
+    assert copied["not the source"] == (15, 45)  # words and digits alone may be copied
+    assert copied["number kept"] == copied["name copied"] == (5, 5)
+    assert copied["negation kept"] == (0, 5)
+    empty = checks(folder, lambda case: "")
+    assert empty["not empty"] == empty["number kept"][:1] + (45,) == (0, 45)
+
+
+def test_a_translator_that_loops_is_seen(folder):
+    passed, lines = checks(folder, lambda case: " ".join([case.pair.target] * 4))["no loop"]
+    assert passed < lines / 2
+    rows = [row.split("\t") for row in (folder / "failures.tsv").read_text().splitlines()]
+    assert PAIRS[0].source in [source for check, source, _ in rows if check == "no loop"]
+
+
+def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder):
+    assert make_cases(folder, config_of(folder)) == make_cases(folder, config_of(folder))
+    assert "negation kept" not in {c.check for c in make_cases(folder, config_of(folder, "files"))}
+    shutil.rmtree(folder / "held_out")
+    held_out.save(folder, {"test": [Pair("A dog sleeps.", "Собака спит в доме.")]})
+    assert "name copied" not in {case.check for case in make_cases(folder, config_of(folder))}
+
+
+def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(tmp_path_factory, tmp_path):
+    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
+    flags = "--mode=evaluate", "--input=behaviour", f"--workdir={folder}"
+    ended = command(*flags)
+    assert ended.code == 0, ended.err
+    assert "digits alone" in ended.out
+    place = folder / "evaluations/behaviour"
+    results = json.loads((place / "results.json").read_text())
+    assert results["behaviour"]["one word"]["lines"] == 7
+    assert (place / "failures.tsv").exists()
+    assert command("--mode=report", f"--workdir={folder}").code == 0
+    assert "Behaviour at generated lines" in (folder / "report.html").read_text()
+    refused(*flags, "--references=x", says="--references=x is for another text")
+    classifier = train_runs(tmp_path_factory)["classification"]
+    refused(*flags[:2], f"--workdir={classifier}", says="--input=behaviour")

@@ -1,0 +1,68 @@
+"""The test sets that sacreBLEU knows by name."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from sacrebleu.dataset import DATASETS
+
+from experiments.evaluate.given import fetch_named_set
+from places import ROOT
+from tiny_run import command, shared_run
+from transformer.errors import UserError
+
+SET = "sacrebleu:wmt14/full,en-de"
+PRINT = (
+    "from experiments.evaluate.given import fetch_named_set as fetch; "
+    f"print(*map(str, (lambda source, others: [source, *others])(*fetch('{SET}'))))"
+)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A folder as sacreBLEU keeps a set, of two sentences."""
+    for field, lines in (("src", "a b\nb c\n"), ("ref", "a b\nb b\n")):
+        (tmp_path / "wmt14/full").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "wmt14/full" / f"wmt14_full.en-de.{field}").write_text(lines)
+    for field in ("docid", "genre", "origlang"):
+        (tmp_path / "wmt14/full" / f"wmt14_full.en-de.{field}").write_text("x\nx\n")
+    monkeypatch.setattr(DATASETS["wmt14/full"], "_outdir", str(tmp_path / "wmt14/full"))
+    return tmp_path
+
+
+def test_a_set_that_is_there_is_found_in_the_folder_of_the_environment(cache):
+    environment = os.environ | {"SACREBLEU": str(cache)}
+    ended = subprocess.run(
+        [sys.executable, "-c", PRINT], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    names = [str(cache / "wmt14/full" / f"wmt14_full.en-de.{end}") for end in ("src", "ref")]
+    assert ended.stdout.split() == names
+
+
+def test_a_named_set_is_scored_as_its_files(cache, tmp_path_factory, tmp_path):
+    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
+    ended = command("--mode=evaluate", f"--workdir={folder}", f"--input={SET}")
+    assert ended.code == 0, ended.err
+    place = folder / "evaluations" / "wmt14_full.en-de"
+    results = json.loads((place / "results.json").read_text())
+    assert results["test"]["sentences"] == 2
+    assert (place / "translations/test.source.txt").read_text() == "a b\nb c\n"
+    assert (place / "translations/test.reference.txt").read_text() == "a b\nb b\n"
+
+
+@pytest.mark.parametrize("error", [OSError("Name or service not known"), SystemExit(1)])
+def test_without_a_network_one_line_says_how_to_give_the_files(error, monkeypatch):
+    def fail(languages):
+        raise error
+
+    monkeypatch.setattr(DATASETS["wmt14/full"], "get_source_file", fail)
+    with pytest.raises(UserError) as refusal:
+        fetch_named_set(SET)
+    line = str(refusal.value)
+    assert "\n" not in line
+    assert "sacreBLEU cannot fetch it" in line
+    assert "sacrebleu -t wmt14/full -l en-de --echo src" in line
+    assert "--input=source.txt --references=reference.txt" in line

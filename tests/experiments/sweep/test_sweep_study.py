@@ -1,0 +1,384 @@
+"""The store of a sweep: who has which trial, and what it has come to."""
+
+import concurrent.futures
+import json
+import time
+
+import optuna
+import pytest
+
+from configs import quickstart
+from experiments.sweep import study as sweep_study
+from experiments.sweep.plan import plan_trials
+from experiments.sweep.study import Study, find_trials
+from transformer.errors import UserError
+
+SPACE = {
+    "optimizer.learning_rate": ("log", 1e-4, 1e-2),
+    "model.dropout_residual": ("uniform", 0.0, 0.3),
+    "model.num_encoder_layers": ("int", 1, 3),
+    "model.norm_position": ["pre", "post"],
+}
+
+
+def grid(folder, seeds=range(4), **changes) -> Study:
+    config = quickstart.get_config()
+    config.update_from_flattened_dict(changes)
+    trials = plan_trials(config, [{"seed": seed} for seed in seeds], folder)
+    return Study(config, trials, None, folder)
+
+
+def search(folder, kind, attempts=6, **changes) -> Study:
+    config = quickstart.get_config()
+    config.update_from_flattened_dict({"sweep.search": kind, "sweep.trials": attempts, **changes})
+    return Study(config, None, SPACE, folder)
+
+
+def begin(study):
+    """Takes the next trial that is free; None if there is none."""
+    return next((own for number, _ in study.free() if (own := study.take(number))), None)
+
+
+def waiting(study):
+    """The numbers of the trials that nobody has begun."""
+    return [number for number, state in study.states().items() if state == "waiting"]
+
+
+def test_two_workers_share_the_trials_and_none_gets_one_twice(tmp_path):
+    workers = [grid(tmp_path), grid(tmp_path)]
+    taken = []
+    for turn in range(5):
+        if got := begin(workers[turn % 2]):
+            taken.append(got[0].number)
+    assert taken == [0, 1, 2, 3]
+    assert begin(workers[1]) is None
+    assert workers[0].states() == dict.fromkeys(range(4), "running")
+
+
+def test_trials_of_one_structure_are_taken_one_after_another(tmp_path):
+    config = quickstart.get_config()
+    values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
+    study = Study(config, plan_trials(config, values, tmp_path), None, tmp_path)
+    assert [begin(study)[0].number for _ in values] == [0, 2, 1, 3]
+
+
+def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
+    storage = {"sweep.storage": f"sqlite:///{tmp_path / 'all.db'}"}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = grid(tmp_path / "a", **storage), grid(tmp_path / "b", range(2), **storage)
+    begin(first)
+    assert len(waiting(second)) == 2
+    assert len(waiting(grid(tmp_path / "a", **storage))) == 3
+
+
+@pytest.mark.parametrize("choice", [("lgo", 1, 2), ("log", 2, 1), ("int", 1), [], 5])
+def test_a_space_that_is_no_range_and_no_list_is_refused(tmp_path, monkeypatch, choice):
+    monkeypatch.setitem(SPACE, "model.d_ff", choice)
+    with pytest.raises(UserError, match=r"space\(\) says model.d_ff"):
+        search(tmp_path, "random")
+
+
+@pytest.mark.parametrize(
+    ("key", "choice", "says"),
+    [
+        ("model.d_ff", ("log", 0, 4), "a logarithmic range begins above 0"),
+        ("model.d_fff", [4, 8], "model.d_ff"),
+        ("model.d_ff", ("uniform", 4, 8), "model.d_ff"),
+        ("model.positions", ["rotary", 3], "model.positions"),
+        ("sweep.trials", [1, 2], "the sweep's own"),
+    ],
+)
+def test_a_space_that_no_trial_could_have_is_refused_before_one_is_drawn(
+    tmp_path, monkeypatch, key, choice, says
+):
+    monkeypatch.setitem(SPACE, key, choice)
+    with pytest.raises(UserError, match=says):
+        search(tmp_path, "random")
+    assert not list(tmp_path.iterdir())
+
+
+def test_trials_end_as_complete_pruned_or_failed(tmp_path):
+    study = grid(tmp_path)
+    for value, state in ((41.5, "complete"), (None, "pruned"), (None, "failed")):
+        _, attempt = begin(study)
+        study.end(attempt, value, state, note="it diverged" if state == "failed" else "")
+    expected = {0: "complete", 1: "pruned", 2: "failed", 3: "waiting"}
+    assert study.states() == grid(tmp_path).states() == expected
+    assert study.notes()[2] == "it diverged"
+    assert waiting(study) == [3]
+
+
+def test_a_trial_of_a_worker_that_died_is_free_once_its_lease_has_run_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_study, "LEASE", 2.0)
+    monkeypatch.setattr(sweep_study, "BEAT", 0.1)
+    dead, alive = grid(tmp_path, range(1)), grid(tmp_path, range(1))
+    _, attempt = begin(dead)
+    with dead.held([attempt]):
+        assert begin(alive) is None
+        assert not alive.is_abandoned([])  # its lease is renewed
+        time.sleep(2.2)
+        assert begin(alive) is None
+    # It renews it no longer.
+    assert alive.is_abandoned([])
+    trial, attempt = begin(alive)
+    assert trial.number == 0
+    assert begin(dead) is None
+    alive.end(attempt, 1.0, "complete")
+    assert dead.states() == {0: "complete"}
+    assert not dead.is_abandoned([])
+
+
+def test_of_many_workers_at_once_one_takes_a_trial(tmp_path):
+    studies = [grid(tmp_path, range(3)) for _ in range(4)]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        taken = [own for n in range(3) for own in pool.map(lambda s, n=n: s.take(n), studies)]
+    assert [own[0].number for own in taken if own] == [0, 1, 2]
+
+
+def test_a_trial_that_a_worker_lets_go_is_free_at_once(tmp_path):
+    study = grid(tmp_path, range(1))
+    _, attempt = begin(study)
+    assert begin(grid(tmp_path, range(1))) is None
+    study.let_go(attempt)
+    assert begin(grid(tmp_path, range(1)))[0].number == 0
+
+
+@pytest.mark.parametrize("kind", ["random", "tpe"])
+def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kind):
+    workers = [search(tmp_path, kind), search(tmp_path, kind)]
+    drawn = []
+    while got := begin(workers[len(drawn) % 2]):
+        trial, attempt = got
+        drawn.append(json.dumps(trial.values))
+        workers[len(drawn) % 2].end(attempt, float(len(drawn)), "complete")
+        assert 1e-4 <= trial.config.optimizer.learning_rate <= 1e-2
+        assert trial.config.model.norm_position in SPACE["model.norm_position"]
+        assert 1 <= trial.config.model.num_encoder_layers <= 3
+    assert len(set(drawn)) == len(drawn) == 6
+    # The draws are a function of the seed, and can be read back.
+    assert list(map(json.dumps, search(tmp_path, kind).values().values())) == drawn
+
+
+def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setitem(SPACE, "model.num_heads", [3, 4])  # of a width of 128
+    study, numbers = search(tmp_path, "random", attempts=8), []
+    while got := begin(study):
+        numbers.append(got[0].number)
+        assert got[0].config.model.num_heads == 4
+    failed = [number for number, state in study.states().items() if state == "failed"]
+    assert failed
+    assert sorted(failed + numbers) == list(range(8))
+    assert "model.num_heads=3" in study.notes()[failed[0]]
+
+
+def test_a_trial_whose_worker_died_while_it_was_drawn_is_drawn_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
+    suggest, calls = sweep_study._suggest, []
+
+    def killed(*told):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        suggest(*told)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_study, "_suggest", killed)
+        with pytest.raises(KeyboardInterrupt):
+            begin(search(tmp_path, "random"))
+    trial, _ = begin(search(tmp_path, "random"))
+    (tmp_path / "whole").mkdir()
+    whole, _ = begin(search(tmp_path / "whole", "random"))
+    assert (trial.number, trial.values) == (0, whole.values)
+
+
+def test_draws_depend_on_the_seed_alone(tmp_path):
+    def first(name, seed):
+        folder = tmp_path / name
+        folder.mkdir()
+        return begin(search(folder, "random", **{"sweep.seed": seed}))[0].values
+
+    assert first("a", 3) == first("b", 3) != first("c", 4)
+
+
+def test_a_study_of_another_config_is_refused_and_the_key_named(tmp_path):
+    grid(tmp_path)
+    with pytest.raises(UserError, match=r"train\.steps was 1200 and is 9.*--workdir"):
+        grid(tmp_path, **{"train.steps": 9})
+    changes = {"train.steps": 9, "data.train_source": 300 * "a", "model.d_ff": 8}
+    with pytest.raises(UserError) as error:
+        grid(tmp_path, **changes)
+    for part in ("train.steps was 1200 and is 9", "model.d_ff was 256 and is 8"):
+        assert part in str(error.value)
+    assert "data.train_source was 'train.en' and is 'aaaa" in str(error.value)
+    assert len(str(error.value)) < 600
+    # How it is run may change.
+    grid(tmp_path, **{"sweep.parallel": "vmap", "sweep.trials": 3})
+
+
+@pytest.mark.parametrize(
+    "storage", ["sqlite:////nowhere/at/all/study.db", "quux://x", "no url", "mysql://x/y"]
+)
+def test_a_storage_that_cannot_be_reached_is_named(tmp_path, storage):
+    with pytest.raises(UserError) as error:
+        grid(tmp_path, **{"sweep.storage": storage})
+    text = str(error.value)
+    assert storage in text
+    assert "--config.sweep.storage" in text
+    assert "\n" not in text
+
+
+def listed(folder, *values, **changes) -> Study:
+    config = quickstart.get_config()
+    config.update_from_flattened_dict(changes)
+    return Study(config, plan_trials(config, values, folder), None, folder)
+
+
+def numbers(study) -> dict[int, dict]:
+    return {number: trial.values for number, trial in study.trials.items()}
+
+
+def test_a_space_that_changed_is_refused_by_what_changed_in_it(tmp_path, monkeypatch):
+    long = [300 * "x", "first"]
+    monkeypatch.setitem(SPACE, "data.path", long)
+    search(tmp_path, "random")
+    monkeypatch.setitem(SPACE, "data.path", [long[0], "second"])
+    with pytest.raises(UserError, match=r"space\(\) data\.path was .*'first'.*'second'") as error:
+        search(tmp_path, "random")
+    assert len(str(error.value)) < 400
+
+
+def test_trials_that_are_added_anywhere_extend_a_sweep_and_the_others_keep_their_numbers(tmp_path):
+    first = listed(tmp_path, {"seed": 0}, {"seed": 1})
+    trial, attempt = begin(first)
+    first.end(attempt, 1.5, "complete")
+    second = listed(tmp_path, {"seed": 5}, {"seed": 0}, {"model.d_ff": 32}, {"seed": 1})
+    others = {2: {"model.d_ff": 32}, 4: {"seed": 5}}
+    assert numbers(second) == {0: {"seed": 0}, 1: {"seed": 1}, **others}
+    assert second.trials[0].folder == trial.folder
+    assert second.trials[4].folder == tmp_path / "trials/004"
+    assert second.states() == {0: "complete", 1: "waiting", 2: "waiting", 4: "waiting"}
+    # Again, and in another order: nothing moves.
+    third = listed(tmp_path, {"model.d_ff": 32}, {"seed": 1}, {"seed": 0}, {"seed": 5})
+    assert dict(sorted(numbers(third).items())) == dict(sorted(numbers(second).items()))
+    assert third.states() == second.states()
+
+
+def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_trial(tmp_path):
+    listed(tmp_path, {"seed": 0}, {"seed": 1})
+    heads = quickstart.get_config().model.num_heads
+    grown = listed(
+        tmp_path,
+        *({"model.num_heads": n, "seed": seed} for n in (2, heads) for seed in (0, 1)),
+    )
+    assert {number: values["model.num_heads"] for number, values in numbers(grown).items()} == {
+        4: 2,
+        5: 2,
+        0: heads,
+        1: heads,
+    }
+
+
+def test_many_trials_are_listed_once(tmp_path):
+    count = 2 * quickstart.get_config().sweep.trials
+    grid(tmp_path, range(count))
+    assert len(grid(tmp_path, range(count))._all()) == count
+
+
+def test_trials_that_are_removed_stay_in_the_study_and_leave_the_sweep(tmp_path):
+    listed(tmp_path, {"seed": 0}, {"seed": 1}, {"seed": 2})
+    fewer = listed(tmp_path, {"seed": 0}, {"seed": 2}, {"seed": 3})
+    assert numbers(fewer) == {0: {"seed": 0}, 2: {"seed": 2}, 3: {"seed": 3}}
+    assert fewer.left_out == {1: {"seed": 1}}
+    taken = []
+    while got := begin(fewer):
+        taken.append(got[0].config.seed)
+    assert taken == [0, 2, 3]
+    assert fewer.states() == {0: "running", 2: "running", 3: "running"}
+    # It comes back where it was.
+    assert listed(tmp_path, {"seed": 1}).states() == {1: "waiting"}
+
+
+def test_a_worker_with_the_old_list_works_on_what_another_adds(tmp_path):
+    old = listed(tmp_path, {"seed": 0}, {"seed": 1})
+    new = listed(tmp_path, {"seed": 7}, {"seed": 0}, {"seed": 1})
+    trained = {}
+    for turn in range(3):
+        trial, attempt = begin((old, new)[turn % 2])
+        trained[trial.number] = trial.config.seed
+        new.end(attempt, 1.0, "complete")
+    assert trained == {0: 0, 1: 1, 3: 7}
+    assert begin(old) is None
+    assert sorted(old.values().items()) == sorted(new.values().items())
+    assert old.states() == new.states()
+    # One that starts with the old list leaves the new trial be.
+    late = listed(tmp_path, {"seed": 0}, {"seed": 1})
+    assert begin(late) is None
+    assert late.left_out == {3: {"seed": 7}}
+    assert new.states()[3] == "complete"
+
+
+def test_a_listing_that_was_interrupted_gives_the_numbers_of_one_that_was_not(
+    tmp_path, monkeypatch
+):
+    values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
+    enqueue, calls = optuna.Study.enqueue_trial, []
+
+    def killed(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return enqueue(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "enqueue_trial", killed)
+        with pytest.raises(KeyboardInterrupt):
+            listed(tmp_path, *values)
+    study = listed(tmp_path, *values)
+    assert list(numbers(study).values()) == values
+    assert list(study.trials) == [0, 1, 2, 3]
+    assert sorted(waiting(study)) == [0, 1, 2, 3]
+
+
+def test_the_trials_of_a_folder_have_the_numbers_of_its_study(tmp_path):
+    config = quickstart.get_config()
+    trials = plan_trials(config, [{"seed": 4}, {"seed": 1}], tmp_path)
+    assert [p.config.seed for p in find_trials(config, trials, tmp_path).values()] == [4, 1]
+    assert not list(tmp_path.iterdir())  # the control: there is no study, and none is made
+    listed(tmp_path, {"seed": 0}, {"seed": 1})
+    found = find_trials(config, trials, tmp_path)
+    assert {number: trial.config.seed for number, trial in found.items()} == {2: 4, 1: 1}
+
+
+def test_what_failed_is_tried_again_once_where_that_is_asked_for(tmp_path):
+    study = grid(tmp_path)
+    _, attempt = begin(study)
+    study.end(attempt, None, "failed", "out of memory")
+    assert grid(tmp_path).states()[0] == "failed"
+    again = {"sweep.retry_failed": True}
+    assert grid(tmp_path, **again).states()[0] == grid(tmp_path, **again).states()[0] == "waiting"
+    study = grid(tmp_path)
+    while got := begin(study):
+        study.end(got[1], 1.0, "complete")
+    assert study.states() == dict.fromkeys(range(4), "complete")
+    assert study.notes()[0] == ""
+
+
+@pytest.mark.parametrize("kind", ["random", "tpe"])
+def test_a_draw_that_failed_is_tried_again_with_its_values(tmp_path, kind):
+    study = search(tmp_path, kind, attempts=3)
+    values = []
+    for state in ("complete", "failed", "complete"):
+        trial, attempt = begin(study)
+        values.append(trial.values)
+        study.end(attempt, 1.0, state)
+    assert begin(study) is None
+    study = search(tmp_path, kind, attempts=3, **{"sweep.retry_failed": True})
+    trial, attempt = begin(study)
+    assert (trial.number, trial.values) == (1, values[1])
+    study.end(attempt, 1.0, "complete")
+    assert begin(study) is None
+    assert study.states() == dict.fromkeys(range(3), "complete")
+    assert list(study.values().values()) == values
+    # More draws have numbers of their own.
+    assert begin(search(tmp_path, kind, attempts=4))[0].number == 3

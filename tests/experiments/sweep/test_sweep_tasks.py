@@ -1,0 +1,255 @@
+"""Sweeps of language models and classifiers are judged by the measures of their task."""
+
+import csv
+import io
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments.results.figures import MAX_TOLD_APART, OTHERS, sweep_figures
+from experiments.results.notes import sweep_notes
+from experiments.results.reading import read_sweep
+from experiments.results.table import build_table, sweep_signatures, to_csv
+from experiments.results.tasks import REGISTRY
+from experiments.sweep.page import write_results
+from sweeps import markdown, write_classifier, write_language_model
+from transformer import tasks
+from transformer.errors import UserError
+
+
+def cells(sweep):
+    """The texts of each row of the table, by title."""
+    table = build_table(sweep)
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
+
+
+def language_models(root, nlls=(1.5, 1.2), seeds=(0, 1, 2), **changes):
+    """Complete trials: a setting for each nll, with all the seeds."""
+    plan = list(itertools.product(range(len(nlls)), seeds))
+    return [
+        write_language_model(
+            root, n, {"model.architecture": f"k{i}", "seed": seed}, nlls[i], **changes
+        )
+        for n, (i, seed) in enumerate(plan)
+    ]
+
+
+def classifiers(root, wrong, **changes):
+    """Complete trials: `wrong` has, for each setting and seed, the texts it does not find."""
+    plan = [(i, seed) for i, seeds in enumerate(wrong) for seed in range(len(seeds))]
+    return [
+        write_classifier(
+            root, n, {"model.architecture": f"k{i}", "seed": seed}, wrong[i][seed], **changes
+        )
+        for n, (i, seed) in enumerate(plan)
+    ]
+
+
+WRONG = ([range(12), range(3, 16)], [range(2), range(5)])  # of two settings, two seeds each
+
+
+def test_every_task_has_measures():
+    assert set(tasks.REGISTRY) <= set(REGISTRY)
+
+
+def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
+    sweep = read_sweep("language_model", language_models(tmp_path), baseline=0)
+    first, second = cells(sweep)
+    perplexities = [[o.score("test.perplexity") for o in s.runs] for s in sweep.systems]
+    assert second["difference"] == f"{np.subtract(*map(np.mean, reversed(perplexities))):+.3f}"
+    expected = stats.ttest_ind(*reversed(perplexities))
+    low, high = map(float, second["its 95% interval"].split(" to "))
+    interval = expected.confidence_interval()
+    assert (low, high) == pytest.approx((interval.low, interval.high), abs=0.0006)
+    assert (first["difference"], first["its 95% interval"]) == ("baseline", "-")
+    assert first["p"] == "-"
+    assert float(second["p"].removeprefix("<")) <= expected.pvalue + 0.001
+    own = perplexities[1]
+    assert second["perplexity"] == f"{np.mean(own):.3f} ± {np.std(own, ddof=1):.3f}"
+    accuracy = 100 * np.mean([o.score("test.accuracy") for o in sweep.systems[1].runs])
+    assert second["accuracy (%)"].startswith(f"{accuracy:.2f} ± ")
+    assert {"word perplexity", "bits/byte", "nll (nats)"} <= set(second)
+    told = "\n".join(sweep_notes(sweep))
+    assert "of new seeds of these settings, on this text" in told
+    assert "validation set" not in told
+    assert sweep_signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
+
+
+def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so(tmp_path):
+    trials = language_models(tmp_path, seeds=(0,), splits=("validation",))
+    trials.append(write_language_model(tmp_path, 9, {"model.architecture": "k9", "seed": 0}, 1.4))
+    sweep = read_sweep("language_model", trials, baseline=0)
+    assert sweep.measures.main.path == "validation.perplexity"
+    text = markdown(sweep, "Title", "command")
+    assert (
+        "Scores are of the validation set, because not all runs have scores of a test set." in text
+    )
+    assert [row["bits/byte"] for row in cells(sweep)][:2] != ["-", "-"]
+    page = write_results("language_model", trials, tmp_path / "answer", "", "", 0)[0].read_text()
+    assert "Scores on the validation set" in page
+    # The control: all have a test set.
+    tested = read_sweep("language_model", language_models(tmp_path / "tested", seeds=(0,)))
+    assert tested.measures.main.path == "test.perplexity"
+
+
+def test_the_lowest_perplexities_and_the_baseline_are_told_apart(tmp_path):
+    nlls = [1.0 + 0.1 * n for n in range(12)]
+    sweep = read_sweep("language_model", language_models(tmp_path, nlls, seeds=(0,)), baseline=11)
+    axes = sweep_figures(sweep)["curves"].axes[0]
+    assert axes.get_ylabel() == "validation nll (nats)"
+    apart = [n for n, line in enumerate(axes.lines) if line.get_color() != OTHERS]
+    assert apart == [*range(MAX_TOLD_APART - 1), 11]
+
+
+def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trials = language_models(tmp_path)
+        paths = write_results("language_model", trials, tmp_path / "answer", "T", "c", 0)
+    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png"]
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("language_model", trials)))))
+    assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
+
+
+def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte(tmp_path):
+    trials = language_models(tmp_path)
+    for trial in trials[3:]:  # of the second setting, whose tokens are half as long
+        path = trial.folder / "results.json"
+        path.write_text(path.read_text().replace("vocabulary:ab", "vocabulary:xy"))
+    sweep = read_sweep("language_model", trials, baseline=0)
+    assert sweep.measures.main.path == "test.bits_per_byte"
+    assert sweep.comparisons[1].mean == pytest.approx(-0.3 / math.log(2), abs=0.03)
+    titles = build_table(sweep).head
+    assert {"bits/byte", "word perplexity", "p"} <= set(titles)
+    assert not {"perplexity", "nll (nats)", "accuracy (%)"} & set(titles)
+    assert sweep_signatures(sweep) == {"bits/byte": "context:8", "word perplexity": "context:8"}
+    told = "\n".join(sweep_notes(sweep))
+    assert "compared by bits/byte" in told
+    assert "trials 0 and 3 have different vocabularies" in told
+    assert "exp(nll)" not in told
+    assert [axes.get_xlabel() for axes in sweep_figures(sweep)["scores"].axes] == [
+        "bits/byte (lower is better)"
+    ]
+    [first, *_] = csv.DictReader(io.StringIO(to_csv(sweep)))
+    assert first["test_perplexity_signature"] == "context:8|vocabulary:ab"
+
+
+def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):
+    trials = language_models(tmp_path, seeds=(0,))
+    other = {f"{name}_signature": "context:9" for name in ("perplexity", "bits_per_byte")}
+    trials.append(write_language_model(tmp_path, 7, {"model.architecture": "k7"}, 1.0, **other))
+    with pytest.raises(UserError, match="0 and 7 have different signatures of test bits_per_byte"):
+        read_sweep("language_model", trials)
+    trials = classifiers(tmp_path / "classifiers", [[range(9)]])
+    others = classifiers(tmp_path / "others", [[], [range(9)]], accuracy_signature="cut")
+    with pytest.raises(UserError, match="different signatures of test accuracy: 'texts' and 'cut'"):
+        read_sweep("classification", [*trials, *others])
+
+
+def test_a_run_without_the_main_score_is_named(tmp_path):
+    trials = classifiers(tmp_path, WRONG)
+    (tmp_path / "trial_0/results.json").write_text("{}")
+    with pytest.raises(UserError, match=r"trial_0/.*it holds no validation\.perplexity with a"):
+        read_sweep("language_model", trials)
+    with pytest.raises(UserError, match=r"trial_0/.*it holds no test\.accuracy with a signature"):
+        read_sweep("classification", trials)
+
+
+def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
+    sweep = read_sweep("classification", classifiers(tmp_path, WRONG), baseline=0)
+    first, second = cells(sweep)
+    # 12 and 13 of 40 are wrong, and 2 and 5.
+    assert first["accuracy (%)"] == "68.75 ± 1.77"
+    assert (first["difference"], first["p"]) == ("baseline", "-")
+    assert second["accuracy (%)"] == "91.25 ± 5.30"
+    assert second["difference"] == "+22.50"
+    assert float(second["p"]) == pytest.approx(sweep.comparisons[1].p_value, abs=0.0006)
+    assert second["macro F1 (%)"] == "90.25 ± 5.30"
+    assert second["ECE (%)"] == "3.00 ± 0.00"
+    assert second["negation: accuracy (%)"] == "45.62 ± 2.65"
+    assert not {"ci: accuracy (%)", "signature: accuracy (%)"} & set(second)
+    assert "on these test texts" in "\n".join(sweep_notes(sweep))
+    one = read_sweep("classification", classifiers(tmp_path / "one", [[range(20)], [[]]]), 0)
+    assert cells(one)[1]["p"] == "<0.001"
+    assert "these two trained models, on other texts" in "\n".join(sweep_notes(one))
+    assert sweep_signatures(sweep) == {"accuracy (%)": "texts"}
+
+
+def test_the_csv_has_numbers_and_signatures_alone(tmp_path):
+    trials = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
+    [titles, *_] = to_csv(read_sweep("classification", trials)).splitlines()
+    assert {"test_accuracy", "test_accuracy_signature"} <= set(titles.split(","))
+    assert "confusion" not in titles
+    assert "classes" not in titles
+
+
+def test_accuracies_by_length_are_those_of_the_texts_of_that_length(tmp_path):
+    sweep = read_sweep("classification", classifiers(tmp_path, WRONG))
+    [axes] = sweep_figures(sweep)["lengths"].axes
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("accuracy (%)", "words (texts)")
+    texts = [outcome.texts for outcome in sweep.systems[0].runs]
+    longest = int(axes.get_xticklabels()[0].get_text().split("\n")[0].split("–")[-1])
+    short = texts[0].lengths <= longest
+    expected = 100 * np.mean([of_seed.counts("accuracy")[short, 0].mean() for of_seed in texts])
+    np.testing.assert_allclose(axes.lines[0].get_ydata()[0], expected)
+
+
+def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
+    trials = classifiers(tmp_path, WRONG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paths = write_results("classification", trials, tmp_path / "answer", "T", "c", 0)
+    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png", "lengths.png"]
+    page = paths[0].read_text()
+    assert "The test set by words, with the number of texts below" in page
+    assert "BLEU" not in page
+    sweep = read_sweep("classification", trials)
+    figures = sweep_figures(sweep)
+    names = [axes.get_ylabel() for axes in figures["curves"].axes]
+    assert names == ["validation loss (nats)", "validation accuracy (%)"]
+    _, values = sweep.systems[0].curve("accuracy")
+    drawn = figures["curves"].axes[1].lines[0].get_ydata()
+    np.testing.assert_allclose(drawn, 100 * values.mean(0))
+    assert [axes.get_xlabel() for axes in figures["scores"].axes] == [
+        "accuracy (%)",
+        "macro F1 (%)",
+    ]
+
+
+def test_different_texts_or_labels_are_refused(tmp_path):
+    trials = classifiers(tmp_path, WRONG)
+    path = trials[3].folder / "predictions/test.tsv"
+    text = path.read_text()
+    path.write_text(text.replace("letter", "word", 1))
+    with pytest.raises(UserError, match=r"trials 0 and 3 have different test sets \(predictions"):
+        read_sweep("classification", trials)
+    path.write_text(text.replace("bad\t", "worst\t", 1))
+    with pytest.raises(UserError, match="trials 0 and 3 have different test sets"):
+        read_sweep("classification", trials)
+    # The control: other probabilities are no other test set.
+    path.write_text(text.replace("0.812500", "0.700000"))
+    read_sweep("classification", trials)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "No such file"),
+        ("", "it is empty"),
+        ("a\tb\t0.5\tx\na\tb\t0.5\n", "line 2 has 3 columns instead of 4"),
+        (
+            "a\ta\t0.5\tx\n",
+            r"says accuracy 70\.00, and the predictions in .* have 100\.00",
+        ),
+    ],
+)
+def test_damaged_predictions_are_named(tmp_path, text, reason):
+    [trial] = classifiers(tmp_path, [[range(12)]])
+    path = trial.folder / "predictions/test.tsv"
+    path.write_text(text) if text is not None else path.unlink()
+    with pytest.raises(UserError, match=f"trial_0.*{reason}"):
+        read_sweep("classification", [trial])
