@@ -1,7 +1,7 @@
 """Gradient norm by distance: why gradients vanish in recurrent networks and not in Transformers.
 
-    python -m experiments.studies.gradient_distance
-    python -m experiments.studies.gradient_distance --length=200 --output=runs/farther
+    python -m studies.gradient_distance
+    python -m studies.gradient_distance --length=200 --output=runs/farther
 
 Language models of equal parameters, untrained, read random tokens. Shown is how much what stands k
 tokens back counts for the loss at the last position: the norm of the gradient of that loss by the
@@ -48,7 +48,8 @@ from experiments.display.training_curves import (
     light_grid,
     new_figure,
 )
-from experiments.studies.command import Parser, exit_code, whole
+from experiments.parser import Parser, whole
+from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
@@ -165,12 +166,8 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
     return figure
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Measures the models of the command line; prints and draws the results.
-
-    Raises:
-      UserError: a flag is wrong.
-    """
+def run(arguments: Sequence[str]) -> int:
+    """Measures the models of the command line; prints and draws the results."""
     parser = Parser(__doc__)
     parser.add_argument("--length", type=whole(2, 2000), default=101, help="tokens of a sequence")
     parser.add_argument("--seeds", type=whole(1, 1000), default=5, help="models of each kind")
@@ -193,7 +190,13 @@ def run(arguments: Sequence[str]) -> None:
     save_figure(build_figure(norms), picture)
     write_arrays(picture.with_suffix(".npz"), norms)
     print(picture)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0, or 2 after a line on a user error."""
+    return exit_code(lambda: run(arguments), place="--output", memory="--length")
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(run, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
