@@ -69,15 +69,10 @@ LOSS_HEIGHT = 0.9  # inches
 
 
 def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
-    """Returns the words of each sentence, in lower case and without punctuation around them.
-
-    Sentences without words are left out.
+    """Returns the words of each sentence that has some, in lower case and without punctuation.
 
     Args:
       source: what messages call the text; its sentences are lines, counted from one.
-
-    Raises:
-      UserError: there are no words, too many, or just one in a sentence, which has no pair.
     """
     split = []
     for number, sentence in enumerate(sentences, 1):
@@ -244,9 +239,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -> None:
-    table = Table(title=title)
-    for column in (first_column, "before training", "after training"):
-        table.add_column(column)
+    table = Table(first_column, "before training", "after training", title=title)
     for row in rows:
         table.add_row(*row)
     print_table(table)

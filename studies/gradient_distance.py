@@ -40,14 +40,8 @@ from rich.table import Table
 
 from configs import base
 from experiments.costs import count_parameters
+from experiments.display import training_curves as curves
 from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import (
-    COLOURS,
-    MARKER_SHAPES,
-    WIDTH,
-    light_grid,
-    new_figure,
-)
 from experiments.parser import Parser, whole
 from experiments.process import exit_code
 from experiments.text_io import print_table
@@ -94,13 +88,8 @@ def gradient_norms(
 ) -> Float[Array, "B L"]:
     """Returns the norm of the gradient of the last position's loss by each embedding.
 
-    An embedding is what the table's lookup hands to the model, before positions are added.
-
-    Args:
-      labels: the tokens after the last.
-
-    Returns:
-      The norms by distance from the last position: the first column is of the last token.
+    An embedding is what the table's lookup hands to the model, before positions are added. The
+    first column is of the last token, whose successors are `labels`.
     """
     model = build_model(config)
 
@@ -129,9 +118,8 @@ def measure(config: ModelConfig, length: int, seeds: int) -> Float[np.ndarray, "
     norms = []
     for seed in range(seeds):
         draws = np.random.default_rng(seed).integers(VOCABULARY, size=(SEQUENCES, length + 1))
-        of_sequences = gradient_norms(
-            config, first_params(config, seed), draws[:, :-1], draws[:, -1]
-        )
+        params = first_params(config, seed)
+        of_sequences = gradient_norms(config, params, draws[:, :-1], draws[:, -1])
         norms.append(np.asarray(of_sequences, np.float64).mean(axis=0))
     return np.stack(norms)
 
@@ -142,26 +130,23 @@ def relative(norms: Float[np.ndarray, "seeds L"]) -> Float[np.ndarray, "seeds L"
 
 
 def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
-    """A line a model: the mean over seeds of the relative norm, in a band from least to most.
+    """A line per model: the mean over seeds of the relative norm, in a band from least to most.
 
     The figure is outside pyplot.
     """
-    figure = new_figure(WIDTH, HEIGHT)
+    figure = curves.new_figure(curves.WIDTH, HEIGHT)
     axes = figure.subplots()
-    for (name, of_seeds), colour, marker in zip(
-        norms.items(), COLOURS, MARKER_SHAPES, strict=False
-    ):
-        shares = relative(of_seeds)
+    for number, (name, of_seeds) in enumerate(norms.items()):
+        shares, colour = relative(of_seeds), curves.COLOURS[number]
         distances = np.arange(shares.shape[1])
-        look = {"color": colour, "marker": marker, "markevery": 0.1, "markersize": 4}
-        axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, **look)
+        look = {"marker": curves.MARKER_SHAPES[number], "markevery": 0.1, "markersize": 4}
+        axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, color=colour, **look)
         band = shares.min(axis=0), shares.max(axis=0)
         axes.fill_between(distances, *band, color=colour, alpha=0.2, linewidth=0)
-    axes.set_yscale("log")
+    axes.set(yscale="log", xlim=(0, distances[-1]))
     axes.set_xlabel("distance k (tokens before the last)")
     axes.set_ylabel("gradient norm over that at k = 0")
-    axes.set_xlim(0, distances[-1])
-    light_grid(axes)
+    curves.light_grid(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -174,13 +159,12 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, default="runs/gradients", help="folder to fill")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    norms = {
-        name: measure(config, options.length, options.seeds) for name, config in MODELS.items()
-    }
+    sizes = options.length, options.seeds
+    norms = {name: measure(config, *sizes) for name, config in MODELS.items()}
     distances = [k for k in TABLE_DISTANCES if k < options.length]
-    table = Table(title="Gradient norm by distance k, over that at k = 0")
-    for column in ("model", "parameters", *(f"k = {k}" for k in distances)):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table = Table("model", title="Gradient norm by distance k, over that at k = 0")
+    for column in ("parameters", *(f"k = {k}" for k in distances)):
+        table.add_column(column, justify="right")
     for name, of_seeds in norms.items():
         parameters = count_parameters(first_params(MODELS[name], seed=0))
         shares = relative(of_seeds).mean(axis=0)

@@ -21,11 +21,7 @@ STARTS, START_MARGIN = ("cold", "warm"), 0.15
 
 
 class Change(NamedTuple):
-    """A quantity of a part relative to an earlier one: more than 1 is worse.
-
-    Attributes:
-      worse: whether the ratio is beyond the margin, and the quartiles do not overlap.
-    """
+    """A quantity relative to an earlier one, and whether it is worse beyond margin and noise."""
 
     part: str
     system: str
@@ -35,10 +31,7 @@ class Change(NamedTuple):
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Returns the changes of all that both benchmarks, as JSON has them, have measured.
-
-    Parts of other workloads are left out.
-    """
+    """Returns the changes of all that both benchmarks have measured of the same workloads."""
     changes = []
     for name, part in new["parts"].items():
         before = old["parts"].get(name, {})
@@ -55,7 +48,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 
 def relate(old: Mapping[str, float], new: Mapping[str, float], margin: float) -> tuple[float, bool]:
-    """Returns the ratio of the medians, and whether the new one is worse beyond noise."""
+    """Returns the ratio of the medians; worse is beyond the margin, with quartiles apart."""
     ratio = new["median"] / old["median"]
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
@@ -92,11 +85,7 @@ def machine(environment: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns an earlier benchmark.
-
-    Raises:
-      UserError: the file is not that of a benchmark.
-    """
+    """Returns an earlier benchmark; raises UserError if the file is none."""
     try:
         earlier = json.loads(path.read_text(encoding="utf-8"))
         machine(earlier["environment"])

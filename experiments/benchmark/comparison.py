@@ -70,10 +70,19 @@ def choose(text: str | None) -> list[str]:
     return names
 
 
-def check_comparable(config: ConfigDict, task: Task, trains: bool) -> None:
-    """Raises UserError if the peers do not compute what a config does."""
+def comparable(names: Sequence[str], kind: str, config: ConfigDict, task: Task) -> list[str]:
+    """Returns the peers of a kind, if they compute what a config does; if not, a line says why."""
+    names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
+    difference = _difference(config, task, kind == "training")
+    if names and difference:
+        logger.info(f"without {', '.join(names)}: {difference}")
+    return [] if difference else names
+
+
+def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
+    """What the peers do not compute as a config does, or ''."""
     if not isinstance(task.predictor, Translator):
-        raise UserError(f"config.task={config.task} cannot be compared: peers are translators")
+        return f"config.task={config.task} cannot be compared: peers are translators"
     paper, values = flatten(base.get_config()), flatten(config)
     same = [key for key in paper if key.startswith("model.") and key not in FREE]
     needed = {key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))}
@@ -85,15 +94,14 @@ def check_comparable(config: ConfigDict, task: Task, trains: bool) -> None:
     for key, choices in needed.items():
         if values[key] not in choices:
             wanted = " or ".join(map(repr, choices))
-            raise UserError(f"{key}={values[key]!r} cannot be compared: it must be {wanted}")
+            return f"{key}={values[key]!r} cannot be compared: it must be {wanted}"
+    return ""
 
 
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, System]:
     """Returns the systems of some peers, which train on the first batches of a task.
-
-    If they do not compute what the workload does, they are left out, and a line says why.
 
     Args:
       steps: of a round.
@@ -107,8 +115,7 @@ def training_peers(
         order = {**workload._replace(config=changed).order(), "steps": steps}
         order["folder"] = str(folder / name)
         systems[name] = System(PEERS[name].function, order, optional=True)
-    names = [name for name in names if PEERS[name].kind == "training" and name not in systems]
-    if not _are_comparable(names, config, task, trains=True):
+    if not (names := comparable(names, "training", config, task)):
         return systems
     path = folder / "batches.npz"
     write_arrays(path, _arrays([task.plan[i] for i in range(steps * rounds)]))
@@ -135,9 +142,8 @@ def decoding_peers(
     Args:
       folder: gets the file of weights.
     """
-    names = [name for name in names if PEERS[name].kind == "decoding"]
     config, decode = workload.config, workload.config.decode
-    if not _are_comparable(names, config, task, trains=False):
+    if not (names := comparable(names, "decoding", config, task)):
         return {}
     path, predictor = folder / "weights.npz", task.predictor
     params = task.init_params(jax.random.key(config.seed))
@@ -154,17 +160,6 @@ def decoding_peers(
         name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
     }
-
-
-def _are_comparable(names: Sequence[str], config: ConfigDict, task: Task, trains: bool) -> bool:
-    """Whether there are peers and they compute what a config does; if not, a line says why."""
-    try:
-        if names:
-            check_comparable(config, task, trains)
-    except UserError as error:
-        logger.info(f"without {', '.join(names)}: {error}")
-        return False
-    return bool(names)
 
 
 def named_weights(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:

@@ -61,10 +61,8 @@ def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
 
 def decoding_numbers(records: Records) -> dict[str, dict[str, Any]]:
     """Returns `seconds`, `cost` and `ratio` to the time of ours, of each system that translates."""
-    speed, ours = (
-        column(records, *own) for own in ((MATMUL, "flops_per_second"), ("decoding", "seconds"))
-    )
-    numbers = {}
+    speed = column(records, MATMUL, "flops_per_second")
+    ours, numbers = column(records, "decoding", "seconds"), {}
     for name, record in records.items():
         if name != MATMUL and "error" not in record:
             seconds = column(records, name, "seconds")
@@ -73,9 +71,5 @@ def decoding_numbers(records: Records) -> dict[str, dict[str, Any]]:
 
 
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
-    """Returns `seconds` and their `cost`, in units of `UNIT` operations.
-
-    Args:
-      speed: of large products, operations per second, at the time of each.
-    """
+    """Returns `seconds` and their `cost`, given the speed of large products at the time of each."""
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}

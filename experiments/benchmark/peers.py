@@ -21,6 +21,7 @@ from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.model.config import ModelConfig
 
 HERE = "experiments.benchmark"
+Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and those of `positions`
 
 
 class Peer(NamedTuple):
@@ -139,25 +140,18 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
 
 
 def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
-    """Returns Hugging Face's model of the sizes of ours: Marian, or M2M100 if norms come first.
-
-    Args:
-      package: `transformers`.
-      dropouts: `dropout`, `attention_dropout` and `activation_dropout`.
-    """
+    """Returns the model of `transformers` with our sizes: Marian, or M2M100 if norms come first."""
     kind = "M2M100" if config.normalizes_input else "Marian"
     model = "M2M100ForConditionalGeneration" if config.normalizes_input else "MarianMTModel"
     both: dict[str, float] = {"attention_heads": config.num_heads, "ffn_dim": config.d_ff}
     both["layerdrop"] = 0.0  # M2M100 leaves layers out by default
     settings = getattr(package, f"{kind}Config")(
-        vocab_size=config.target_vocab_size,
-        d_model=config.d_model,
+        **{"vocab_size": config.target_vocab_size, "d_model": config.d_model},
         encoder_layers=config.num_encoder_layers,
         decoder_layers=config.num_decoder_layers,
         **{f"{half}_{name}": both[name] for half in ("encoder", "decoder") for name in both},
         max_position_embeddings=config.max_length,
-        activation_function="relu",
-        scale_embedding=True,
+        **{"activation_function": "relu", "scale_embedding": True},
         tie_word_embeddings=config.one_table,
         share_encoder_decoder_embeddings=config.one_table,
         **{"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID},
@@ -209,8 +203,7 @@ def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         translator = package.Translator(
             name,
             compute_type=order.get("compute_type", "float32"),
-            inter_threads=workers,
-            intra_threads=cores() // workers,
+            **{"inter_threads": workers, "intra_threads": cores() // workers},
         )
     sentences = [[str(token) for token in ids] for ids in order["sentences"]]
     settings = {"beam_size": order["beam"], "max_batch_size": max(1, order["batch"] // workers)}
@@ -226,27 +219,17 @@ def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         turn({"seconds": seconds()})
 
 
-def save_model(
-    package: Any, config: ModelConfig, weights: Mapping[str, np.ndarray], folder: Path
-) -> None:
-    """Writes the model into a folder; its tokens are the numbers of ours, in digits.
-
-    Args:
-      package: `ctranslate2`.
-      weights: by their paths in our parameters, and `positions`, the encoding of each.
-    """
+def save_model(package: Any, config: ModelConfig, weights: Weights, folder: Path) -> None:
+    """Writes the model into a folder for `ctranslate2`; its tokens are the numbers of ours."""
     spec = package.specs.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.normalizes_input,
         activation=package.specs.common_spec.Activation.RELU,
     )
-    for key, value in {
-        **{"unk_token": str(UNK_ID), "bos_token": str(BOS_ID), "eos_token": str(EOS_ID)},
-        **{"decoder_start_token": str(BOS_ID), "add_source_eos": True},
-        "layer_norm_epsilon": config.norm_epsilon,
-    }.items():
-        setattr(spec.config, key, value)
+    spec.config.unk_token, spec.config.eos_token = str(UNK_ID), str(EOS_ID)
+    spec.config.bos_token = spec.config.decoder_start_token = str(BOS_ID)
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
     _fill(spec, config, weights)
     spec.register_source_vocabulary([str(i) for i in range(config.source_vocab_size)])
     spec.register_target_vocabulary([str(i) for i in range(config.target_vocab_size)])
@@ -254,7 +237,7 @@ def save_model(
     spec.save(str(folder))
 
 
-def _fill(spec: Any, config: ModelConfig, weights: Mapping[str, np.ndarray]) -> None:
+def _fill(spec: Any, config: ModelConfig, weights: Weights) -> None:
     def linear(own: Any, prefix: str, *names: str) -> None:
         """Fills a map that computes those of several modules side by side."""
         own.weight = np.concatenate([weights[f"{prefix}/{name}/kernel"].T for name in names])

@@ -31,10 +31,9 @@ class System(NamedTuple):
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a module of ours with its arguments, in the folder that paths of a config start from.
+    """Starts a module of ours (its name and arguments) where paths of a config start from.
 
     Args:
-      arguments: the module's name first.
       options: of `Popen`; the output is a pipe.
     """
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
@@ -51,12 +50,7 @@ def ending(log: Path) -> str:
 
 
 class Worker:
-    """The process of a system; used in a `with` statement, at whose end it is killed.
-
-    Args:
-      name: of the system, for messages.
-      log: the file that gets all that the process prints.
-    """
+    """The process of a system, killed at the end of its `with`; the log gets what it prints."""
 
     def __init__(self, name: str, system: System, log: Path):
         self._name, self._log = name, log
@@ -107,10 +101,7 @@ def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str
 
     Each system is made ready alone, one after the other. Then all measure in turn, so that a change
     of the machine's speed concerns all of them. An optional system that fails has an `error`
-    instead; another one raises its RunError.
-
-    Args:
-      folder: gets the logs.
+    instead; another one raises its RunError. The folder gets the logs.
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:

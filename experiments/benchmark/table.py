@@ -16,8 +16,8 @@ TITLES = {
     **{name: peer.title for name, peer in PEERS.items()},
 }
 TRAINING_HEAD = (
-    *("part", "system", "step, ms", "target tokens/s", "of matmul speed", "time / our step"),
-    "peak memory",
+    *("part", "system", "step, ms", "target tokens/s"),
+    *("of matmul speed", "time / our step", "peak memory"),
 )
 OTHER_HEAD = ("part", "", "")
 
@@ -28,7 +28,7 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     Those in float32 come first.
     """
     for name, part in parts.items():
-        numbers = part.get("numbers", {})
+        numbers = part["numbers"]
         for system in sorted(numbers, key=lambda system: "bfloat16" in system):
             if "step_seconds" in (own := numbers[system]):
                 milliseconds = {key: 1000 * value for key, value in own["step_seconds"].items()}
@@ -55,10 +55,8 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         numbers = part["numbers"]
         yield name, "work", part["workload"]
         if "flops_per_step" in part:
-            speed = {
-                key: quantity(value, "FLOP/s")
-                for key, value in numbers[MATMUL]["flops_per_second"].items()
-            }
+            speed = numbers[MATMUL]["flops_per_second"]
+            speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
             yield name, "parameters", f"{part['parameters']:,}"
             yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")
             yield name, "large matrix products", "{median} ({low} to {high})".format(**speed)

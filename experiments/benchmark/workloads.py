@@ -25,10 +25,7 @@ FIRST_ID = 4  # after padding, unknown, begin and end
 
 
 class Shape(NamedTuple):
-    """Batches of random tokens: their rows and tokens, and the tokens of the shortest sentence.
-
-    The numbers of tokens include the end of a sentence.
-    """
+    """Batches of random tokens, and the tokens of the shortest sentence, its end included."""
 
     rows: int
     length: int
@@ -144,11 +141,7 @@ def text_of_peers(data: Path | None) -> Workload:
 
 
 def find_data(named: Path | None) -> Path | None:
-    """Returns the folder of Multi30k: the named one, or the one that was fetched, if it is there.
-
-    Raises:
-      UserError: the named one has not its files.
-    """
+    """Returns the folder of Multi30k: the named one, or the fetched one, if it is there."""
     folder = named.expanduser() if named else corpus_folder(multi30k.get_config().data)
     if any(folder.glob("train.en*")):
         return folder.absolute()
