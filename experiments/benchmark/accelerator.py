@@ -153,6 +153,7 @@ def page(
     yield from (f"{machine(found)}, Python {found['python']}; code of {commit}.", "")
     for title, (names, lines) in SECTIONS.items():
         texts = [shlex.join(["python", *command[name]]) for name in names if name in command]
+        texts = [text.replace(str(out), "DIR") for text in texts]
         yield from (f"## {title}", "", "```", *texts, "```", "")
         if done := [name for name in names if isinstance(states.get(name), float)]:
             yield from lines(out, done)

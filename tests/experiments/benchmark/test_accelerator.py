@@ -94,7 +94,7 @@ def test_the_page_has_the_numbers_and_the_command_of_each_part(measured, tmp_pat
     for part in accelerator.BENCHMARKS:
         assert f"--peers= --data={tmp_path} --parts={part}\n" in text
         assert f"- {part}: took 0 s\n" in text
-    assert "python launch.py --config=configs/multi30k.py --workdir=" in text
+    assert "python launch.py --config=configs/multi30k.py --workdir=DIR/multi30k " in text
     assert "not measured" not in text
 
 
@@ -179,11 +179,13 @@ def test_tests_and_a_training_are_run_and_then_skipped(tmp_path, monkeypatch, ca
         for side in ("en", "de"):
             lines = (f"{side} {number % 7} {number % 11}\n" for number in range(300))
             (tmp_path / f"{name}.{side}").write_text("".join(lines))
-    sizes = ["d_model=16", "d_ff=8", "num_heads=2", "num_encoder_layers=1", "num_decoder_layers=1"]
-    small = ("train.steps=4", "tokenizer.vocab_size=300", "data.num_buckets=1")
-    small = (*small, *(f"model.{size}" for size in sizes), "evaluate.bootstrap=10")
+    small = (
+        *("model.d_model=16", "model.d_ff=8", "model.num_heads=2", "model.num_encoder_layers=1"),
+        *("model.num_decoder_layers=1", "tokenizer.kind=word", "tokenizer.vocab_size=30"),
+        *("tokenizer.byte_fallback=False", "data.num_buckets=1", "train.steps=4"),
+    )
     monkeypatch.setattr(accelerator, "SETTINGS", (*small, "train.evaluate_every=2"))
-    monkeypatch.setattr(accelerator, "FILES", ("training/test_losses",))
+    monkeypatch.setattr(accelerator, "FILES", ("optim/test_weight_decay",))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     flags = [f"--out={tmp_path / 'out'}", f"--data={tmp_path}", "--parts=tests,multi30k"]
     assert accelerator.main([*flags, "--minutes=20"]) == 0
