@@ -141,11 +141,7 @@ SECTIONS = {
 def page(
     out: Path, found: Mapping[str, Any], command: Mapping[str, Sequence[str]], states: Mapping
 ) -> Iterator[str]:
-    """Yields the lines of the page: device, versions, and of each part its command and numbers.
-
-    Args:
-      states: of each part the seconds that it took, or why it is not done.
-    """
+    """Yields the lines of the page; a state is the seconds of a part, or why it is not done."""
     code = found["code"]
     changed = " with changes" if code and code["changed"] else ""
     commit = f"commit {code['commit'][:7]}{changed}" if code else "no checkout"

@@ -101,12 +101,7 @@ def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, System]:
-    """Returns the systems of some peers, which train on the first batches of a task.
-
-    Args:
-      steps: of a round.
-      folder: gets the file of batches.
-    """
+    """Returns the systems of peers that train on a task's first batches, written into a folder."""
     systems, config = {}, workload.config
     for name in (name for name in names if PEERS[name].keys):  # our step with other keys
         changed = copy.deepcopy(config)
@@ -135,12 +130,9 @@ def training_peers(
 def decoding_peers(
     names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
 ) -> dict[str, System]:
-    """Returns the systems of some peers, which translate the token ids of lines.
+    """Returns the systems of peers that translate lines with our weights, written into a folder.
 
     Each of their translations has as many tokens as ours may have on average.
-
-    Args:
-      folder: gets the file of weights.
     """
     config, decode = workload.config, workload.config.decode
     if not (names := comparable(names, "decoding", config, task)):

@@ -29,11 +29,10 @@ def column(records: Records, system: str, key: str) -> np.ndarray:
 
 
 def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
-    """Returns {system: {quantity: value}} of systems that train on the same batches.
+    """Returns {system: {quantity: spread}} of systems that train on the same batches.
 
-    Of each that was measured: `step_seconds`, `tokens_per_second` of the real target tokens,
-    `cost`, `fraction` of the speed of large products, `ratio` of its time to that of our step,
-    of a peer to our step of the same precision if that was measured, and `peak_bytes`.
+    `tokens_per_second` are real target tokens, `fraction` is of the speed of large products, and
+    `ratio` relates the time to that of our step, of the same precision if that was measured.
     """
     speed = column(records, MATMUL, "flops_per_second")
     work = {key: column(records, STEP, key) for key in ("steps", "tokens", "flops")}

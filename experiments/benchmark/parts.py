@@ -49,17 +49,11 @@ COUNTED = (
 
 
 class Setting(NamedTuple):
-    """How to measure.
+    """How to measure."""
 
-    Attributes:
-      rounds: in which all systems measure in turn.
-      peers: names of other systems that get the same batches or sentences.
-      trace: the folder of profiler traces; None for none.
-    """
-
-    rounds: int = 5
-    peers: tuple[str, ...] = ()
-    trace: Path | None = None
+    rounds: int = 5  # in which all systems measure in turn
+    peers: tuple[str, ...] = ()  # names of other systems, which get the same batches or sentences
+    trace: Path | None = None  # folder of profiler traces
 
 
 def matmul(workload: Workload) -> System:

@@ -25,22 +25,15 @@ Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and thos
 
 
 class Peer(NamedTuple):
-    """A system to compare with: its title, the packages that it needs, and what measures it.
-
-    Attributes:
-      kind: of measurement, see `parts.KINDS`.
-      by_default: whether it is measured unless others are named.
-      options: of its order.
-      keys: of the config, with their values: of a system that is ours.
-    """
+    """A system to compare with: its title, the packages that it needs, and what measures it."""
 
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"
-    by_default: bool = True
-    options: Mapping[str, Any] = MappingProxyType({})
-    keys: Mapping[str, str] = MappingProxyType({})
+    kind: str = "training"  # of measurement, see `parts.KINDS`
+    by_default: bool = True  # whether it is measured unless others are named
+    options: Mapping[str, Any] = MappingProxyType({})  # of its order
+    keys: Mapping[str, str] = MappingProxyType({})  # of the config: of a system that is ours
 
     def varied(self, title: str, by_default: bool = True, **options: Any) -> "Peer":
         """Returns the same with further options, and with more in its title."""
