@@ -21,8 +21,7 @@ test: .venv/installed
 
 # Before a commit: lint, types, the imports between folders, and the tests of what was touched.
 check: lint
-	$(QUICK_COMPILES) $(BIN)/python -m pytest -x --durations=0 --durations-min=5 tests/test_structure.py \
-		$$($(BIN)/python tests/support/touched.py)
+	$(QUICK_COMPILES) $(BIN)/python -m pytest -x --durations=0 --durations-min=5 tests/test_structure.py $$($(BIN)/python tests/support/touched.py)
 
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed
@@ -43,6 +42,7 @@ bench: .venv/installed
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.structure
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 # The documentation as a site in build/docs; a link that leads nowhere is an error.

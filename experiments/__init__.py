@@ -1,15 +1,50 @@
 """The use of the library; `experiments.train(config, workdir)` trains a run from Python."""
 
-import importlib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from experiments.command.training import train
+    from ml_collections import ConfigDict
 
-__all__ = ["train"]
+    from transformer.api.run import LoadedRun
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("experiments.command.training"), name)
+def train(
+    config: "ConfigDict | str | Path",
+    workdir: str | Path,
+    settings: Mapping[str, Any] | None = None,
+) -> "LoadedRun":
+    """Trains, scores and reports a run, or resumes it; returns it.
+
+    Its log goes to standard output. An interrupt (Ctrl-C, or stopping the cell of a notebook) saves
+    the run: the same call resumes it.
+
+    Args:
+      config: the experiment, or the name of its file, such as "configs/own_text.py".
+      workdir: folder of the run.
+      settings: {dotted key: value} of the config to change, as `--config.key=value` does.
+    """
+    # Here, so that an import of the package does not start JAX.
+    from experiments.command import command
+    from experiments.config import Experiment, read_experiment
+    from experiments.options import Options
+    from experiments.process import logging_to
+    from transformer.api.run import load
+    from transformer.errors import UserError
+    from transformer.keys import assign, complete
+
+    if isinstance(config, str | Path):
+        experiment = read_experiment(str(config))
+    else:
+        experiment = Experiment(complete(config))
+    if experiment.is_sweep:
+        raise UserError(f"{config} is a sweep: train it with --config={config} on the command line")
+    for key, value in (settings or {}).items():
+        assign(experiment.config, key, value)
+    given = [(key, str(value)) for key, value in (settings or {}).items()]
+    folder = Path(workdir).expanduser()
+    with logging_to("stdout"):
+        if command.run(command.Command("train", str(folder), experiment, given, Options())):
+            raise KeyboardInterrupt(f"{folder} was stopped: the same call resumes it")
+    return load(folder)

@@ -8,16 +8,14 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 from rich.table import Table
-from rich.text import Text
 
 from experiments.text_io import print_table
-from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
-from transformer.data.cleaning.rules import rules_of
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
-from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
-from transformer.data.parallel.held_out_checks import HeldOutChecker
+from transformer.data.parallel.leaks import check_held_out
 from transformer.data.parallel.sources import open_source
 from transformer.data.splits import SPLITS
 from transformer.errors import one_line, shorten
@@ -40,17 +38,11 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
     has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
     Of several corpora each has a folder there, and its sides are those of its files. Files for
-    validation and test are checked and stay as they are; nothing is held out.
-
-    Yields:
-      The files.
-
-    Raises:
-      UserError: the text or a rule cannot be used, or a link leads out of the folder.
+    validation and test are checked and stay as they are; nothing is held out. The files are
+    yielded.
     """
     check_folder(folder)
-    place = folder / FOLDER
-    corpora = corpora_of(config.data)
+    place, corpora = folder / FOLDER, corpora_of(config.data)
     if not corpora:
         yield from _clean(config.data, place)
     for number, corpus in enumerate(corpora):
@@ -69,10 +61,9 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     make_writable(place)
     found, rules = survey(texts["train"], rules, data.seed)
     faults = duplicates(found, rules)
-    checker = HeldOutChecker({split: texts[split] for split in SPLITS[1:] if split in texts}, rules)
-    examples = _write(texts["train"], faults.tobytes(), checker, place)
-    _print(count_faults(found, faults), examples)
-    for split, own in checker.reports().items():
+    _print(count_faults(found, faults), _write(texts["train"], faults.tobytes(), place))
+    held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
+    for split, own in check_held_out(held_out, rules, found.exact[faults == 0], None).items():
         for line in own.describe(split):
             print(line)
     return [place / name for name in (*KEPT, DROPPED)]
@@ -88,7 +79,7 @@ def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     return texts
 
 
-def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place: Path) -> Examples:
+def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> Examples:
     """Writes each pair to a file by its fault; returns the first pairs of each fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
@@ -97,7 +88,6 @@ def _write(pairs: Iterable[Pair], faults: bytes, checker: HeldOutChecker, place:
         dropped.write("reason\tpair\tsource\ttarget\n")
         for number, (pair, fault) in enumerate(zip(map(canonical, pairs), faults, strict=True), 1):
             if not fault:
-                checker.check(pair)
                 for file, text in zip(sides, pair[:2], strict=True):
                     file.write(f"{text}\n")
                 continue
@@ -114,6 +104,6 @@ def _print(report: CleaningReport, examples: Examples) -> None:
         count = getattr(report, fault)
         shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
         cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
-        table.add_row(*map(Text, cells))
+        table.add_row(*cells)
     if examples:
         print_table(table)

@@ -1,20 +1,18 @@
 """A cache of XLA's compiled programs on disk; damaged programs are never run but compiled again."""
 
 import hashlib
-import inspect
 import logging
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax._src import compilation_cache
 
 from transformer.storage.files import write_bytes
-from transformer.storage.reading import OddFileError, read_file
 
 logger = logging.getLogger(__name__)
 
 DIGEST_BYTES = 32
-MAX_PROGRAM = 2**30  # bytes
 SUFFIX = ".program"
 
 
@@ -35,11 +33,9 @@ class ProgramCache:
         """Returns the program of a key; None if there is none or it is damaged."""
         path = self._file(key)
         try:
-            entry = read_file(path, MAX_PROGRAM)
+            entry = path.read_bytes()
         except FileNotFoundError:
             return None
-        except OddFileError:
-            entry = b""
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if digest == _digest(key, program):
             return program
@@ -65,19 +61,13 @@ def keep_programs(folder: Path) -> None:
 
     They are native code: whoever can write there decides what runs here.
     """
-    try:
-        from jax._src import compilation_cache
-
-        unlike = list(inspect.signature(compilation_cache.get_file_cache).parameters) != ["path"]
-    except (ImportError, AttributeError):
-        unlike = True
-    if unlike:
+    if not hasattr(compilation_cache, "get_file_cache"):
         logger.warning(
             f"compiled programs are not kept: jax {jax.__version__} has no cache to check"
         )
         return
 
-    def get_file_cache(path: str) -> tuple[Any, str]:
+    def get_file_cache(path: str, *_: Any) -> tuple[Any, str]:
         return ProgramCache(Path(path)), path
 
     compilation_cache.get_file_cache = get_file_cache

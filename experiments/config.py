@@ -30,8 +30,8 @@ class Experiment(NamedTuple):
     """The content of a config file: the config; of a sweep, its trials or their search space."""
 
     config: ConfigDict
-    trials: list[Mapping[str, Any]] | None
-    space: Mapping[str, Any] | None
+    trials: list[Mapping[str, Any]] | None = None
+    space: Mapping[str, Any] | None = None
 
     @property
     def is_sweep(self) -> bool:
@@ -59,9 +59,6 @@ def read_experiment(name: str) -> Experiment:
     Args:
       name: of the file; what follows a colon after it is the argument of `get_config`, and of
         `sweep` if that has parameters. Pages of `configs/` are found from every folder.
-
-    Raises:
-      UserError: there is no such file, or it cannot be used.
     """
     path, argument = _find(name), ()
     if not path.is_file() and ":" in name:
@@ -71,9 +68,12 @@ def read_experiment(name: str) -> Experiment:
             f"the config {path} is not a file: configs/ holds those that come with this"
         )
     with executed(path) as module:
-        config = complete(module.get_config(*argument))
-        trials = list(_call(module.sweep, argument)) if hasattr(module, "sweep") else None
-        return Experiment(config, trials, module.space() if hasattr(module, "space") else None)
+        experiment = Experiment(complete(module.get_config(*argument)))
+        if hasattr(module, "sweep"):
+            takes_argument = inspect.signature(module.sweep).parameters
+            trials = module.sweep(*argument) if takes_argument else module.sweep()
+            experiment = experiment._replace(trials=list(trials))
+        return experiment._replace(space=module.space()) if hasattr(module, "space") else experiment
 
 
 @contextlib.contextmanager
@@ -88,8 +88,8 @@ def executed(path: Path, label: str = "config") -> Iterator[Any]:
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         frames = traceback.extract_tb(error.__traceback__)
         line = "".join([f"line {f.lineno}: " for f in frames if f.filename == str(path)][-1:])
-        text = " ".join(text.split())
-        raise UserError(f"the {label} {path} cannot be used: {line}{kind}{text}") from None
+        what = f"{line}{kind}{' '.join(text.split())}"
+        raise UserError(f"the {label} {path} cannot be used: {what}") from None
 
 
 def _find(name: str) -> Path:
@@ -99,16 +99,8 @@ def _find(name: str) -> Path:
     return path if here or not (page := PAGES.parent / path).is_file() else page
 
 
-def _call(function: Callable, argument: tuple[str, ...]) -> Any:
-    return function(*argument if inspect.signature(function).parameters else ())
-
-
 def override(config: ConfigDict, key: str, text: str) -> None:
-    """Sets a key to the value that the text gives, in the type of the key.
-
-    Raises:
-      UserError: there is no such key (the nearest is named), or the text is of another type.
-    """
+    """Sets a key to the value that the text gives, in the type of the key."""
     value = value_of(config, key)
     parse, example = LISTS.get(key, (lambda text: _parse(text, value), value))
     try:
@@ -119,11 +111,9 @@ def override(config: ConfigDict, key: str, text: str) -> None:
 
 def _parse_corpora(text: str) -> tuple[Any, ...]:
     """The objects of a JSON text."""
-    try:
-        if isinstance(found := json.loads(text), list):
-            return tuple(found)
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        if isinstance(corpora := json.loads(text), list):
+            return tuple(corpora)
     raise UserError(
         f"config.data.corpora={text} is no JSON list of objects: set it in a config file"
     )
@@ -150,10 +140,10 @@ def _parse_symbols(text: str) -> tuple[str, ...]:
 
 
 def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
-    found = list(FACTOR.finditer(text))
-    if "".join(pair[0] for pair in found) != text:
+    pairs = list(FACTOR.finditer(text))
+    if "".join(pair[0] for pair in pairs) != text:
         raise ValueError(text)
-    return tuple((pair[1], float(pair[2])) for pair in found)
+    return tuple((pair[1], float(pair[2])) for pair in pairs)
 
 
 # Keys whose lists are not of what their default holds, or where an empty part has a meaning: the

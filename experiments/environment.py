@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _processor(),
+        "processor": _cpu("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "devices": {"kind": device.device_kind, "count": jax.device_count()},
         "code": _commit(CODE),
@@ -55,17 +55,10 @@ def has_amx() -> bool:
     return jax.default_backend() == "cpu" and "amx_bf16" in _cpu("flags").split()
 
 
-def _processor() -> str:
-    """The name of the processor's model; Linux alone tells it in a file."""
-    return _cpu("model name") or platform.processor() or platform.machine()
-
-
 def _cpu(key: str) -> str:
-    """What Linux says of the first core, or nothing."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
+    """What Linux says of the first core; nothing elsewhere."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
@@ -81,17 +74,12 @@ def _commit(folder: Path) -> dict[str, Any] | None:
 
     A folder within another checkout has none: that one's commit says nothing of these files.
     """
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=10)
-        return done.stdout
-
+    git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    if not (folder / ".git").exists():
+        return None
     try:
-        if Path(git("rev-parse", "--show-toplevel").rstrip("\n")).resolve() != folder.resolve():
-            return None
-        commit = git("rev-parse", "HEAD").strip()
-        changed = bool(git("status", "--porcelain", "--untracked-files=no", "--", "."))
+        told = subprocess.check_output(git, cwd=folder, stderr=subprocess.DEVNULL, text=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": commit, "changed": changed}
+    commit, _, dirty = told.strip().partition("-")
+    return {"commit": commit, "changed": bool(dirty)}

@@ -46,11 +46,7 @@ class Mode(NamedTuple):
         return not self.tasks or task in self.tasks
 
     def load(self, task: str) -> Callable:
-        """Returns the function of a task.
-
-        Raises:
-          UserError: the task does not have this mode.
-        """
+        """Returns the function of a task."""
         if not self.fits(task):
             known = [mode.name for mode in MODES.values() if mode.fits(task)]
             known.remove(TRAIN)
@@ -85,7 +81,7 @@ TABLE = (
     ),
     Mode(
         "fetch",
-        "experiments.fetch.fetch.fetch",
+        "experiments.fetch.fetch",
         "download the public corpus that config.data.fetch names",
         workdir=False,
     ),
@@ -158,12 +154,12 @@ TABLE = (
     ),
     Mode(
         "embeddings",
-        "experiments.embeddings.pictures.embeddings",
+        "experiments.embeddings.maps.embeddings",
         "draw maps of the token embeddings",
         ("token",),
     ),
     Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
-    Mode("positions", "experiments.positions.pictures.positions", "draw positional encodings"),
+    Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
     Mode("report", "experiments.report.page.report", "write the report of a run again"),
 )
 MODES = {mode.name: mode for mode in TABLE}

@@ -64,11 +64,7 @@ class Options:
     trace: str | None = _flag("folder for JAX's profiler traces of the steps")
 
     def needed_sentence(self) -> str:
-        """Returns the sentence.
-
-        Raises:
-          UserError: none was given.
-        """
+        """Returns the sentence that the user must give."""
         if self.sentence is None:
             raise UserError(
                 "--sentence is missing: give the sentence whose attention is to be drawn"

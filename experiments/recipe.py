@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 
 from configs import own_text
 from configs.recipes.size import HELD_OUT, KEYS, ROWS
-from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.parallel import files
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
@@ -33,14 +33,11 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     Args:
       given: the keys that the command line sets.
       saved: the config of a trained run, whose values are taken: its text need not be there.
-
-    Raises:
-      UserError: there is no such recipe, it is not for this task, or the text cannot be read.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
         return
-    from_files = all(data.source == "files" for data in _texts(config.data))
+    from_files = all(data.source == "files" for data in texts_of(config.data))
     if config.task != "translation" or not from_files:
         raise UserError(
             f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
@@ -66,10 +63,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 
 def check_given(config: ConfigDict, given: Collection[str]) -> None:
-    """Checks the keys that the command line sets for all trials of a sweep.
+    """Checks that no trial's recipe replaces a key that the command line sets for all trials.
 
-    Raises:
-      UserError: a key has the value of configs/own_text.py, so that a trial's recipe replaces it.
+    It would if the key has the value of configs/own_text.py.
     """
     values, defaults = flatten(config), flatten(own_text.get_config())
     keys = {*given}.intersection(itertools.chain.from_iterable(KEYS))
@@ -107,11 +103,6 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
     if lowered:
         logger.info(f"held out of {pairs:,} pairs: {_listed(lowered)}, together a fifth at most")
     return sizes | lowered
-
-
-def _texts(data: ConfigDict) -> list[ConfigDict]:
-    """The settings of each corpus, or of the only one."""
-    return [corpus.data for corpus in corpora_of(data)] or [data]
 
 
 def nearest_row(pairs: int) -> int:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
-from rich.table import Table
 
-from experiments import costs, environment, modes
+from experiments import environment, modes
 from experiments.report import numbers, page
-from experiments.text_io import join_lines, print_table
+from experiments.text_io import join_lines
 from transformer import records, tasks, workdir
 from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
+from transformer.progress import parameter_counts
 from transformer.run import Run
 from transformer.storage import weights
 from transformer.storage.checkpoint import check_fingerprint
@@ -41,8 +41,7 @@ logger = logging.getLogger(__name__)
 def train(config: ConfigDict, folder: Path) -> int | None:
     """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
-    Returns:
-      The signal that ended the training early, or None.
+    Returns the signal that ended the training early, or None.
     """
     check_source(config, folder)
     workdir.check_same_run(folder, config, training=True)
@@ -53,12 +52,13 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
 
 def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
-    trainer = Trainer([Run(task, config, folder)])
-    trainer.runs[0].checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
-    newest, finished = workdir.newest_step(folder), trainer.runs[0].finished()
+    run = Run(task, config, folder)
+    trainer = Trainer([run])
+    run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
+    newest, finished = workdir.newest_step(folder), run.finished()
     if finished and workdir.is_finished(folder, newest):
-        key = trainer.runs[0].key_that_ended(newest)
-        trainer.runs[0].close()
+        key = run.key_that_ended(newest)
+        run.close()
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         logger.info(
@@ -70,12 +70,12 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
     elif config.task == "translation" and not finished:
-        _warn_of_other_scores(trainer.runs[0], folder)
+        _warn_of_other_scores(run, folder)
     workdir.claim(folder, config)
     task.save_assets(folder)
     page.record_data(task, folder)
     if finished:  # but not scored or reported: a kill or a full disk came
-        trainer.runs[0].close()
+        run.close()
     else:
         environment.record(folder)
         for line in task.describe():
@@ -98,12 +98,11 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
 
 def _warn_of_other_scores(run: Run, folder: Path) -> None:
     """Warns if a run that has evaluated already is resumed with other keys of its evaluations."""
-    config = run.config
     has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
-    if config.train.best_metric in OF_REFERENCES or not has_scores:
+    if run.config.train.best_metric in OF_REFERENCES or not has_scores:
         return
-    others = [key for key in workdir.other_settings(folder, config) if key in SCORED_WITH]
-    if others:
+    others = workdir.other_settings(folder, run.config)
+    if others := [key for key in others if key in SCORED_WITH]:
         logger.warning(
             f"warning: {', '.join(others)} changed since the last evaluation: train.patience, the "
             "best checkpoint and the average up to it compare scores made with both values"
@@ -150,26 +149,25 @@ def score_splits(
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
-    written: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
         scores, texts = _evaluate(task, params, split)
-        copies = sum(own.get("seconds", 0.0) for own in scores.values())
+        copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        for name, lines in texts.items():
-            written[name] = _write_lines(place / name, lines)
+        digests |= {name: _write_lines(place / name, lines) for name, lines in texts.items()}
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        records.FILES: written,
+        records.FILES: digests,
         "averaged_steps": list(run.steps),
-        "parameters": costs.count_parameters(params),
+        "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
-        "flops_per_token": costs.flops_per_token(params, task.predictor.model),
+        "flops_per_token": task.predictor.model.flops_per_token(params),
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
         results[numbers.DECODE] = config.decode.to_dict()
@@ -179,9 +177,9 @@ def score_splits(
 def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The final scores of a split and its parts, and the lines of the files of their texts."""
     scores = task.evaluate(params, split, final=True)
-    found = {split: scores, **scores.pop("parts", {})}
-    texts = {name: lines for own in found.values() for name, lines in own.pop("texts").items()}
-    return found, texts
+    parts = {split: scores, **scores.pop("parts", {})}
+    texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
+    return parts, texts
 
 
 def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
@@ -193,8 +191,8 @@ def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> N
         return
     logger.info("scoring test with the weights that the run starts from ...")
     scores, _ = _evaluate(task, params, "test")
-    found = {"search": _search(config), "splits": scores}
-    write_json(folder / records.START, start | {"scores": found})
+    first = {"search": _search(config), "splits": scores}
+    write_json(folder / records.START, start | {"scores": first})
 
 
 def _search(config: ConfigDict) -> dict[str, Any]:
@@ -207,7 +205,10 @@ def _comparable(
     """The result of `records.read_start`, without scores that are not comparable to the results."""
     first = records.first_scores(start)
     signed = all(
-        _signatures(own) == _signatures(results.get(split, {})) for split, own in first.items()
+        results.get(split, {}).get(name) == value
+        for split, scores in first.items()
+        for name, value in scores.items()
+        if name.endswith("_signature")
     )
     if not first or (signed and start["scores"]["search"] == _search(config)):
         return start
@@ -218,10 +219,6 @@ def _comparable(
     return {key: value for key, value in start.items() if key != "scores"}
 
 
-def _signatures(scores: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in scores.items() if name.endswith("_signature")}
-
-
 def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     steps = results["averaged_steps"]
@@ -230,10 +227,8 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
     from experiments.attention import snapshot_figures
     from experiments.display import training_curves
 
-    # The task's own, which is compiled.
-    trained = dataclasses.replace(trained, predictor=task.predictor)
-    with contextlib.suppress(BrokenPipeError):  # as lines of the log, which nobody reads either
-        print_results(results, config.task)
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
+    print_results(results, config.task)
     logger.info("drawing ...")
     with _picture("the examples", folder):
         modes.show(task, trained.variables, folder)
@@ -285,20 +280,17 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     Args:
       head: of the column with the names of the rows.
     """
-    table = Table(title=title)
     first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
-    metrics = {name: own for name, own in metrics.items() if any(name in r for r in rows.values())}
-    table.add_column(head)
-    for metric in metrics.values():
-        table.add_column(metric.title, justify="right")
-    for name, scores in rows.items():
-        cells = (_cell(scores, m) if m.name in scores else "" for m in metrics.values())
-        table.add_row(name, *cells)
-    print_table(table)
-    for name, metric in metrics.items():
-        if f"{name}_signature" in first:
-            print(f"{metric.title}: {first[f'{name}_signature']}", flush=True)
+    metrics = [m for name, m in metrics.items() if any(name in r for r in rows.values())]
+    cells = [
+        [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]
+        for name, scores in rows.items()
+    ]
+    numbers.print_rows(numbers.Table(title, [head, *(m.title for m in metrics)], cells))
+    for metric in metrics:
+        if f"{metric.name}_signature" in first:
+            print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> str:

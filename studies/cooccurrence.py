@@ -39,10 +39,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from experiments.attention.labels import visible
-from experiments.attention.maps import AS_TEXT, fonts_for
-from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import COLOURS, light_grid, new_figure
+from experiments.display.labels import AS_TEXT, fonts_for, visible
+from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
 from experiments.parser import Parser, whole
 from experiments.process import exit_code

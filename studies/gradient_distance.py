@@ -39,15 +39,14 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from configs import base
-from experiments.costs import count_parameters
-from experiments.display import training_curves as curves
-from experiments.display.figure_files import save_figure
+from experiments.display import plotting
 from experiments.parser import Parser, whole
 from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
+from transformer.progress import parameter_counts
 from transformer.storage.files import write_arrays
 from transformer.tasks.numbers import model_fields
 
@@ -134,19 +133,19 @@ def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
 
     The figure is outside pyplot.
     """
-    figure = curves.new_figure(curves.WIDTH, HEIGHT)
+    figure = plotting.new_figure(plotting.WIDTH, HEIGHT)
     axes = figure.subplots()
     for number, (name, of_seeds) in enumerate(norms.items()):
-        shares, colour = relative(of_seeds), curves.COLOURS[number]
+        shares, colour = relative(of_seeds), plotting.COLOURS[number]
         distances = np.arange(shares.shape[1])
-        look = {"marker": curves.MARKER_SHAPES[number], "markevery": 0.1, "markersize": 4}
+        look = {"marker": plotting.MARKER_SHAPES[number], "markevery": 0.1, "markersize": 4}
         axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, color=colour, **look)
         band = shares.min(axis=0), shares.max(axis=0)
         axes.fill_between(distances, *band, color=colour, alpha=0.2, linewidth=0)
     axes.set(yscale="log", xlim=(0, distances[-1]))
     axes.set_xlabel("distance k (tokens before the last)")
     axes.set_ylabel("gradient norm over that at k = 0")
-    curves.light_grid(axes)
+    plotting.light_grid(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
@@ -166,12 +165,12 @@ def run(arguments: Sequence[str]) -> int:
     for column in ("parameters", *(f"k = {k}" for k in distances)):
         table.add_column(column, justify="right")
     for name, of_seeds in norms.items():
-        parameters = count_parameters(first_params(MODELS[name], seed=0))
+        parameters = sum(parameter_counts(first_params(MODELS[name], seed=0)).values())
         shares = relative(of_seeds).mean(axis=0)
         table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
     print_table(table)
     picture = options.output / "gradients.png"
-    save_figure(build_figure(norms), picture)
+    plotting.save_figure(build_figure(norms), picture)
     write_arrays(picture.with_suffix(".npz"), norms)
     print(picture)
     return 0

@@ -8,10 +8,10 @@ from ml_collections import ConfigDict
 
 from configs.recipes.size import HELD_OUT, KEYS
 from transformer.data.cleaning import rules
-from transformer.data.corpora.settings import corpora_of, naming
+from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.documents import sources as documents
 from transformer.data.files.catalogue import CATALOGUE
-from transformer.data.holdout import STRATEGIES
+from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
@@ -220,7 +220,7 @@ def _check_source(data: ConfigDict, task: str) -> None:
 def _check_subset(config: ConfigDict) -> None:
     """Raises UserError if a subset is asked of a text that has none."""
     # Of several corpora, each has what it does not set from `config.data`, which is not a text.
-    for data in [corpus.data for corpus in corpora_of(config.data)] or [config.data]:
+    for data in texts_of(config.data):
         if data.train_subset and (config.task != "translation" or data.source != "files"):
             raise UserError(
                 f"config.data.train_subset={data.train_subset} is for task=translation and "

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP, which get a printed answer at once, even while XLA compiles."""
+"""SIGINT and SIGTERM, which get a printed answer at once, even while XLA compiles."""
 
 import contextlib
 import logging
@@ -9,16 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NoReturn, TypeVar
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SAME = 1.0  # seconds within which a second signal counts as a copy of the first
 GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
-_left: list[threading.Thread] = []  # whose results are no longer needed, or may be missing
+_threads: list[threading.Thread] = []  # whose results may be missing when the process ends
 
 
 class StoppedError(Exception):
@@ -38,34 +39,26 @@ class _Answering:
 
     Python runs its handlers between two instructions of the main thread, which may take a minute
     while XLA compiles. So a separate thread reads each signal from a pipe.
-
-    SIGHUP says that the terminal is closed, as by a lost connection: nothing is written to it from
-    then on, since that would fail. It stays ignored if it is, as with `nohup`.
     """
 
     answer = ""
 
     def __init__(self):
         self.received: int | None = None
-        self._said = threading.Event()
+        self._said, self._over = threading.Event(), threading.Event()
 
     def __enter__(self):
         readable, self._pipe = os.pipe()
         os.set_blocking(self._pipe, False)
-        self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, args=(readable,), daemon=True)
         self._watcher.start()
-        self._terminals = [number for number in range(3) if os.isatty(number)]
-        numbers = [
-            n for n in SIGNALS if n != signal.SIGHUP or signal.getsignal(n) != signal.SIG_IGN
-        ]
-        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
-        self._previous_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        self._handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
+        self._outer_pipe = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         return self
 
     def __exit__(self, *exception) -> None:
-        signal.set_wakeup_fd(self._previous_pipe)
-        for number, handler in self._previous.items():
+        signal.set_wakeup_fd(self._outer_pipe)
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._over.set()
         os.close(self._pipe)
@@ -80,17 +73,11 @@ class _Answering:
                 end(128 + byte[0])
             if not first:
                 first = time.monotonic()
-                with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+                with contextlib.suppress(OSError):  # nobody reads any more
                     self._say(f"{name(byte[0])}: {self.answer}")
-                if byte[0] == signal.SIGHUP:
-                    self._leave_terminal()
                 self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
-
-    def _leave_terminal(self) -> None:
-        for number in self._terminals:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
 
     def _say(self, line: str) -> None:
         """Is called in the watching thread."""
@@ -109,42 +96,34 @@ class StopSignals(_Answering):
 
     def __init__(self):
         super().__init__()
-        self._events: queue.SimpleQueue = queue.SimpleQueue()
+        self._events: queue.SimpleQueue = queue.SimpleQueue()  # which a handler may write to
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
         """Returns the result of `work()`, called in another thread: signals do not wait for it.
 
+        Raises StoppedError if a signal came first; the result of the work is then ignored.
+
         Args:
           waiting: called once a second.
-
-        Raises:
-          StoppedError: a signal came first. The result of the work is then ignored.
-          Exception: what `work` raises.
         """
-        if self.received is not None:
-            raise StoppedError
-        self._events = events = queue.SimpleQueue()
+        result: Future[T] = Future()
 
         def call() -> None:
             try:
-                events.put((work(), None))
+                result.set_result(work())
             except BaseException as error:
-                events.put((None, error))
+                result.set_exception(error)
+            self._events.put(None)
 
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
+        if self.received is None:
+            call_aside(call)
         while self.received is None:
+            if result.done():
+                return result.result()
             try:
-                event = events.get(timeout=1.0)
+                self._events.get(timeout=1.0)
             except queue.Empty:
                 waiting()
-                continue
-            if event is not None:
-                result, error = event
-                if error is not None:
-                    raise error
-                return result
-        _left.append(thread)
         raise StoppedError
 
     def wait_for_answer(self) -> None:
@@ -156,9 +135,8 @@ class StopSignals(_Answering):
         logger.info(line)
 
     def _handle(self, number: int, frame: Any) -> None:
-        if self.received is None:
-            self.received = number
-        self._events.put(None)  # a queue that is safe in a signal handler
+        self.received = self.received or number
+        self._events.put(None)
 
 
 class EndSignals(_Answering):
@@ -188,12 +166,12 @@ def call_aside(work: Callable[[], None]) -> None:
     """Calls `work()` in a thread for which the end of the process does not wait."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    _left.append(thread)
+    _threads.append(thread)
 
 
 def leave(code: int) -> NoReturn:
     """Ends the process; at once if a thread is still in a call that cannot be stopped."""
-    if any(thread.is_alive() for thread in _left):
+    if any(thread.is_alive() for thread in _threads):
         end(code)
     sys.exit(code)
 

@@ -83,7 +83,7 @@ class Trainer:
     def run(self) -> bool:
         """Trains from the newest checkpoints; returns whether the end was reached.
 
-        On SIGINT, SIGTERM or SIGHUP all states are saved and the training ends early.
+        On SIGINT or SIGTERM all states are saved and the training ends early.
 
         Raises:
           RunError: the loss of the only run is not finite in too many steps.

@@ -47,7 +47,7 @@ FREE_KEYS = (
 )
 
 
-# Keys that name a path, which a downloaded folder may not choose; see `experiments.command.safety`.
+# Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
 PLACES = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
     r"|tokenizer\.\w*model"

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from experiments import costs
 from experiments.benchmark.worker import Turn
 from experiments.benchmark.workloads import first_sources, make_task, read_workload
 from experiments.compile_cache import keep_programs
@@ -77,13 +76,13 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     trace = order.get("trace")
     with jax.profiler.trace(trace) if trace else contextlib.nullcontext():
         take(first)
-    each = costs.flops_per_token(state.params, task.predictor.model)
+    each = task.predictor.model.flops_per_token(state.params)
     turn(
         {
             "compile_seconds": compiled,
             "program_bytes": max(program.count_bytes() for program in programs.values()),
             "device_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
-            "parameters": costs.count_parameters(state.params),
+            "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
         }
     )
     for number in itertools.count():

@@ -13,7 +13,6 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import costs
 from experiments.benchmark.comparison import decoding_peers, training_peers
 from experiments.benchmark.numbers import (
     MATMUL,
@@ -69,7 +68,7 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     shapes = shapes_of(task.plan)
     batches = sum(shape.batches for shape in shapes)
     positions = sum(shape.batches * shape.positions for shape in shapes) / batches
-    flops = costs.flops_per_token(task.predictor.param_shapes(), task.predictor.model) * positions
+    flops = task.predictor.model.flops_per_token(task.predictor.param_shapes()) * positions
     accelerated = jax.default_backend() != "cpu"
     steps = max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
     with tempfile.TemporaryDirectory() as name:
@@ -178,7 +177,7 @@ def describe(workload: Workload, task: Task) -> str:
     """Returns a line that is the same for the same work."""
     model, config = workload.config.model, workload.config
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
-    parameters = costs.count_parameters(task.predictor.param_shapes())
+    parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
     changed = "".join(f", {key}={value}" for key, value in _changes(config).items())
     if workload.shape:

@@ -1,4 +1,9 @@
-"""A command: its config is read, checked and given to its mode."""
+"""A command: its config is read, checked and given to its mode.
+
+The folder of a run may be somebody else's. Its config says where text and caches lie, and a cache
+holds machine code: only training and its plan use a place that it names, and say so; the cache is
+the user's own.
+"""
 
 import logging
 import os
@@ -9,26 +14,30 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments import recipe
-from experiments.command import safety
 from experiments.compile_cache import keep_programs
 from experiments.config import Experiment, override
 from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from experiments.options import Options
-from experiments.process import exit_code, keep_program_memory, logging_to
+from experiments.process import keep_program_memory
 from experiments.sweeps.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
+from transformer.data.corpora import corpora_of
+from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
-from transformer.trials import is_sweep, refuse_sweep
-from transformer.workdir import check_folder, load_config, run_folder
+from transformer.keys import assign, flatten
+from transformer.trials import COMMAND, is_sweep, refuse_sweep
+from transformer.workdir import (
+    PLACES,
+    check_folder,
+    load_config,
+    newest_step,
+    run_folder,
+    without_places,
+)
 
 logger = logging.getLogger(__name__)
 
-# The keys to lower if the memory is too small, in training and in other modes.
-MEMORY = "--config.decode.batch_size or --config.decode.beam_size"
-MEMORY_OF_TRAINING = (
-    "--config.data.batch_tokens and --config.data.batch_multiple, or if it was an evaluation, "
-    "--config.decode.batch_size"
-)
+CACHE = "data.cache_dir"
 
 
 class Command(NamedTuple):
@@ -49,22 +58,8 @@ class Command(NamedTuple):
     options: Options
 
 
-def execute(command: Command) -> int:
-    """Runs a command; returns its exit code.
-
-    It is 2 after one line about a user error, and 128 + n if signal n ended the training early.
-    """
-    memory = MEMORY_OF_TRAINING if command.mode in READ_TEXT else MEMORY
-    with logging_to(MODES[command.mode].log):
-        return exit_code(lambda: run(command), command.workdir or "", memory)
-
-
 def run(command: Command) -> int:
-    """Runs a command; returns its exit code, which is 0 but for a training that a signal ended.
-
-    Raises:
-      UserError: the command line, the config, the run's folder or its text has a mistake.
-    """
+    """Runs a command; returns its exit code, which is 0 but for a training that a signal ended."""
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
     options = command.options
     if command.workdir is not None:
@@ -125,47 +120,37 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
 
 def _read(command: Command, folder: Path) -> Experiment:
     """The experiment of the command, or of the run's folder, with the overrides, checked."""
-    reads_text = command.mode in READ_TEXT
+    reads_text, keys = command.mode in READ_TEXT, [key for key, _ in command.overrides]
     has_run = command.workdir is not None and (folder / "config.json").exists()
     if command.options.seeds is not None:
-        experiment = over_seeds(command.experiment, command.options.seeds)
-    else:
-        experiment = command.experiment or _kept(command, folder, has_run)
+        command = command._replace(experiment=over_seeds(command.experiment, command.options.seeds))
+    experiment = command.experiment or _saved_experiment(command, folder, has_run)
     config = experiment.config
     if command.experiment is None:
         for key, text in command.overrides:
             override(config, key, text)
-    # The config of a run's folder has the values of its recipe, and cleaning needs none.
-    if command.experiment is not None and command.mode != CLEAN:
-        given = [key for key, _ in command.overrides]
-        saved = load_config(folder) if has_run and not reads_text else None
-        if command.mode == TRAIN and experiment.is_sweep:
-            recipe.check_given(config, given)  # each trial has its own text, and so its own row
-        elif reads_text or saved is not None:
-            recipe.apply(config, given, saved)
+        if reads_text and (line := describe_text(config, folder)):
+            logger.info(line)
+    elif command.mode == TRAIN and experiment.is_sweep:
+        recipe.check_given(config, keys)  # each trial has its own text, and so its own row
+    elif command.mode != CLEAN and (reads_text or has_run):  # cleaning needs no recipe
+        recipe.apply(config, keys, None if reads_text else load_config(folder))
     check(config)
     if command.mode in (*READ_TEXT, EVALUATE):
         check_scores(config)
     if reads_text and not experiment.is_sweep:  # whose trials may set keys that do not fit
         check_model(config)
         check_start(config)
-    if command.experiment is None:
-        safety.check_fetched(config, [key for key, _ in command.overrides])
-        if reads_text and (line := safety.describe_text(config, folder)):
-            logger.info(line)
     return experiment
 
 
-def _kept(command: Command, folder: Path, has_run: bool) -> Experiment:
+def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experiment:
     """The experiment of a folder, for a command that names no config; base.py's without a folder.
 
-    Raises:
-      UserError: the mode reads text, and the folder has no run or sweep to resume.
+    Its config has the values of its recipe.
     """
     reads_text = command.mode in READ_TEXT
-    experiment = None
-    if command.mode == TRAIN and not has_run:
-        experiment = load_sweep(folder)
+    experiment = load_sweep(folder) if command.mode == TRAIN and not has_run else None
     if reads_text and experiment is None and not has_run:
         refuse_sweep(folder)
         raise UserError(
@@ -173,10 +158,53 @@ def _kept(command: Command, folder: Path, has_run: bool) -> Experiment:
             f"alone resumes a run, and {folder} has none"
         )
     if experiment is None and command.workdir is None:
-        return Experiment(base.get_config(), None, None)
-    experiment = experiment or Experiment(load_config(folder), None, None)
-    safety.forget_places(experiment.config, reads_text)
+        return Experiment(base.get_config())
+    experiment = experiment or Experiment(load_config(folder))
+    forget_places(experiment.config, reads_text)
     return experiment
+
+
+def forget_places(config: ConfigDict, training: bool) -> None:
+    """Sets the keys that name a place in the config of a run's folder to their defaults.
+
+    The names that tell the language of the source stay: that of the training file without its
+    folder, and whether both sides are in it, see `segments.source_language`.
+
+    Args:
+      training: whether to keep the paths of the text, for a run that resumes or its plan.
+    """
+    defaults = flatten(base.get_config())
+    if not training:
+        config.data.corpora = without_places(config.data.corpora)
+        defaults["data.train_source"] = Path(config.data.train_source).name
+        if not config.data.train_target:
+            defaults["data.train_target"] = ""
+    for key in flatten(config):
+        if key == CACHE or (PLACES.fullmatch(key) and not training):
+            assign(config, key, defaults[key])
+
+
+def describe_text(config: ConfigDict, folder: Path) -> str | None:
+    """Returns a line with the text that a resumed run reads by its own config, if it reads any."""
+    corpora = [corpus.data for corpus in corpora_of(config.data)] or [config.data]
+    texts = [text for data in corpora for text in _texts(data)]
+    models = [config.tokenizer.model, config.tokenizer.target_model]
+    if not newest_step(folder):
+        models.append(config.train.init_from)
+    texts += [str(Path(name).expanduser().absolute()) for name in models if name]
+    name = "config.json" if (folder / "config.json").exists() else COMMAND
+    return f"reads {', '.join(texts)}, as {folder / name} says" if texts else None
+
+
+def _texts(data: ConfigDict) -> list[str]:
+    """The text that one corpus reads."""
+    if data.source == "files":
+        names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
+        place = corpus_folder(data)
+        return [str(place / Path(name).expanduser()) for name in names if name]
+    if data.source == "tfds":
+        return [f"{data.tfds_name!a} in {data.tfds_dir or 'the folder of TensorFlow Datasets'}"]
+    return []
 
 
 def _keep_compiled(config: ConfigDict) -> None:

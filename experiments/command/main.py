@@ -25,6 +25,10 @@ DEFINE = {
     bool: flags.DEFINE_bool,
 }
 CONFIG = ("--config.", "-config.")
+MEMORY = (
+    "--config.decode.batch_size or --config.decode.beam_size; of a training --config.data."
+    "batch_tokens and --config.data.batch_multiple"
+)
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -43,11 +47,12 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command; returns its exit code, see `execute`."""
+    """Runs the command; returns its exit code."""
     if not {"-h", "-help", "--help"}.isdisjoint(argv):
         print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
         return 0
-    return process.exit_code(lambda: _run(argv), "", "")
+    place = next((argument for argument in argv if argument.startswith("--workdir")), argv[0])
+    return process.exit_code(lambda: _run(argv), place, MEMORY)
 
 
 def _run(argv: list[str]) -> int:
@@ -63,36 +68,29 @@ def _run(argv: list[str]) -> int:
         with executed(path, "module"):  # registers a variant
             MODULES.append(str(path))
     experiment = read_given(FLAGS.config, overrides)
-    from experiments.command.command import Command, execute
+    from experiments.command.command import Command, run
 
-    given: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
-    options = Options(**given)
-    return execute(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
+    values: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
+    options = Options(**values)
+    with process.logging_to(MODES[FLAGS.mode].log):
+        return run(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
 
 
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
     """Sets flags; returns the overrides (key, text) of the config.
 
-    Raises:
-      UserError: a flag is unknown, has a wrong value, or is not read by the mode.
+    A flag that is unknown, has a wrong value, or is not read by the mode is a UserError.
     """
-    for argument in argv:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"{argument!a} is not UTF-8: set your terminal to it") from None
     try:
         rest = values([argument for argument in argv if not argument.startswith(CONFIG)])[1:]
     except flags.Error as error:
         raise UserError(" ".join(str(error).split())) from None
     if rest:
         raise UserError(f"{rest[0]!r} is not expected: flags are --name=value")
-    for field in dataclasses.fields(Options):
-        modes = readers(field.name)
-        if values[field.name].present and values.mode not in modes:
-            raise UserError(
-                f"--{field.name} is for --mode={', '.join(modes)}, not for {values.mode}"
-            )
+    for name in (field.name for field in dataclasses.fields(Options)):
+        modes = ", ".join(readers(name))
+        if values[name].present and name not in MODES[values.mode].flags:
+            raise UserError(f"--{name} is for --mode={modes}, not for {values.mode}")
     overrides = []
     for argument in argv[1:]:
         if argument.startswith(CONFIG):
@@ -114,7 +112,6 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
 
 def run() -> NoReturn:
     """Runs the command as the process that it is."""
-    sys.unraisablehook = process.hush
     signals.leave(process.run_process(lambda: main(sys.argv)))
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from experiments.comparison.differences import Comparison
 from experiments.comparison.systems import System
 from experiments.comparison.table import title_of
-from experiments.display.training_curves import (
+from experiments.display.plotting import (
     COLOURS,
     MARKER_SHAPES,
     WIDTH,

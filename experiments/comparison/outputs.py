@@ -23,7 +23,7 @@ from experiments.measures.translations import (
     read_files,
     tokenizer_of,
 )
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 
 LIKELIHOODS = "likelihoods/test.tsv"
 FIELDS = 4  # log-probability, tokens, bytes, text

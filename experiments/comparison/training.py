@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 from experiments.comparison.figures import system_colour, system_label
 from experiments.comparison.systems import System
 from experiments.comparison.table import title_of
+from experiments.display.plotting import WIDTH, light_grid, new_figure
 from experiments.display.text_table import NO_NUMBER
-from experiments.display.training_curves import WIDTH, light_grid, new_figure, read_curves
+from experiments.display.training_curves import read_curves
 from experiments.environment import ENVIRONMENT
 from experiments.evaluation.ended import stopped_runs
 from experiments.measures.registry import REGISTRY
 from experiments.report.numbers import Table
 from transformer import workdir
 from transformer.data import held_out
-from transformer.data.corpora.settings import parts_of
+from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric, find
 from transformer.records import read_environment

@@ -18,7 +18,7 @@ LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     **{character: f"{{{character}}}" for character in "[*"},  # which may follow the end of a row
 }
-MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")
+MINUS = re.compile(r"(?<![\w.])-(?=[\d.])")  # of a number, which is no hyphen
 NO_NUMBER = "-"  # the cell of a column of numbers that has none
 # What Markdown may take for markup. Between letters or digits, `_` is a letter.
 MARKDOWN = re.compile(
@@ -27,21 +27,17 @@ MARKDOWN = re.compile(
 
 
 def one_line(text: str) -> str:
-    """The text without ends of lines."""
+    """Returns the text without ends of lines."""
     return " ".join(ENDS_OF_LINES.sub(" ", text).split())
 
 
 def markdown_text(text: str) -> str:
-    """A text as Markdown that shows it as it is, on one line; a table escapes `|`."""
+    """Returns a text as Markdown that shows it as it is, on one line; a table escapes `|`."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]], names: int) -> str:
-    """A table of cells in Markdown, see `markdown_text`.
-
-    Args:
-      names: the first columns, which hold text; the others are aligned to the right.
-    """
+    """Returns a table of cells in Markdown, of which those after the first `names` stand right."""
 
     def line(texts: Iterable[str]) -> str:
         return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
@@ -51,18 +47,18 @@ def markdown_table(titles: Sequence[str], rows: Iterable[Iterable[str]], names: 
 
 
 def latex_table(titles: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> str:
-    """A `tabular` in LaTeX, with the rules of the package booktabs.
+    """Returns a `tabular` of plain text, with the rules of the package booktabs.
 
-    A rule divides rows that differ in the first cell.
-
-    Args:
-      rows: of plain text.
-      names: the first columns, which hold text; the others are aligned to the right.
+    The first `names` columns hold text, the others numbers. A rule divides rows that differ in the
+    first cell.
     """
 
     def line(texts: Sequence[str]) -> str:
-        cells = [*map(latex_text, texts[:names]), *map(latex_number, texts[names:])]
-        return " & ".join(cells) + r" \\"
+        numbers = (
+            "--" if text == NO_NUMBER else MINUS.sub("$-$", latex_text(text))
+            for text in texts[names:]
+        )
+        return " & ".join([*map(latex_text, texts[:names]), *numbers]) + r" \\"
 
     groups = itertools.groupby(rows, key=lambda row: row[0])
     body = "\n\\midrule\n".join("\n".join(map(line, group)) for _, group in groups)
@@ -72,10 +68,5 @@ def latex_table(titles: Sequence[str], rows: Iterable[Sequence[str]], names: int
 
 
 def latex_text(text: str) -> str:
-    """A text as LaTeX that shows it as it is, on one line."""
+    """Returns a text as LaTeX that shows it as it is, on one line."""
     return "".join(LATEX.get(c, c) for c in one_line(text))
-
-
-def latex_number(text: str) -> str:
-    """The text of numbers as LaTeX, with minus signs and not hyphens."""
-    return "--" if text == NO_NUMBER else MINUS.sub("$-$", latex_text(text))

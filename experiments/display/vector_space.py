@@ -11,11 +11,8 @@ ROWS_AT_ONCE = 512  # of the matrix of similarities
 
 
 def perplexity(count: int) -> float:
-    """Returns the t-SNE perplexity for a number of points.
-
-    Beyond a third of the points, all would be neighbours of all.
-    """
-    return min(PERPLEXITY, (count - 1) / 3)
+    """Returns the t-SNE perplexity for a number of points."""
+    return min(PERPLEXITY, (count - 1) / 3)  # beyond it, all would be neighbours of all
 
 
 def tsne(vectors: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
@@ -50,35 +47,24 @@ def unit_rows(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
 def nearest(
     similarity: Float[np.ndarray, "R N"], count: int, first: int = 0
 ) -> Int[np.ndarray, "R count"]:
-    """Returns the most similar others of each row, the most similar first.
-
-    Args:
-      similarity: of some vectors with all.
-      count: how many others; all if there are fewer.
-      first: number of the first row's vector, from zero; the others follow it.
-    """
+    """Returns the most similar others of each row, of vectors from number `first`, from 0, on."""
     others = similarity.copy()
     rows = np.arange(len(others))
     others[rows, first + rows] = -np.inf
     count = min(count, others.shape[1] - 1)
     if count < others.shape[1] // 2:  # sorting them all would take most of the time
-        found = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
+        some = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
     else:
-        found = np.broadcast_to(np.arange(others.shape[1]), others.shape)
-    values = np.take_along_axis(others, found, axis=1)
+        some = np.broadcast_to(np.arange(others.shape[1]), others.shape)
+    values = np.take_along_axis(others, some, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(found, order, axis=1)
+    return np.take_along_axis(some, order, axis=1)
 
 
 def neighbours(
     vectors: Float[np.ndarray, "N D"], count: int, rows: range | None = None
 ) -> tuple[Int[np.ndarray, "R count"], Float[np.ndarray, "R count"]]:
-    """Returns the nearest others of vectors by cosine, the nearest first, and the cosines.
-
-    Args:
-      count: how many others; all if there are fewer.
-      rows: numbers of the vectors that are asked for, from zero; None for all.
-    """
+    """Returns the nearest others of some or all vectors by cosine, and the cosines."""
     unit, rows = unit_rows(vectors), rows or range(len(vectors))
     found, cosines = [], []
     for first in range(rows.start, rows.stop, ROWS_AT_ONCE):

@@ -1,7 +1,6 @@
 """Pages in a single file with their styles, scripts, numbers and pictures.
 
-The templates lie in `experiments/web` and its folders; each extends `page.html`, which has the
-parts that all share.
+The templates, in `experiments/web` and its folders, extend `page.html`.
 """
 
 import base64
@@ -34,14 +33,7 @@ COLOURS = {
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Writes a page, see `render`.
-
-    Args:
-      path: where to write; its folder is made if missing, and the file is whole or as it was.
-
-    Returns:
-      `path`.
-    """
+    """Writes a page, see `render`; returns `path`, whose folder is made if missing."""
     text = render(template, **values)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
@@ -49,14 +41,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns a page that needs no network and no other file.
-
-    Values are escaped; a template writes data for its script as `{{ name | json }}`.
-
-    Args:
-      template: name of a file in `experiments/web`.
-      values: of the names in the template.
-    """
+    """Returns a page of one file; its template writes data for a script as `{{ name | json }}`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([TEMPLATES, *filter(Path.is_dir, TEMPLATES.iterdir())]),
         autoescape=True,
@@ -76,20 +61,13 @@ def to_json(value: Any) -> markupsafe.Markup:
     return markupsafe.Markup(text)
 
 
-def encode_floats(array: np.ndarray) -> dict[str, Any]:
-    """Returns an array for a page's script: its shape, and its float32 numbers bit for bit.
+def encode_array(array: np.ndarray) -> dict[str, Any]:
+    """Returns an array for a page's script: its shape, and its numbers by the name of their type.
 
-    They are in base64, little-endian and in C order, a third of what decimals would take.
+    Floats become float32; integers are int8, uint8, uint16 or uint32. They are in base64,
+    little-endian and in C order, a third of what decimals would take.
     """
-    return _encode(array, "<f4")
-
-
-def encode_integers(array: np.ndarray) -> dict[str, Any]:
-    """Returns an array of int8, uint8, uint16 or uint32 as `encode_floats` does, by its type."""
-    return _encode(array, array.dtype.newbyteorder("<"))
-
-
-def _encode(array: np.ndarray, kind: Any) -> dict[str, Any]:
+    kind = "<f4" if array.dtype.kind == "f" else array.dtype.newbyteorder("<")
     numbers = np.ascontiguousarray(array, dtype=kind)
     return {
         "shape": list(numbers.shape),
@@ -105,11 +83,10 @@ def shortened(text: str, most: int) -> str:
 def figure_svg(
     figure: "Figure", name: str, caption: str, colours: Mapping[str, str]
 ) -> markupsafe.Markup:
-    """Returns a figure as an element of a page, in the page's own colours.
+    """Returns a figure as an element of a page, with a caption that screen readers read out.
 
     Args:
       name: tells its parts from those of the page's other figures.
-      caption: that screen readers read out.
       colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
     """
     text = io.StringIO()

@@ -18,8 +18,7 @@ from experiments.measures.texts import read_lines
 from experiments.measures.translations import TRANSLATIONS
 from experiments.report.numbers import BEHAVIOUR, behaviour_table, print_rows
 from transformer.data.cleaning.filters import scripts_of
-from transformer.data.corpora.settings import parts_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify

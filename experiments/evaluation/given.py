@@ -14,15 +14,15 @@ from experiments.evaluation.behaviour import make_cases
 from experiments.evaluation.named_sets import PREFIX, fetch_named_set
 from experiments.options import Options
 from experiments.report.numbers import BEHAVIOUR
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.documents.sources import text_file
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.compression import SUFFIXES
-from transformer.data.files.labelled_files import labelled_table
 from transformer.data.files.pair_files import ROWS_ALONE, TwoFiles, pair_table
 from transformer.data.files.table import describe_rows, format_of
 from transformer.data.files.text import read_lines
 from transformer.data.held_out import FOLDER
+from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 from transformer.tasks.class_files import load_labels

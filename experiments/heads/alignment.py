@@ -1,39 +1,35 @@
-"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one."""
+"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one.
+
+Colours of links are of Okabe and Ito 2008, "Color Universal Design", which people who see fewer
+colours tell apart; the kind of line says the same.
+"""
 
 import contextlib
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from experiments.display.figure_files import save_figure
-from experiments.heads.links import (
-    Head,
-    Score,
-    attended_words,
-    best_of,
-    first_of,
-    links_of,
-    read_csv,
-    score_heads,
-    write_csv,
-)
-from experiments.heads.pharaoh import format_links, read_links
+from experiments.attention.draw import NO_ATTENTION
+from experiments.display.labels import labels_of, text_widths
+from experiments.display.plotting import new_figure, save_figure
+from experiments.heads import links as word_links
+from experiments.heads.links import Head, HeadLinks, Score, best_of, format_links
 from experiments.options import Options
-from experiments.text_io import (
-    input_file,
-    open_output,
-    print_table,
-    read_lines,
-    two_columns,
-)
+from experiments.text_io import input_file, open_output, print_table, two_columns
 from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize
-from transformer.data.corpora.settings import parts_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger, parts_of
+from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
@@ -43,10 +39,22 @@ from transformer.workdir import check_same_run, load_trained, make_writable
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
-NO_ATTENTION = (
-    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
-    "--config.model.recurrent_attention=additive"
-)
+CELL = 0.52  # inches
+MAX_BESIDE = 8  # heads of a layer, for two panels to stand side by side
+EXAMPLES = 4  # sentence pairs whose links are drawn
+MAX_WORDS = 24  # of a side that is drawn; what follows is cut
+FONT_SIZE = 9.0  # points
+WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
+MIN_WIDTH = 6.0  # inches: the title and the legend
+TITLES = {
+    "output": "rows by output\n(the step that writes a word)",
+    "input": "rows by input\n(the next step, which reads it)",
+}
+LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
+    "right": {"color": "#0072B2", "linestyle": "solid"},
+    "wrong": {"color": "#D55E00", "linestyle": "dashed"},
+    "missed": {"color": "#000000", "linestyle": "dotted"},
+}
 
 
 def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
@@ -54,12 +62,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
 
     Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
     those that the data knows. With `options.output`, the links of the best head are written to it.
-    With an input whose links are unknown, nothing is scored, and its links are those of the head
-    that was best when this run was last scored.
-
-    Raises:
-      UserError: pairs or links cannot be read or do not fit each other, the links are unknown, a
-        tag is given for sources that have theirs, or the model has no attention.
+    With an input without links, nothing is scored, and the head aligns that was best before.
     """
     if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
@@ -68,7 +71,9 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
             f"--source_tag={options.source_tag} is for another text: name it with --input"
         )
     check_same_run(folder, config)
-    pairs, words = _pairs(config, folder, options), _tag_words(options)
+    pairs = _pairs(config, folder, options)
+    # Of the tag that is put before each source no link of a user knows.
+    words = len((options.source_tag or "").split())
     if options.input is not None and options.links is None:
         return _align(config, folder, options, pairs, words)
     gold = _gold(config, options, pairs, words)
@@ -80,18 +85,17 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         place = folder / SCORES
         make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
-            found = score_heads(run.predictor, run.variables, pairs, gold, advance)
+            heads = word_links.score_heads(run.predictor, run.variables, pairs, gold, advance)
         if options.output is not None:
-            output.writelines(
-                f"{format_links(_shifted(links, -words))}\n" for links in found.links(found.best)
-            )
-    from experiments.heads.alignment_figures import links_figure, scores_figure
-
-    print_scores(found.scores)
-    write_csv(place, found.scores)
-    files = [place, *(place.with_name(name) for name in ("error_rate.png", "links.png"))]
-    save_figure(scores_figure(found.scores), files[1])
-    save_figure(links_figure(pairs, gold, found), files[2])
+            lines = (format_links(_shifted(links, -words)) for links in heads.best_links())
+            output.writelines(f"{line}\n" for line in lines)
+    print_scores(heads.scores)
+    word_links.write_csv(place, heads.scores)
+    files = [
+        place,
+        save_figure(scores_figure(heads.scores), place.with_name("error_rate.png")),
+        save_figure(links_figure(pairs, gold, heads), place.with_name("links.png")),
+    ]
     return files + ([] if options.output is None else [Path(options.output).expanduser()])
 
 
@@ -101,16 +105,12 @@ def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
     if path is None:
         parts = parts_of(config.data, "test")
         return [canonical(p) for part in parts for p in held_out.read_pairs(folder, part)]
-    return [
-        canonical(Pair(*(two_columns(tag(line, place), place, "align") if seen else ("", ""))))
-        for number, line in enumerate(read_lines(path), 1)
-        for place, seen in [(f"{path}, line {number}", canonicalize(line))]
-    ]
-
-
-def _tag_words(options: Options) -> int:
-    """The words of the tag that is put before each source, of which no link of a user knows."""
-    return len((options.source_tag or "").split())
+    pairs = []
+    for number, line in enumerate(read_lines(path), 1):
+        place = f"{path}, line {number}"
+        sides = two_columns(tag(line, place), place, "align") if canonicalize(line) else ("", "")
+        pairs.append(canonical(Pair(*sides)))
+    return pairs
 
 
 def _shifted(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
@@ -128,9 +128,10 @@ def _gold(
         ]
         path = Path(options.links).expanduser()
         gold = [
-            GoldLinks(*(_shifted(links, words) for links in own))
-            for own in read_links(path, sizes, options.input or "the test set")
+            GoldLinks(*(_shifted(links, words) for links in both))
+            for both in word_links.read_links(path, sizes, options.input or "the test set")
         ]
+        what = f"--links {options.links} has no sure link, written 0-0"
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
         if len(gold) < len(pairs):
@@ -139,67 +140,160 @@ def _gold(
                 "translations of each other: give --input=FILE, source<TAB>target a line, and "
                 "--links=FILE, their links in Pharaoh format"
             )
+        what = f"the test set of config.data.source={config.data.source} has no link"
     if not any(links.sure for links in gold):
-        if options.links is None:
-            what = f"the test set of config.data.source={config.data.source} has no link"
-        else:
-            what = f"--links {options.links} has no sure link, written 0-0"
         raise UserError(f"{what}: nothing to score")
     return gold
-
-
-def _known_head(path: Path) -> Head:
-    """The best head of the last time that heads were scored."""
-    if not path.exists():
-        raise UserError(
-            "--links is missing: give the gold links of --input in Pharaoh format; once heads are "
-            "scored, the best of them aligns other text without"
-        )
-    scores = read_csv(path)
-    best = best_of(scores)
-    logger.info(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {path}")
-    return best
 
 
 def _align(
     config: ConfigDict, folder: Path, options: Options, pairs: Sequence[Pair], words: int
 ) -> list[Path]:
-    """Writes the links that the head known as the best makes, one line per pair."""
-    head = _known_head(folder / SCORES)
+    """Writes the links of the head that was best when heads were scored, one line per pair."""
+    place = folder / SCORES
+    if not place.exists():
+        raise UserError(
+            "--links is missing: give the gold links of --input in Pharaoh format; once heads are "
+            "scored, the best of them aligns other text without"
+        )
+    scores = word_links.read_csv(place)
+    best = best_of(scores)
+    logger.info(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {place}")
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
     run = load_trained(folder, config)
     with (
-        open_output(options.output, input_file(options.input), folder / SCORES) as output,
+        open_output(options.output, input_file(options.input), place) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
-        for weights in attended_words(run.predictor, run.variables, pairs, advance):
-            own = weights[(list(ROWS).index(head.rows), *head.indices)]
-            links = links_of(first_of(most_attended(own)))
+        for weights in word_links.attended_words(run.predictor, run.variables, pairs, advance):
+            of_head = weights[(list(ROWS).index(best.rows), *best.indices)]
+            links = word_links.links_of(word_links.first_of(most_attended(of_head)))
             output.write(format_links(_shifted(links, -words)) + "\n")
     return [Path(options.output).expanduser()]
 
 
 def print_scores(scores: dict[Head, Score]) -> None:
     """Prints a row for each head and mean of heads, with the scores by both kinds of rows."""
+    best = best_of(scores)
     table = Table(
         title="heads of cross-attention as word aligners",
         caption="AER: alignment error rate. output, input: a target word's links are those of the "
-        f"step that writes it, or that reads it. * the best head: {best_of(scores)}; it was chosen "
+        f"step that writes it, or that reads it. * the best head: {best}; it was chosen "
         "on these pairs, so that its scores are optimistic",
     )
-    table.add_column("layer", justify="right")
-    table.add_column("head", justify="right")
-    for rows in ROWS:
-        for name in (f"{rows}: AER", "precision", "recall"):
-            table.add_column(name, justify="right")
-    best = best_of(scores)
-    first, *_ = ROWS
-    for head in [head for head in scores if head.rows == first]:
+    measures = [name for rows in ROWS for name in (f"{rows}: AER", "precision", "recall")]
+    for name in ("layer", "head", *measures):
+        table.add_column(name, justify="right")
+    for head in [head for head in scores if head.rows == next(iter(ROWS))]:
         cells = [
             f"{number:.3f}" + "*" * (name == "error_rate" and head._replace(rows=rows) == best)
             for rows in ROWS
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
-        table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.alone)
+        table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.number)
     print_table(table, keys=2)
+
+
+# -- pictures
+
+
+def scores_figure(scores: dict[Head, Score]) -> Figure:
+    """Returns the error rate of each head under each kind of rows; the best head is framed."""
+    layers = max(head.layer or 0 for head in scores)
+    heads = max(head.number or 0 for head in scores)
+    across = len(ROWS) if heads <= MAX_BESIDE else 1
+    down = len(ROWS) // across
+    width, height = CELL * (heads + 1), CELL * (layers + 1)
+    figure = new_figure(max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3)
+    panels = figure.subplots(down, across).ravel()
+    for axes, rows in zip(panels, ROWS, strict=True):
+        mesh = _draw_rates(axes, scores, rows, (layers, heads))
+    figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
+    bar = figure.colorbar(mesh, ax=panels, ticks=[0, 0.25, 0.5, 0.75, 1])
+    bar.set_label("alignment error rate", fontsize=9)
+    bar.ax.tick_params(labelsize=8, width=0.5)
+    return figure
+
+
+def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[int, int]):
+    """Draws a panel: heads across and then their mean, layers down and then the mean of all."""
+    layers, heads = size
+    rates = np.full((layers + 1, heads + 1), np.nan)
+    for head, score in scores.items():
+        if head.rows == rows:
+            rates[head.indices] = score.error_rate
+    mesh = axes.imshow(rates, cmap="Blues_r", vmin=0, vmax=1)
+    for (i, j), rate in np.ndenumerate(rates):
+        if not np.isnan(rate):
+            colour = "white" if rate < 0.35 else "black"
+            axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    best = best_of(scores)
+    if best.rows == rows:
+        layer, number = best.indices
+        style = {"fill": False, "edgecolor": LOOKS["wrong"]["color"], "linewidth": 2.5, "zorder": 3}
+        axes.add_patch(Rectangle((number - 0.5, layer - 0.5), 1, 1, **style))
+    axes.axvline(heads - 0.5, color="black", linewidth=0.8)
+    axes.axhline(layers - 0.5, color="black", linewidth=0.8)
+    axes.set_title(TITLES[rows], fontsize=9)
+    for axis, count in ((axes.xaxis, heads), (axes.yaxis, layers)):
+        labels = [*map(str, range(1, count + 1)), "mean"]
+        axis.set_ticks(range(count + 1), labels=labels, fontsize=8)
+    axes.tick_params(length=2, width=0.5)
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.spines[:].set_visible(False)
+    return mesh
+
+
+def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
+    """Returns the links of the best head over a few pairs, spread over all.
+
+    Source words stand above, target words below. A link that is true, sure or possible, is a
+    solid line, one that is not is dashed, and a sure one that was not found is dotted.
+    """
+    chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
+    links = heads.best_links()
+    height = LEGEND_HEIGHT + PAIR_HEIGHT * len(chosen) - PAIR_GAP + MARGIN
+    figure = new_figure(MIN_WIDTH, height, layout=None)
+    axes = figure.add_axes((0, 0, 1, 1), ylim=(0, height))
+    axes.set_axis_off()
+    width = MIN_WIDTH
+    for n, i in enumerate(chosen):
+        top = height - LEGEND_HEIGHT - n * PAIR_HEIGHT
+        across = _draw_pair(axes, pairs[i], top, set(links[i]), gold[i])
+        width = max(width, across + 2 * MARGIN)
+    figure.set_size_inches(width, height)
+    axes.set_xlim(-width / 2, width / 2)
+    handles = [Line2D([], [], linewidth=1.5, label=kind, **look) for kind, look in LOOKS.items()]
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.28 / height), "ncols": 3}
+    axes.legend(handles=handles, frameon=False, fontsize=8, borderpad=0, **place)
+    title = f"links by {best_of(heads.scores)}, chosen on these pairs"
+    axes.text(0, height - 0.08, title, ha="center", va="top", fontsize=9)
+    return figure
+
+
+def _draw_pair(
+    axes: Axes, pair: Pair, top: float, links: set[tuple[int, int]], gold: GoldLinks
+) -> float:
+    """Draws two rows of words and the links between them, around 0; returns the inches across."""
+    source = pair.source.split()
+    labels, style = labels_of([*source, *pair.target.split()], FONT_SIZE)
+    heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1
+    middles, width = [], 0.0
+    rows = labels[: len(source)], labels[len(source) :]
+    for row, height in zip(rows, heights, strict=True):
+        words = row[:MAX_WORDS] + ["…"] * (len(row) > MAX_WORDS)
+        wide = np.array(text_widths(words, style)) + WORD_GAP
+        width = max(width, wide.sum())
+        middles.append(np.cumsum(wide) - wide / 2 - wide.sum() / 2)
+        for word, x in zip(words, middles[-1], strict=True):
+            axes.text(x, height, word, ha="center", va="center_baseline", **style)
+    sure, true = set(gold.sure), {*gold.sure, *gold.possible}
+    ends = heights[0] - 0.11, heights[1] + 0.13
+    kinds = (links & true, links - true, sure - links)
+    for of_kind, look in zip(kinds, LOOKS.values(), strict=True):
+        for i, j in of_kind:
+            if max(i, j) < MAX_WORDS:
+                axes.plot((middles[0][i], middles[1][j]), ends, linewidth=1.4, **look)
+    return width

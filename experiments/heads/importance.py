@@ -1,116 +1,59 @@
-"""The mode `heads`: ranks attention heads by gradient and by ablation.
-
-The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
-pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
-respect to every gate. With n tokens in total,
-
-    importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
-
-where the first is the expectation of Michel et al. divided by the mean length of a text, and the
-second is the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. They
-are compared with the ablation of each single head: the changes of mean loss, of accuracy and, for
-translators, of the BLEU of greedy translations of the first `evaluate.max_sentences`.
-
-A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
-text of a classifier, whose loss is that of one class instead of tokens.
-
-Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
-(gates) and 3.2 (ablating one), and equation 2 (importance).
-"""
+"""The mode `heads`: a table, files and a picture of how much each attention head matters."""
 
 import csv
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import FuncNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from experiments.attention.arrays import KINDS
-from experiments.display.figure_files import save_figure
-from experiments.heads import figures
+from experiments.display import plotting
+from experiments.heads.ranking import MIN_HEADS, HeadScores, Ranking, rank, work
 from experiments.text_io import print_table
 from transformer import tasks
+from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
-from transformer.inference.base import Variables
-from transformer.losses import TokenSums
 from transformer.model.build import has_heads
-from transformer.model.classifier import Classifier
-from transformer.model.stack import gate_variables, unit_gates
 from transformer.progress import line_progress
 from transformer.storage.checkpoint import check_fingerprint
 from transformer.storage.files import whole_file, write_json
-from transformer.tasks.base import Task
-from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained, make_writable
 
-Done = Callable[[int], None]  # called with the number of texts read since the last call
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
-MIN_HEADS = 3  # heads that a rank correlation is of
 
 
-@dataclasses.dataclass(frozen=True)
-class HeadScores:
-    """The importance of a head, predicted and measured.
+class Measure(NamedTuple):
+    """A column of maps: its title, how a number is written, and the sign of what is red."""
 
-    Losses are in nats per token, or per text of a classifier.
-
-    Attributes:
-      kind: of attention, a key of `KINDS`.
-      layer, head: from 1.
-      importance, estimate: from gradients, see this module.
-      loss, accuracy: their changes if the head is ablated; accuracy is a fraction.
-      bleu: its change, of 100; None of models that do not translate.
-    """
-
-    kind: str
-    layer: int
-    head: int
-    importance: float
-    estimate: float
-    loss: float
-    accuracy: float
-    bleu: float | None
+    title: str
+    number: str
+    harm: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Ranking:
-    """All heads of a model, and its scores with all of them on.
-
-    Attributes:
-      split, unit, tokens: the set that losses are means over, what they count of it, and how many.
-      decoded: sentences that BLEU is of, 0 of models that do not translate.
-      by_importance, by_estimate: Spearman's rank correlation with the change of the loss; None
-        if there are too few heads, or all are equal.
-      bleu_by_importance: the same of importance with the change of BLEU, which is below zero if
-        they agree; None of models that do not translate, too.
-    """
-
-    split: str
-    unit: str
-    tokens: int
-    decoded: int
-    loss: float
-    accuracy: float
-    bleu: float | None
-    by_importance: float | None
-    by_estimate: float | None
-    bleu_by_importance: float | None
-    heads: tuple[HeadScores, ...]
+MEASURES = {
+    "importance": Measure("importance by gradient\n(nats a {unit})", "{:.3f}", 1),
+    "loss": Measure("change of loss, head off\n(nats a {unit})", "{:+.3f}", 1),
+    "bleu": Measure("change of BLEU, head off\n(of 100)", "{:+.1f}", -1),
+}
+CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
+BAR_HEIGHT, SCATTER_WIDTH, SCATTER_HEIGHT = 0.9, 4.2, 3.4  # inches
+WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
+DARK = 0.6  # of the colour scale, from which text on a cell is white
+NAMED = 3  # points of the scatter that are named
 
 
 def heads(config: ConfigDict, folder: Path) -> list[Path]:
-    """Ranks all heads of a run's model on its test set; prints the ranking, returns the files.
-
-    Raises:
-      UserError: there is no checkpoint, or the model is not a Transformer.
-    """
+    """Ranks all heads of a run's model on its test set; prints the ranking, returns the files."""
     if not has_heads(config.model):
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no heads to rank: "
@@ -128,182 +71,24 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
     return write(ranking, place)
 
 
-def split_of(task: Task) -> str:
-    """Returns the split that heads are ranked on: the test set, if the task has one."""
-    return "test" if "test" in task.splits else "validation"
-
-
-def work(task: Task) -> int:
-    """Returns how many texts `rank` reads, as it counts them to `done`."""
-    batches = task.held_out_batches(split_of(task))
-    texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
-    models = 1 + sum(gates.size for gates in unit_gates(task.predictor.model.config).values())
-    return texts * (1 + models) + models * len(_decoded(task))
-
-
-def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
-    """Returns the importance of every head.
-
-    Args:
-      variables: the trained ones, without gates.
-      done: called with the number of texts read since the last call.
-      at_once: models with one head off that run together.
-    """
-    ones = unit_gates(task.predictor.model.config)
-    places = [(kind, *place) for kind, own in ones.items() for place in np.ndindex(own.shape)]
-    # The first model has all heads on.
-    models = [ones] + [
-        {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
-    ]
-    stacked = jax.tree.map(lambda *gates: jnp.stack(gates), *models)
-    absolute, signed = _gradients(task, variables, ones, done)
-    sums = _sums(task, variables, stacked, done, at_once)
-    bleus = _bleus(task, variables, stacked, done, at_once)
-    tokens = sums.weight[0]
-    loss, accuracy = sums.nll / tokens, sums.correct / tokens
-    scores = tuple(
-        HeadScores(
-            kind=kind,
-            layer=layer + 1,
-            head=head + 1,
-            importance=float(absolute[kind][layer, head] / tokens),
-            estimate=float(-signed[kind][layer, head] / tokens),
-            loss=float(loss[i] - loss[0]),
-            accuracy=float(accuracy[i] - accuracy[0]),
-            bleu=bleus[i] - bleus[0] if bleus else None,
-        )
-        for i, (kind, layer, head) in enumerate(places, 1)
-    )
-    importances = [head.importance for head in scores]
-    changes = [head.loss for head in scores]
-    changes_of_bleu = [head.bleu for head in scores if head.bleu is not None]
-    return Ranking(
-        split=split_of(task),
-        unit=task.unit,
-        tokens=int(tokens),
-        decoded=len(_decoded(task)),
-        loss=float(loss[0]),
-        accuracy=float(accuracy[0]),
-        bleu=bleus[0] if bleus else None,
-        by_importance=rank_correlation(importances, changes),
-        by_estimate=rank_correlation([head.estimate for head in scores], changes),
-        bleu_by_importance=rank_correlation(importances, changes_of_bleu) if bleus else None,
-        heads=scores,
-    )
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's; None of fewer than MIN_HEADS pairs, or if a side has but one value."""
-    if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
-        return None
-    from scipy.stats import spearmanr  # which takes half a second
-
-    found: Any = spearmanr(first, second)
-    return float(found.statistic)
-
-
-def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """The variables with gates."""
-    model = task.predictor.model
-    part = "encoder" if isinstance(model, Classifier) else ""
-    return {**variables, "gates": gate_variables(gates, model.config, part)}
-
-
-def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
-    """The sums over texts of |dL_x / dgate| and of dL_x / dgate, of all gates."""
-
-    @jax.jit
-    def of_batch(variables, batch):
-        rows = len(jax.tree.leaves(batch)[0])
-        # Each text has gates of its own, so that one backward pass tells them apart.
-        gates = jax.tree.map(lambda own: jnp.repeat(own[:, None], rows, axis=1), ones)
-        gradient = jax.grad(
-            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
-        )(gates)
-        return tuple(
-            {kind: of(own).sum(axis=1) for kind, own in gradient.items()}
-            for of in (jnp.abs, lambda own: own)
-        )
-
-    totals = []
-    for batch in task.held_out_batches(split_of(task)):
-        totals.append(jax.device_get(of_batch(variables, batch)))
-        done(len(jax.tree.leaves(batch)[0]))
-    return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
-
-
-def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: int) -> TokenSums:
-    """The sums over the split for all models, each with its gates: arrays of one number per
-    model."""
-    models = len(jax.tree.leaves(stacked)[0])
-
-    @jax.jit
-    def of_batch(variables, stacked, batch):
-        return jax.lax.map(
-            lambda gates: task.held_out_sums(_gated(task, variables, gates), batch),
-            stacked,
-            batch_size=min(at_once, models),
-        )
-
-    totals = []
-    for batch in task.held_out_batches(split_of(task)):
-        totals.append(jax.device_get(of_batch(variables, stacked, batch)))
-        done(models * len(jax.tree.leaves(batch)[0]))
-    return jax.tree.map(lambda *sums: np.sum(sums, axis=0, dtype=np.float64), *totals)
-
-
-def _decoded(task: Task) -> list[Any]:
-    """The sentence pairs that BLEU is of; none of a task that does not translate."""
-    if not isinstance(task, TranslationTask):
-        return []
-    return task.decoded_pairs(split_of(task), final=False)
-
-
-def _bleus(
-    task: Any, variables: Variables, stacked: Any, done: Done, at_once: int
-) -> list[float] | None:
-    """BLEU of greedy translations of all models, or None of a task that does not translate."""
-    pairs = _decoded(task)
-    if not pairs:
-        return None
-    sources = [pair.source for pair in pairs]
-    models = len(jax.tree.leaves(stacked)[0])
-    at_once = min(at_once, models)
-    # The last group is as large as the others, by models with all heads on, or it would be compiled
-    # again.
-    padded = jax.tree.map(
-        lambda gates: jnp.pad(gates, [(0, -models % at_once), (0, 0), (0, 0)], constant_values=1.0),
-        stacked,
-    )
-    collections = jax.vmap(lambda gates: _gated(task, {}, gates))(padded)
-    bleus = []
-    for first in range(0, models, at_once):
-        own = jax.tree.map(lambda gates, i=first: gates[i : i + at_once], collections)
-        found = task.predictor.translate_stacked(own, sources, beam_size=1, shared=variables)
-        for best in found[: models - first]:
-            hypotheses = [translations[0].text for translations in best]
-            bleus.append(task.text_scores(hypotheses, pairs, final=False)["bleu"])
-            done(len(pairs))
-    return bleus
-
-
-# -- what comes out
-
-
 def print_ranking(ranking: Ranking) -> None:
     """Prints the heads, those first whose absence raises the loss most, and the correlations."""
-    told = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
+    scores = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
     if ranking.bleu is not None:
-        told += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
-    where = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
-    table = Table(title=f"Ablation of each head: {where}\n{told}")
-    for name in ("attention", "layer", "head", "importance", "estimate", "loss", "accuracy"):
-        table.add_column(name, justify="left" if name == "attention" else "right")
+        scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
+    texts = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
+    table = Table(title=f"Ablation of each head: {texts}\n{scores}")
+    table.add_column("attention")
+    for name in ("layer", "head", "importance", "estimate", "loss", "accuracy"):
+        table.add_column(name, justify="right")
+    by_loss = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
+    correlations = [(name, "loss", number) for name, number in by_loss.items()]
     if ranking.bleu is not None:
         table.add_column("BLEU", justify="right")
+        correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
     for head in sorted(ranking.heads, key=lambda head: -head.loss):
         table.add_row(
-            KINDS[head.kind][0],
+            KINDS[head.kind].title,
             str(head.layer),
             str(head.head),
             f"{head.importance:.4f}",
@@ -313,12 +98,6 @@ def print_ranking(ranking: Ranking) -> None:
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
     print_table(table, keys=3)
-    correlations = [
-        ("importance", "loss", ranking.by_importance),
-        ("estimate", "loss", ranking.by_estimate),
-    ]
-    if ranking.bleu is not None:
-        correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
     missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are equal"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"
@@ -329,18 +108,109 @@ def print_ranking(ranking: Ranking) -> None:
 
 
 def write(ranking: Ranking, folder: Path) -> list[Path]:
-    """Writes the picture and the numbers behind it, as CSV and JSON; returns the files.
-
-    Args:
-      folder: is there.
-    """
+    """Writes the picture and the numbers behind it, as CSV and JSON; returns the files."""
     picture, table, numbers = (folder / f"head_importance.{end}" for end in ("png", "csv", "json"))
+    plotting.save_figure(build_figure(ranking), picture)
     rows = [dataclasses.asdict(head) for head in ranking.heads]
-    unit = ranking.unit.split()[-1].removesuffix("s")
-    save_figure(figures.build_figure(rows, ranking.by_importance, unit), picture)
     with whole_file(table) as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     write_json(numbers, dataclasses.asdict(ranking))
     return [picture, table, numbers]
+
+
+# -- the picture
+
+
+def build_figure(ranking: Ranking) -> Figure:
+    """Returns a row of maps per kind of attention, and gradient against ablation below.
+
+    All maps of a measure share their colours: red is a head that the model needs, blue one that it
+    is better without. A few heads count for more than all others, so colours follow the root.
+    """
+    heads, unit = ranking.heads, ranking.unit.split()[-1].removesuffix("s")
+    by_kind = {kind: [head for head in heads if head.kind == kind] for kind in KINDS}
+    by_kind = {kind: of_kind for kind, of_kind in by_kind.items() if of_kind}
+    measures = [name for name in MEASURES if getattr(heads[0], name) is not None]
+    across = max(head.head for head in heads)
+    depths = [max(head.layer for head in of_kind) for of_kind in by_kind.values()]
+    side = min(max(CELL * across, MIN_SIDE), MAX_SIDE)
+    cell = side / across
+    maps_height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
+    width = max((side + 0.6) * len(measures), SCATTER_WIDTH)
+    figure = plotting.new_figure(width, maps_height + SCATTER_HEIGHT)
+    ratios = [maps_height, SCATTER_HEIGHT]
+    [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=ratios)
+    grid = above.subplots(len(by_kind), len(measures), squeeze=False, height_ratios=depths)
+    for name, column in zip(measures, grid.T, strict=True):
+        largest = max(abs(getattr(head, name)) for head in heads) or 1.0
+        for (kind, of_kind), axes in zip(by_kind.items(), column, strict=True):
+            mesh = _draw_map(axes, of_kind, name, largest, cell)
+            axes.set_title(KINDS[kind].title, fontsize=8)
+        column[-1].set_xlabel("head", fontsize=8)
+        bar = above.colorbar(mesh, ax=column, location="top", shrink=0.8, aspect=16, pad=0.02)
+        # Ticks at the ends of the scale, and half-way between them and zero, which has no sign.
+        shares = np.array([-1, -0.25, 0, 0.25, 1])
+        if name == "importance":  # which is never negative
+            bar.ax.set_xlim(0, largest)
+            shares = shares[2:]
+        bar.set_ticks(shares * largest)
+        numbers = MEASURES[name].harm * shares * largest + 0.0
+        bar.ax.set_xticklabels([f"{number:.2g}" for number in numbers])
+        bar.ax.tick_params(labelsize=6.5)
+        bar.ax.minorticks_off()
+        bar.set_label(MEASURES[name].title.format(unit=unit), fontsize=8.5)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("layer", fontsize=8)
+    _draw_scatter(below.subplots(), by_kind, ranking.by_importance, unit)
+    below.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=7.5)
+    return figure
+
+
+def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float, cell: float):
+    """One kind's layers and heads in the colours of a measure, with numbers if they fit."""
+    measure = MEASURES[name]
+    shape = max(head.layer for head in heads), max(head.head for head in heads)
+    values = np.zeros(shape)
+    for head in heads:
+        values[head.layer - 1, head.head - 1] = getattr(head, name)
+    root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
+    norm = FuncNorm(root, -largest, largest)
+    mesh = axes.imshow(measure.harm * values, cmap=plotting.SIGNED, norm=norm)
+    for (row, column), value in np.ndenumerate(values) if cell >= WIDEST_NUMBER else ():
+        dark = abs(value) / largest > DARK**2
+        style = {"ha": "center", "va": "center", "fontsize": 6.5}
+        text = measure.number.format(value)
+        axes.text(column, row, text, color="white" if dark else "black", **style)
+    step = 1 if cell > 0.2 else 5
+    for axis, count in ((axes.yaxis, shape[0]), (axes.xaxis, shape[1])):
+        axis.set_major_locator(FixedLocator(range(0, count, step)))
+        axis.set_ticklabels(np.arange(1, count + 1, step))
+    axes.tick_params(length=0, labelsize=7)
+    return mesh
+
+
+def _draw_scatter(
+    axes: Axes, by_kind: Mapping[str, Sequence[HeadScores]], correlation: float | None, unit: str
+) -> None:
+    """A point per head: its importance by gradient, and the loss without it."""
+    heads = [head for of_kind in by_kind.values() for head in of_kind]
+    axes.axhline(0, color="0.6", linewidth=0.8)
+    kinds = zip(by_kind.items(), plotting.COLOURS, plotting.MARKER_SHAPES, strict=False)
+    for (kind, of_kind), colour, marker in kinds:
+        points = [head.importance for head in of_kind], [head.loss for head in of_kind]
+        style = {"color": colour, "markersize": 5, "alpha": 0.85, "label": KINDS[kind].title}
+        axes.plot(*points, marker, **style)
+    for number, head in enumerate(sorted(heads, key=lambda head: -head.loss)[:NAMED]):
+        style = {"textcoords": "offset points", "fontsize": 7}
+        place, offset = (head.importance, head.loss), (5, -8 if number % 2 else 3)
+        axes.annotate(f"{head.layer}.{head.head}", place, offset, **style)
+    # A hundredth of the largest change is still distinguishable from zero.
+    axes.set_yscale("symlog", linthresh=max(abs(head.loss) for head in heads) / 100 or 1.0)
+    axes.set_xlabel(MEASURES["importance"].title.replace("\n", " ").format(unit=unit), fontsize=8.5)
+    axes.set_ylabel(MEASURES["loss"].title.format(unit=unit), fontsize=8.5)
+    rho = "" if correlation is None else f"; Spearman's rank correlation {correlation:.2f}"
+    axes.set_title(f"{len(heads)} heads, layer.head of a few that count most{rho}", fontsize=8.5)
+    plotting.light_grid(axes)
+    axes.tick_params(labelsize=7.5)

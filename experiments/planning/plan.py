@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from experiments import costs, environment
+from experiments import environment
 from experiments.options import Options
 from experiments.planning.measure import (
     MEMORY_FRACTION,
@@ -77,7 +77,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     measured = measure(task, config, shapes, free)
     params = task.predictor.param_shapes()
     positions = sum(shape.batches * shape.positions for shape in shapes)
-    each = costs.flops_per_token(params, task.predictor.model)
+    each, counts = task.predictor.model.flops_per_token(params), parameter_counts(params)
     summary, tokens = task.data_summary(), _tokens(task)
     largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
     limit = _largest_batch(measured, shapes[largest], largest, free)
@@ -102,7 +102,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
             }
             for i, shape in enumerate(shapes)
         ],
-        "parameters": {**parameter_counts(params), "all": costs.count_parameters(params)},
+        "parameters": {**counts, "all": sum(counts.values())},
         "flops": {
             "per_token": each,
             "per_step": each * positions / task.plan.epoch_length,

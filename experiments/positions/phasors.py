@@ -6,7 +6,6 @@ less. Which dimensions these are is read off an encoding's own numbers.
 """
 
 import io
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,9 +21,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, ConnectionPatch
 from PIL import Image
 
-from experiments.display.training_curves import COLOURS
-from experiments.display.web_page import encode_floats, write_page
-from experiments.positions.plots import SIGNED
+from experiments.display.plotting import COLOURS, SIGNED
+from experiments.display.web_page import encode_array, write_page
 from experiments.positions.values import Encoding, alone, initial_params
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import REGISTRY, acts_in
@@ -37,34 +35,20 @@ POSITIONS = 48
 POSITIONS_PER_SECOND = 4
 INCHES, DOTS_PER_INCH, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours of a frame
 ON_CIRCLE = 1e-4  # distance from it that is rounding
-COLOURS_TOLD = 33  # of the colour map: odd, so that zero has its own
-
-# Dimensions (sine, cosine) of each hand, the fastest first.
-Hands = list[tuple[int, int]]
+SHADES = 33  # of the colour map: odd, so that zero has its own
 
 
 class Phasors(NamedTuple):
-    """An encoding that adds circles.
-
-    Attributes:
-      name: a key of REGISTRY.
-      summary: a sentence about it.
-      table: the vectors that it adds at positions from zero.
-      hands: which dimensions are on one circle.
-    """
+    """An encoding that adds circles: the vectors at positions from zero, and a hand per circle."""
 
     name: str
     summary: str
     table: Float[np.ndarray, "L D"]
-    hands: Hands
+    hands: list[tuple[int, int]]  # dimensions (sine, cosine), the fastest first
 
 
 def phasors_of(config: ModelConfig) -> list[Phasors]:
-    """Returns the encodings of REGISTRY that add nothing but circles.
-
-    Args:
-      config: of any model; its width is left out.
-    """
+    """Returns the encodings of REGISTRY that add nothing but circles, at WIDTH dimensions."""
     heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     length = max(POSITIONS, config.max_length)
     drawn = []
@@ -77,7 +61,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
     return drawn
 
 
-def hands_of(table: Float[np.ndarray, "L D"]) -> Hands:
+def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
     """Returns the pairs of dimensions that are points on a unit circle; none unless all are.
 
     Position 0 is where the cosine is 1, and the hand begins there.
@@ -107,17 +91,15 @@ def draw_gif(phasor: Phasors, picture: Path) -> Path:
     strip.set_ylabel("pe(p)", rotation=0, ha="right", va="center")
     rows.set(xlabel="dimension, from 0", ylabel="position p, from 0", xticks=range(len(table[0])))
     heading = figure.text(0.535, 0.95, "", ha="center")
-    artists = [vector, image, heading, *itertools.chain(*moving)]
+    artists = [vector, image, heading, *moving]
     for artist in artists:
         artist.set_animated(True)
     canvas.draw()
     still = canvas.copy_from_bbox(figure.bbox)  # all that never moves is drawn once
     frames = []
     for position in range(len(table)):
-        for (line, point), (sine, cosine) in zip(moving, hands, strict=True):
-            x, y = table[position, cosine], table[position, sine]
-            line.set_data([0, x], [0, y])
-            point.set_data([x], [y])
+        for line, (sine, cosine) in zip(moving, hands, strict=True):
+            line.set_data([0, table[position, cosine]], [0, table[position, sine]])
         vector.set_data(table[position : position + 1])
         image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
         heading.set_text(f"{phasor.name}, position {position}")
@@ -135,17 +117,15 @@ def draw_gif(phasor: Phasors, picture: Path) -> Path:
 
 def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
     """Writes the hands as a page with a slider over the positions; returns `page`."""
-    shades = [to_hex(colour) for colour in colormaps[SIGNED](np.linspace(0, 1, COLOURS_TOLD))]
-    told = [{**phasor._asdict(), "table": encode_floats(phasor.table)} for phasor in drawn]
+    encodings = [{**phasor._asdict(), "table": encode_array(phasor.table)} for phasor in drawn]
+    shades = map(to_hex, colormaps[SIGNED](np.linspace(0, 1, SHADES)))
     values = {"title": "Positional encodings as rotating phasors", "width": WIDTH}
-    data = {"shades": shades, "encodings": told}
+    data = {"shades": list(shades), "encodings": encodings}
     return write_page(page, "positions.html", phasors=data, last=POSITIONS - 1, **values)
 
 
-def _draw_hand(
-    figure: Figure, strip: Axes, number: int, hand: tuple[int, int]
-) -> tuple[Line2D, Line2D]:
-    """A circle over the strip, tied to the cells that it makes; returns its moving parts."""
+def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
+    """A circle over the strip, tied to the cells that it makes; returns its hand."""
     box = strip.get_position()
     width = 2 * box.width / WIDTH
     axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")
@@ -156,6 +136,6 @@ def _draw_hand(
         ends = {"xyA": (0, -1), "coordsA": axes.transData, "xyB": (dimension, -0.5)}
         line = ConnectionPatch(**ends, coordsB=strip.transData, color="0.75", linewidth=0.8)
         figure.add_artist(line)
-    [line] = axes.plot([], [], color=COLOURS[0], linewidth=2)
-    [point] = axes.plot([], [], color=COLOURS[1], marker="o", markersize=6)
-    return line, point
+    end = {"marker": "o", "markersize": 6, "markevery": [1], "markerfacecolor": COLOURS[1]}
+    [line] = axes.plot([], [], color=COLOURS[0], linewidth=2, markeredgecolor=COLOURS[1], **end)
+    return line

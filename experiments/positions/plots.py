@@ -1,4 +1,4 @@
-"""Pictures of positional encodings: additions, rotations and biases, and their use of distance.
+"""The mode `positions`: pictures of every positional encoding, and a page with phasors.
 
 Everything is asked of the classes in `transformer.model.positions` through their hooks, so that an
 encoding that is added to their REGISTRY has its pictures, too.
@@ -13,21 +13,21 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float, Int, Real
+from jaxtyping import Float, Real
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from ml_collections import ConfigDict
 
-from experiments.display.figure_files import save_figure
-from experiments.display.training_curves import COLOURS, light_grid, new_figure
-from experiments.positions.values import Encoding
+from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
+from experiments.positions import phasors, rotation
+from experiments.positions.values import Encoding, encodings, model_config
+from transformer.workdir import check_same_run, load_trained
 
+MAX_POSITIONS = 128
 WIDTH, CAPTION = 7.0, 96  # inches, characters
-SIGNED, CYCLIC = (
-    "RdBu_r",
-    "twilight_shifted",
-)  # blue is below zero, red above; angles end where they begin
+CYCLIC = "twilight_shifted"  # angles end where they begin
 # A weight of e^-8, 0.03%, is practically zero, so biases beyond it need not be distinguishable.
 MAX_BIAS = 8.0
 MAX_HEADS = 16  # panels
@@ -38,64 +38,94 @@ POSITION, DIMENSION = "position, from 0", "dimension, from 0"
 DISTANCE = "distance, key minus query (tokens)"
 
 
+def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
+    """Draws every encoding in a model of this size; yields the files.
+
+    Encodings that the run's model has are drawn with its parameters, if it has a checkpoint; all
+    others as they are initialised.
+    """
+    check_same_run(folder, config)
+    trained = load_trained(folder, config) if (folder / "checkpoints").is_dir() else None
+    model = model_config(config)
+    count = min(MAX_POSITIONS, model.max_length)
+    place = folder / "figures" / "positions"
+    every = list(encodings(model, config.seed, trained))
+    yield from draw(every, count, place)
+    if model.d_model % 2 == 0:  # dimensions turn in pairs
+        tables = {
+            " ".join((encoding.name, encoding.place)).strip(): encoding.table(count)
+            for encoding in every
+            if "add" in encoding.hooks
+        }
+        offset = min(rotation.OFFSET, count - 1)
+        yield rotation.draw(tables, offset, place / "rotation_by_offset.png")
+    drawn = phasors.phasors_of(model)
+    for phasor in drawn:
+        yield phasors.draw_gif(phasor, place / f"phasors_{phasor.name}.gif")
+    yield phasors.write_phasors(drawn, place / "positions.html")
+
+
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
     """Draws encodings, `<folder>/<name>_<hook>[_<place>].png`; yields the pictures.
 
     One that acts in no hook has `<name>.png`, which says so.
-
-    Args:
-      count: of positions, from zero.
-      folder: made if missing. Files of the same names are replaced.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     for encoding in encodings:
         for hook in encoding.hooks or [""]:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
-            picture = folder / f"{'_'.join(parts)}.png"
             with matplotlib.rc_context({"axes.titlesize": "medium"}):
+                picture = folder / f"{'_'.join(parts)}.png"
                 save_figure(FIGURES[hook](encoding, count), picture)
             yield picture
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
-    """The vectors added to embeddings, position by dimension, and the products of any two rows."""
+    """Returns the vectors added to embeddings, position by dimension, and products of any two."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
-    heat_map(top, table)
+    _draw_table(top, table)
     top.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: pe(p)")
     products = table @ table.T
-    _matrix(left, products, "product pe(p) · pe(q)", "position q, from 0", "position p, from 0")
-    distances, mean, low, high = by_distance(products)
-    ahead = distances >= 0
-    right.fill_between(
-        distances[ahead], low[ahead], high[ahead], color=COLOURS[0], alpha=0.25, lw=0
-    )
-    right.plot(distances[ahead], mean[ahead], color=COLOURS[0])
-    right.set(
-        xlabel="distance k (tokens)",
-        ylabel="pe(p) · pe(p + k)",
-        title="mean over p, and range",
-    )
+    _draw_products(left, products)
+    left.set(xlabel="position q, from 0", ylabel="position p, from 0")
+    left.set_title("product pe(p) · pe(q)")
+    _, (mean, low, high) = by_distance(products)
+    mean, low, high = (each[count - 1 :] for each in (mean, low, high))  # of keys ahead
+    right.fill_between(range(count), low, high, color=COLOURS[0], alpha=0.25, lw=0)
+    right.plot(mean, color=COLOURS[0])
+    right.set(xlabel="distance k (tokens)", ylabel="pe(p) · pe(p + k)")
+    right.set_title("mean over p, and range")
     light_grid(right)
     return figure
 
 
 def rotated_figure(encoding: Encoding, count: int) -> Figure:
-    """The angles by which pairs of dimensions turn, and their effect on a query and a key."""
+    """Returns the angles by which pairs of dimensions turn, and their effect on query and key."""
     figure, top, left, right = _three_panels(encoding)
-    _draw_angles(top, *turning_angles(encoding, count))
-    ones = encoding.rotated(np.ones((1, encoding.config.head_width)), count)[0]
-    products = ones @ ones.T / encoding.config.head_width
-    axes = ("key's position, from 0", "query's position, from 0")
-    _matrix(left, products, "product over K, all ones", *axes)
-    drawn = np.random.default_rng(0).normal(size=(RANDOM_VECTORS, encoding.config.head_width))
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    rotated = encoding.rotated(drawn, count)
+    width = encoding.config.head_width
+    angles, pairs = turning_angles(encoding, count)
+    style: dict[str, Any] = {"cmap": CYCLIC, "vmin": -math.pi, "vmax": math.pi}
+    image = top.imshow(angles, aspect="auto", interpolation="nearest", **style)
+    bar = figure.colorbar(image, ax=top, ticks=[-math.pi, 0, math.pi], pad=0.01)
+    bar.ax.set_yticklabels(["−π", "0", "π"])
+    bar.set_label("radians")
+    ends = ", to ".join(f"{first} and {second}" for first, second in (pairs[0], pairs[-1]))
+    top.set(xlabel=f"pair of dimensions, from 0: {ends}", ylabel=POSITION)
+    top.set_title("angle by which a query or key is rotated")
+    top.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ones = encoding.rotated(np.ones((1, width)), count)[0]
+    products = ones @ ones.T / width
+    _draw_products(left, products)
+    left.set(xlabel="key's position, from 0", ylabel="query's position, from 0")
+    left.set_title("product over K, all ones")
+    vectors = np.random.default_rng(0).normal(size=(RANDOM_VECTORS, width))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    rotated = encoding.rotated(vectors, count)
     random = np.einsum("NK,NLK->NL", rotated[:, 0], rotated)
     low, high = np.quantile(random, [0.1, 0.9], axis=0)
     right.fill_between(range(count), low, high, color=COLOURS[1], alpha=0.25, lw=0)
     right.plot(products[0], color=COLOURS[0], label="all ones, over K")
-    style: dict[str, Any] = {"color": COLOURS[1], "linestyle": "--"}
+    style = {"color": COLOURS[1], "linestyle": "--"}
     right.plot(random.mean(axis=0), label="random unit vectors,\nmean and middle 80%", **style)
     right.set(xlabel="distance (tokens)", title="product of equal query and key")
     right.legend(frameon=False, fontsize=8)
@@ -104,23 +134,31 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def bias_figure(encoding: Encoding, count: int) -> Figure:
-    """The numbers added to the scores, by distance and as a matrix for each head."""
+    """Returns the numbers added to the scores, by distance and as a matrix for each head."""
     biases = encoding.bias(count)
     shown = biases[:MAX_HEADS]
     across = min(len(shown), 4)
     down = math.ceil(len(shown) / across)
-    figure = new_figure(WIDTH, 2.9 + 1.9 * down)
-    _caption(figure, encoding)
+    figure = _captioned(encoding, 2.9 + 1.9 * down)
     [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=[2.6, 1.9 * down])
-    _bias_curves(above.subplots(), encoding, shown)
+    axes = above.subplots()
+    past = slice(count if encoding.past_only else None)
+    curves = np.stack([by_distance(matrix)[1][0, past] for matrix in shown])
+    _draw_curves(axes, by_distance(shown[0])[0][past], curves)
+    axes.set(xlabel=DISTANCE, ylabel="added to the score")
+    if curves.min() < -MAX_BIAS:
+        axes.set_ylim(-MAX_BIAS, max(0.25, curves.max()))
+    if len(biases) > len(shown):
+        axes.set_title(f"the first {len(shown)} heads")
     limit = min(MAX_BIAS, _limit(shown))
     panels = below.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat[len(shown) :]:
         axes.axis("off")
+    colours = colormaps[SIGNED].with_extremes(bad="0.85")
     for head, (axes, matrix) in enumerate(zip(panels.flat, shown, strict=False), 1):
         if encoding.past_only:
             matrix = np.where(np.tri(count, dtype=bool), matrix, np.nan)
-        image = axes.imshow(matrix, cmap=_masked(SIGNED), vmin=-limit, vmax=limit)
+        image = axes.imshow(matrix, cmap=colours, vmin=-limit, vmax=limit)
         axes.set_title(f"head {head}", fontsize=9)
     below.supxlabel("key's position, from 0", fontsize=9)
     below.supylabel("query's position, from 0", fontsize=9)
@@ -131,33 +169,28 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
-    """The vectors for each distance: `score` compares queries with them, `value_bias` adds them."""
+    """Returns the vectors for each distance: `score` compares queries, `value_bias` adds them."""
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
-    what = {
-        "score": "is added to the key for the score",
-        "value_bias": "is added to the value",
-    }
-    ends = (-0.5, vectors.shape[-1] - 0.5, distances[-1] + 0.5, distances[0] - 0.5)
-    heat_map(top, vectors[0], ends)
-    top.set(xlabel=f"{DIMENSION}, of a head", ylabel=DISTANCE, title=f"v(k), which {what[hook]}")
-    products = vectors[0] @ vectors[0].T
-    square = (distances[0] - 0.5, distances[-1] + 0.5, distances[-1] + 0.5, distances[0] - 0.5)
-    _matrix(left, products, "product v(j) · v(k)", "distance k", "distance j", square)
+    use = {"score": "is added to the key for the score", "value_bias": "is added to the value"}
+    first, last = distances[0] - 0.5, distances[-1] + 0.5
+    _draw_table(top, vectors[0], (-0.5, vectors.shape[-1] - 0.5, last, first))
+    top.set(xlabel=f"{DIMENSION}, of a head", ylabel=DISTANCE, title=f"v(k), which {use[hook]}")
+    _draw_products(left, vectors[0] @ vectors[0].T, (first, last, last, first))
+    left.set(title="product v(j) · v(k)", xlabel="distance k", ylabel="distance j")
     norms = np.linalg.norm(vectors, axis=-1)
     equal = np.allclose(norms, norms[0])
-    _curves_of_heads(right, distances, norms[:1] if equal else norms[:MAX_HEADS])
+    _draw_curves(right, distances, norms[:1] if equal else norms[:MAX_HEADS])
     right.set(xlabel=DISTANCE, ylabel="norm of v(k)", ylim=(0, None))
     right.set_title("norm by distance" + (", of all heads" if equal else ""))
     return figure
 
 
 def nothing_figure(encoding: Encoding, count: int) -> Figure:
-    """The heat map of an encoding that tells nothing, which says so."""
-    figure = new_figure(WIDTH, 2.6)
-    _caption(figure, encoding)
+    """Returns the heat map of an encoding that tells nothing, which says so."""
+    figure = _captioned(encoding, 2.6)
     axes = figure.subplots()
-    heat_map(axes, encoding.table(count))
+    _draw_table(axes, encoding.table(count))
     axes.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: nothing")
     words = "no information about positions:\nno hook changes anything"
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
@@ -174,16 +207,11 @@ FIGURES = {
 }
 
 
-def by_distance(
-    matrix: Real[np.ndarray, "L L"],
-) -> tuple[
-    Int[np.ndarray, "N"], Float[np.ndarray, "N"], Real[np.ndarray, "N"], Real[np.ndarray, "N"]
-]:
+def by_distance(matrix: Real[np.ndarray, "L L"]) -> tuple[np.ndarray, Real[np.ndarray, "3 N"]]:
     """Returns the distances, column minus row, and mean, smallest and largest of each diagonal."""
     distances = np.arange(1 - len(matrix), len(matrix))
     lines = [np.diagonal(matrix, distance) for distance in distances]
-    mean, low, high = ([f(line) for line in lines] for f in (np.mean, np.min, np.max))
-    return distances, np.array(mean), np.array(low), np.array(high)
+    return distances, np.array([[f(line) for line in lines] for f in (np.mean, np.min, np.max)])
 
 
 def turning_angles(
@@ -194,60 +222,32 @@ def turning_angles(
     Which they are is read off what becomes of unit vectors: a dimension's partner is the one that
     most of it goes to, and the first of a pair is the lower.
     """
-    width = encoding.config.head_width
-    rotated = encoding.rotated(np.eye(width), count)  # [from, position, to]
+    rotated = encoding.rotated(np.eye(encoding.config.head_width), count)  # [from, position, to]
     shares = np.einsum("JLK,JLK->JK", rotated, rotated)
     np.fill_diagonal(shares, 0)
-    partner = shares.argmax(axis=1)
-    # Of one that mixes no dimensions, all angles are 0.
-    pairs = [(j, int(k)) for j, k in enumerate(partner) if j < k] or [(0, 0)]
+    # Of an encoding that mixes no dimensions, all angles are 0.
+    pairs = [(j, int(k)) for j, k in enumerate(shares.argmax(axis=1)) if j < k] or [(0, 0)]
     angles = [np.arctan2(rotated[j, :, k], rotated[j, :, j]) for j, k in pairs]
     return np.stack(angles, axis=1), pairs
 
 
-def heat_map(
-    axes: Axes, table: Real[np.ndarray, "rows columns"], ends: tuple | None = None
-) -> None:
-    """Draws a table in signed colours, -1 to 1 if that fits its numbers.
-
-    Args:
-      ends: left, right, bottom and top of the axes; None counts rows and columns from zero.
-    """
+def _draw_table(axes: Axes, table: np.ndarray, extent: tuple | None = None) -> None:
+    """A wide table in signed colours, -1 to 1 if that fits its numbers, and its colour bar."""
     limit = _limit(table)
-    style = {"cmap": SIGNED, "vmin": -limit, "vmax": limit, "interpolation": "nearest"}
-    image = axes.imshow(table, aspect="auto", extent=ends, **style)
+    style = {"vmin": -limit, "vmax": limit, "aspect": "auto", "interpolation": "nearest"}
+    image = axes.imshow(table, cmap=SIGNED, extent=extent, **style)
     axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], pad=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _draw_angles(axes: Axes, angles: np.ndarray, pairs: list[tuple[int, int]]) -> None:
-    style = {"cmap": CYCLIC, "vmin": -math.pi, "vmax": math.pi, "interpolation": "nearest"}
-    image = axes.imshow(angles, aspect="auto", **style)
-    bar = axes.figure.colorbar(image, ax=axes, ticks=[-math.pi, 0, math.pi], pad=0.01)
-    bar.ax.set_yticklabels(["−π", "0", "π"])
-    bar.set_label("radians")
-    ends = ", to ".join(f"{first} and {second}" for first, second in (pairs[0], pairs[-1]))
-    axes.set(
-        xlabel=f"pair of dimensions, from 0: {ends}",
-        ylabel=POSITION,
-        title="angle by which a query or key is rotated",
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+def _draw_products(axes: Axes, matrix: np.ndarray, extent: tuple | None = None) -> None:
+    """A square matrix in signed colours, and its colour bar."""
+    limit = _limit(matrix)
+    image = axes.imshow(matrix, cmap=SIGNED, vmin=-limit, vmax=limit, extent=extent)
+    axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], fraction=0.046, pad=0.02)
 
 
-def _bias_curves(axes: Axes, encoding: Encoding, biases: np.ndarray) -> None:
-    distances = by_distance(biases[0])[0]
-    shown = distances <= 0 if encoding.past_only else np.ones(len(distances), bool)
-    curves = np.stack([by_distance(matrix)[1] for matrix in biases])[:, shown]
-    _curves_of_heads(axes, distances[shown], curves)
-    axes.set(xlabel=DISTANCE, ylabel="added to the score")
-    if curves.min() < -MAX_BIAS:
-        axes.set_ylim(-MAX_BIAS, max(0.25, curves.max()))
-    if len(encoding.bias(1)) > len(biases):
-        axes.set_title(f"the first {len(biases)} heads")
-
-
-def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
+def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     """A curve per head, distinguished by lightness and dashes."""
     colours = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
     for head, curve in enumerate(curves):
@@ -256,15 +256,6 @@ def _curves_of_heads(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     light_grid(axes)
-
-
-def _matrix(
-    axes: Axes, matrix: np.ndarray, title: str, columns: str, rows: str, ends: tuple | None = None
-) -> None:
-    limit = _limit(matrix)
-    image = axes.imshow(matrix, cmap=SIGNED, vmin=-limit, vmax=limit, extent=ends)
-    axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], fraction=0.046, pad=0.02)
-    axes.set(title=title, xlabel=columns, ylabel=rows)
 
 
 def _limit(values: np.ndarray) -> float:
@@ -276,21 +267,18 @@ def _limit(values: np.ndarray) -> float:
     return next(m * power for m in ROUND_FIGURES if m * power >= 0.999 * largest)
 
 
-def _masked(name: str):
-    return colormaps[name].with_extremes(bad="0.85")
-
-
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
     """A captioned figure with a wide panel above two."""
-    figure = new_figure(WIDTH, 6.4)
-    _caption(figure, encoding)
+    figure = _captioned(encoding, 6.4)
     axes = figure.subplot_mosaic([["top", "top"], ["left", "right"]], height_ratios=[1.15, 1])
     return figure, axes["top"], axes["left"], axes["right"]
 
 
-def _caption(figure: Figure, encoding: Encoding) -> None:
-    """Names the encoding, its place and the origin of its numbers, and describes it."""
-    told = ", ".join(filter(None, (encoding.place, encoding.origin)))
-    name = f"{encoding.name} ({told})" if told else encoding.name
+def _captioned(encoding: Encoding, height: float) -> Figure:
+    """A figure that names the encoding, its place and the origin of its numbers."""
+    figure = new_figure(WIDTH, height)
+    origin = ", ".join(filter(None, (encoding.place, encoding.origin)))
+    name = f"{encoding.name} ({origin})" if origin else encoding.name
     lines = [name, *textwrap.wrap(encoding.summary, CAPTION)]
     figure.suptitle("\n".join(lines), fontsize=10, parse_math=False)
+    return figure

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -11,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Real
+from ml_collections import ConfigDict
 
 from transformer.errors import UserError
+from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
@@ -25,23 +28,14 @@ AS_INITIALISED = "as initialised"
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """A positional encoding at one place of a model.
+    """A positional encoding at one place of a model that has it."""
 
-    Attributes:
-      name: a key of REGISTRY.
-      config: of a model that has it.
-      params: its parameters there.
-      origin: where these come from; '' if it has none.
-      place: where in the model, such as "decoder layer 1"; '' if all places are equal.
-      past_only: whether keys stand on one side of their query, as in a decoder's self-attention.
-    """
-
-    name: str
+    name: str  # a key of REGISTRY
     config: ModelConfig
-    params: Mapping[str, Any]
-    origin: str = ""
-    place: str = ""
-    past_only: bool = False
+    params: Mapping[str, Any]  # there
+    origin: str = ""  # of the parameters, if it has some
+    place: str = ""  # such as "decoder layer 1"; '' if all places are equal
+    past_only: bool = False  # whether keys stand on one side, as in a decoder's self-attention
 
     @property
     def hooks(self) -> list[str]:
@@ -65,10 +59,7 @@ class Encoding:
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
     def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
-        """Returns queries or keys as they are rotated at each position.
-
-        It is the first head's.
-        """
+        """Returns queries or keys of the first head as they are rotated at each position."""
         shape = (len(vectors), count, self.config.num_heads, self.config.head_width)
         heads = jnp.broadcast_to(jnp.asarray(vectors, jnp.float32)[:, None, None], shape)
         return self._call("rotate", heads, jnp.arange(count))[:, :, 0]
@@ -78,9 +69,8 @@ class Encoding:
     ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
         """Returns distances, key minus query in tokens, and a vector for each.
 
-        Of `score`, it is added to the keys that queries are compared with: the hook must be linear
-        in
-        the query. Of `value_bias`, it is added to the values.
+        That of `score`, which must be linear in the query, is added to the keys that queries are
+        compared with, and that of `value_bias` to the values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])
@@ -88,11 +78,11 @@ class Encoding:
         if hook == "score":
             # Each unit vector as a query gives one dimension of what it is compared with.
             units = jnp.broadcast_to(jnp.eye(width)[:, None, None], (width, 1, heads, width))
-            found = self._call(hook, units, query, keys)[:, :, 0].transpose(1, 2, 0)
+            vectors = self._call(hook, units, query, keys)[:, :, 0].transpose(1, 2, 0)
         else:
             units = jnp.broadcast_to(jnp.eye(count)[:, None, None], (count, heads, 1, count))
-            found = self._call(hook, units, query, keys)[:, 0].transpose(1, 0, 2)
-        return np.asarray(keys - query), found
+            vectors = self._call(hook, units, query, keys)[:, 0].transpose(1, 0, 2)
+        return np.asarray(keys - query), vectors
 
     def _call(self, hook: str, *arguments: Any) -> np.ndarray:
         # As in a model: inside the layers, only the mask knows that a decoder reads the past.
@@ -104,37 +94,44 @@ class Encoding:
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
     """Yields every encoding of REGISTRY at each place where it differs.
 
-    One that the trained model has comes with the parameters of each of its places; others are as
-    they start.
-
-    Args:
-      config: the model's; which encodings it names does not matter.
-      seed: of the parameters that start.
+    One that the trained model has comes with its parameters there, others as they start.
     """
     for name in REGISTRY:
         try:
-            own = alone(config, name)
+            sizes = alone(config, name)
         except UserError as error:
             logger.warning(f"{name} is not drawn: {error}")
             continue
-        if places := _trained_places(own, trained, name) if trained else []:
+        if places := _trained_places(sizes, trained, name) if trained else []:
             yield from places
             continue
-        params = initial_params(own, name, seed)
+        params = initial_params(sizes, name, seed)
         origin = AS_INITIALISED if params else ""
         if acts_in(name, ["bias"]):
-            yield Encoding(name, own, params, origin, "encoder")
-            yield Encoding(name, own, params, origin, "decoder", past_only=True)
+            yield Encoding(name, sizes, params, origin, "encoder")
+            yield Encoding(name, sizes, params, origin, "decoder", past_only=True)
         else:
-            yield Encoding(name, own, params, origin)
+            yield Encoding(name, sizes, params, origin)
+
+
+def model_config(config: ConfigDict) -> ModelConfig:
+    """Returns the sizes of a config as those of a Transformer, or raises UserError."""
+    fields = (field.name for field in dataclasses.fields(ModelConfig))
+    values = {name: config.model[name] for name in fields if name in config.model}
+    if not has_heads(config.model):  # its number of heads counts for nothing, and may not fit
+        heads = math.gcd(values["d_model"], values["num_heads"])
+        values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
+    # Pictures are made of any encoding, whatever the model has and however many layers there are.
+    values |= {"architecture": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
+    values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
+    values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
+    checked = ModelConfig(**values)
+    check_names(checked)
+    return checked
 
 
 def alone(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
-    """Returns the configuration with one encoding in both stacks, and with these changes.
-
-    Raises:
-      UserError: the sizes of the model rule the encoding out.
-    """
+    """Returns the sizes, changed, with one encoding; UserError if they rule it out."""
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
     changed = dataclasses.replace(config, **names, cross_positions="none", **changes)
     check_encodings(changed)
@@ -149,40 +146,29 @@ def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, An
 
 def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list[Encoding]:
     """An encoding wherever a trained model has parameters of it."""
-    found: dict[tuple[str, ...], dict] = {}
+    by_path: dict[tuple[str, ...], dict] = {}
     for path, value in flax.traverse_util.flatten_dict(trained.variables["params"]).items():
         for depth, part in enumerate(path):
             if part == name and path[depth - 1].endswith("positions"):
-                found.setdefault(path[:depth], {})[path[depth + 1 :]] = value
+                by_path.setdefault(path[:depth], {})[path[depth + 1 :]] = value
+    steps = ", ".join(f"{step:,}" for step in sorted(trained.steps))
+    origin = f"trained, {'step' if len(trained.steps) == 1 else 'mean of steps'} {steps}"
     places = []
-    for path, flat in found.items():
+    for path, flat in by_path.items():
         params = flax.traverse_util.unflatten_dict(flat)
-        stacked = path[-3:-2] in (("encoder_layers",), ("decoder_layers",))
-        if stacked and not config.share_layers:
+        scanned = path[-3:-2] in (("encoder_layers",), ("decoder_layers",))
+        each = {None: params}
+        if scanned and not config.share_layers:
             depth = len(jax.tree.leaves(params)[0])
-            each = [jax.tree.map(lambda x, i=i: x[i], params) for i in range(depth)]
-        else:
-            each = [params]
-        for number, own in enumerate(each):
-            layer = number if stacked else None
+            each = {i: jax.tree.map(lambda x, i=i: x[i], params) for i in range(depth)}
+        for layer, of_layer in each.items():
             place, past_only = _place(path, layer, config.share_layers)
-            places.append(Encoding(name, config, own, _origin(trained.steps), place, past_only))
+            places.append(Encoding(name, config, of_layer, origin, place, past_only))
     return places
 
 
-def _origin(steps: Sequence[int]) -> str:
-    """The checkpoints that parameters come from, in words."""
-    listed = ", ".join(f"{step:,}" for step in sorted(steps))
-    return f"trained, {'step' if len(steps) == 1 else 'mean of steps'} {listed}"
-
-
 def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str, bool]:
-    """A place in words, and whether only the past is read there.
-
-    Args:
-      path: of a SumOfPositions among the parameters.
-      layer: number from zero, if the path does not tell it.
-    """
+    """The place of a SumOfPositions in words, and whether only the past is read there."""
     if path[-1] != "positions":  # of a whole stack, such as "encoder_positions"
         stack = path[-1].removesuffix("_positions")
         return ("cross-attention" if stack == "cross" else stack), stack == "decoder"

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from experiments.attention.labels import visible
+from experiments.display.labels import visible
 from transformer.data.parallel.batches import make_batch
 from transformer.model.build import has_cross_attention
 from transformer.workdir import TrainedRun

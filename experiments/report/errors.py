@@ -10,7 +10,7 @@ import numpy as np
 import sacrebleu
 from ml_collections import ConfigDict
 
-from experiments.text_io import read_lines
+from transformer.data.files.text import read_lines
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError

@@ -181,9 +181,7 @@ def _curves(metrics: Path) -> Any:
 
     caption = "Loss, scores and learning rate over the steps of the training"
     try:
-        clock = training_curves.read_curves(metrics, ("seconds",)).get(("seconds", "train"))
-        curves = training_curves.read_curves(metrics)
-        figure = training_curves.build_figure(curves, metrics.name, clock)
+        figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
     except ValueError as error:  # a folder that was copied without its metrics
         return f"No curves: {error}"
     return web_page.figure_svg(figure, "curves", caption, web_page.COLOURS)

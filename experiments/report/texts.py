@@ -13,7 +13,7 @@ from experiments.report import errors
 from experiments.report.attention import AttentionMap, cross_attention
 from experiments.report.errors import EXACT, LEAD, MODEL, SEARCH, Judged, Sentence, reading
 from experiments.report.numbers import Table
-from experiments.text_io import read_lines
+from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 from transformer.workdir import TrainedRun
 

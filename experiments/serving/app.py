@@ -1,158 +1,158 @@
-"""The application: its routes, and how a request becomes a job of the batcher."""
+"""The application: its routes, and how a request becomes an answer of a run."""
 
 import asyncio
-import dataclasses
+import queue
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
-from starlette.applications import Starlette
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp
 
 from experiments.process import explain
-from experiments.serving.batching import Batcher, FullError, Job
-from experiments.serving.guard import Guard
-from experiments.serving.limits import FIELDS, Limits, read_fields
-from experiments.serving.metrics import Metrics
+from experiments.serving import access, batching, schema
+from experiments.serving.operations import MAX_TOKENS, Served
 from experiments.serving.page import policy, write_page
-from experiments.serving.programs import Programs
-from experiments.serving.schema import schema
-from experiments.serving.works import MAX_TOKENS, RunWork, Served
-from transformer.errors import UserError, shorten
+from transformer.errors import UserError, one_line, shorten
 
-GONE = 499  # the status of a request whose client has gone, for the metrics alone
+SECONDS = 30.0  # until an answer
+GONE = 499  # a request whose client has gone, for the metrics alone
 MEMORY = "the length of the texts"  # or, who runs the server, the size of the beam
+MESSAGES = {  # by what the libraries say
+    "Not Found": "there is no {path}: see /openapi.json",
+    "Method Not Allowed": "{method} is not for {path}: use {allow}",
+    "There was an error parsing the body": "the body is not JSON: send an object",
+}
+LIMITS = {
+    "body": schema.BODY,
+    "texts": schema.TEXTS,
+    "characters": schema.CHARACTERS,
+    "waiting": batching.MAX_WAITING,
+    "seconds": SECONDS,
+    "reading": access.READING,
+    "tokens": MAX_TOKENS,
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class Service:
-    """The objects that the routes use."""
+def build(
+    runs: Sequence[Served],
+    batcher: batching.Batcher,
+    names: Collection[str] = (),
+    is_local: bool = True,
+) -> FastAPI:
+    """Returns the application; see `Access` for the names."""
+    app = FastAPI(
+        title="transformer-jax",
+        version="1",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            HTTPException: _refused,
+            RequestValidationError: _invalid,
+            UserError: _failed,
+            Exception: _failed,
+        },
+    )
+    app.add_middleware(access.Access, names=names, is_local=is_local)
+    _add_fixed_routes(app, runs, batcher.programs)
+    planner = ThreadPoolExecutor(1)
+    for name, (summary, fields, answer) in schema.API.items():
+        app.add_api_route(
+            f"/api/{name}",
+            _endpoint(name, fields, runs, batcher, planner),
+            methods=["POST"],
+            name=name,
+            summary=summary,
+            response_model=answer,
+            responses={"default": {"model": schema.Error}},
+        )
+    return app
 
-    runs: Sequence[Served]
-    batcher: Batcher
-    programs: Programs
-    metrics: Metrics
-    limits: Limits
+
+def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.Programs) -> None:
+    """Adds the routes whose answers need no model."""
+    text = write_page(runs)
+    description = {"runs": [run.describe() for run in runs], "limits": LIMITS}
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> HTMLResponse:
+        return HTMLResponse(text, headers={"Content-Security-Policy": policy(text)})
+
+    @app.get("/favicon.ico", include_in_schema=False, status_code=204)
+    async def icon() -> None:
+        """There is none."""
+
+    @app.get("/health", summary="200 if the common programs are compiled, else 503")
+    async def health() -> JSONResponse:
+        state = programs.state()
+        return JSONResponse(state, 200 if state["status"] == "ready" else 503)
+
+    @app.get("/metrics", summary="Numbers in the text format of Prometheus")
+    async def metrics() -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/api/runs", summary="The runs, their operations, the limits, and the state")
+    async def list_runs() -> JSONResponse:
+        return JSONResponse(description | programs.state())
 
 
-def build(service: Service, names: Collection[str] = (), is_local: bool = True) -> ASGIApp:
-    """Returns the application.
+def _endpoint(
+    name: str,
+    model: type[schema.Request],
+    runs: Sequence[Served],
+    batcher: batching.Batcher,
+    planner: ThreadPoolExecutor,
+) -> Callable:
+    """The function that answers requests of an operation.
 
-    Args:
-      names, is_local: see `Guard`.
+    They are planned in a thread: a mistake is told at once, whatever is being computed.
     """
-    service.metrics.watch(lambda: service.batcher.waiting)
-    routes = _fixed_routes(service)
-    routes += [
-        Route(f"/api/{name}", _operation(service, name), methods=["POST"]) for name in FIELDS
-    ]
-    handlers = {HTTPException: _refused, UserError: _refused, ClientDisconnect: _gone}
-    handlers |= {Exception: _failed}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    app.router.redirect_slashes = False
-    return Guard(app, names, is_local, [route.path for route in routes], service.metrics)
 
-
-def _fixed_routes(service: Service) -> list[Route]:
-    """The routes whose answers need no model."""
-    text = write_page(service.runs, service.limits.characters)
-    described = {
-        "runs": [run.describe() for run in service.runs],
-        "limits": {**service.limits._asdict(), "tokens": MAX_TOKENS},
-    }
-    page_headers = {"Content-Security-Policy": policy(text)}
-
-    async def health(request: Request) -> Response:
-        found = service.programs.state()
-        return JSONResponse(found, 200 if found["status"] == "ready" else 503)
-
-    async def metrics(request: Request) -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
-
-    def fixed(make: Callable[[], Response]) -> Callable:
-        async def answer(request: Request) -> Response:
-            return make()
-
-        return answer
-
-    return [
-        Route("/", fixed(lambda: HTMLResponse(text, headers=page_headers))),
-        Route("/favicon.ico", fixed(lambda: Response(status_code=204))),
-        Route("/health", health),
-        Route("/metrics", metrics),
-        Route("/openapi.json", fixed(lambda: JSONResponse(schema()))),
-        Route("/api/runs", fixed(lambda: JSONResponse(described | service.programs.state()))),
-    ]
-
-
-def _operation(service: Service, name: str) -> Callable:
-    """The function that answers requests of an operation."""
-
-    async def answer(request: Request) -> Response:
-        fields = await read_fields(request, FIELDS[name], service.limits)
-        work = _work(service.runs, name, fields)
+    async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
+        run = _choose(runs, name, fields.run)
+        operation, values = run.operations[name], fields.model_dump(exclude_none=True)
+        plan = await asyncio.get_running_loop().run_in_executor(planner, operation.plan, values)
         try:
-            job = service.batcher.submit(work, fields)
-        except FullError:
-            waiting = f"{service.limits.waiting} requests wait"
-            raise HTTPException(
-                503, f"{waiting}, as many as may: try again in a second", {"Retry-After": "1"}
-            ) from None
-        try:
-            found = await _wait(request, job, service.limits.seconds)
-        finally:
-            service.batcher.cancel(job)
-        return Response(found, media_type="application/json")
+            future = batcher.submit(operation, plan)
+        except queue.Full:
+            message = f"{batching.MAX_WAITING} requests wait, as many as may: try again in a second"
+            raise HTTPException(503, message, {"Retry-After": "1"}) from None
+        results = await _wait(request, asyncio.wrap_future(future))
+        return JSONResponse({"run": run.name, **plan.answer(results)})
 
     return answer
 
 
-def _work(runs: Sequence[Served], name: str, fields: Mapping[str, Any]) -> RunWork:
-    """The work of a run for an operation.
-
-    Raises:
-      HTTPException: there is no such run.
-      UserError: no run has the operation, or not the one that is named.
-    """
-    having = [run for run in runs if name in run.works]
-    if "run" not in fields:
-        if not having:
-            names = dict.fromkeys(each for run in runs for each in run.works)
-            raise UserError(f"no run here has {name}: use {', '.join(names)}")
-        return having[0].works[name]
-    chosen = [run for run in runs if run.name == fields["run"]]
-    if not chosen:
-        given, names = shorten(fields["run"], 60), ", ".join(run.name for run in runs)
-        raise HTTPException(404, f"there is no run {given!r}: choose one of {names}")
-    if name not in chosen[0].works:
-        raise UserError(
-            f"{chosen[0].name} is a run of {chosen[0].run.config.task}, which has "
-            f"{', '.join(chosen[0].works)}, not {name}"
-        )
-    return chosen[0].works[name]
+def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
+    """The run of a name, or the first that has an operation."""
+    candidates = [run for run in runs if name in (None, run.name)]
+    if not candidates:
+        names = ", ".join(run.name for run in runs)
+        raise HTTPException(404, f"there is no run {schema.quote(name)}: choose one of {names}")
+    for run in candidates:
+        if operation in run.operations:
+            return run
+    names = dict.fromkeys(each for run in candidates for each in run.operations)
+    raise UserError(f"{name or 'no run here'} has {', '.join(names)}, not {operation}")
 
 
-async def _wait(request: Request, job: Job, seconds: float) -> bytes:
-    """Returns the answer of a job.
-
-    Raises:
-      HTTPException: it takes too long.
-      ClientDisconnect: nobody waits for it any more.
-    """
+async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
+    """Returns an answer, which is cancelled if it takes too long or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({job.future, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        gone.cancel()
-    if job.future.done():
-        return job.future.result()
-    if gone.done():
-        raise ClientDisconnect
+    done, _ = await asyncio.wait(
+        {answer, gone}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
+    )
+    gone.cancel()
+    if answer in done:
+        return answer.result()
+    answer.cancel()
+    if gone in done:
+        raise HTTPException(GONE, "the client has gone")
     raise HTTPException(
-        504, f"no answer in {seconds:g} seconds: send fewer or shorter texts at once, or wait"
+        504, f"no answer in {SECONDS:g} seconds: send fewer or shorter texts at once, or wait"
     )
 
 
@@ -161,24 +161,22 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """The answer to a request that cannot be answered as it is."""
-    if not isinstance(error, HTTPException):
-        return JSONResponse({"error": explain(error, "", MEMORY)}, 400)
-    path, message = shorten(request.url.path, 60), error.detail
-    if error.status_code == 404 and message == "Not Found":
-        message = f"there is no {path}: see /openapi.json"
-    if error.status_code == 405:
-        allowed = sorted((error.headers or {}).get("Allow", "").split(", "))
-        message = f"{request.method} is not for {path}: use {' or '.join(allowed)}"
-    return JSONResponse({"error": message}, error.status_code, error.headers)
+def _error(message: str, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": one_line(message)}, status, headers)
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=GONE)
+async def _refused(request: Request, error: HTTPException) -> Response:
+    path, allow = shorten(request.url.path, 60), (error.headers or {}).get("Allow", "")
+    message = MESSAGES.get(error.detail, "").format(method=request.method, path=path, allow=allow)
+    return _error(message or error.detail, error.status_code, error.headers)
+
+
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    _, fields, _ = schema.API[request.scope["route"].name]
+    return _error(schema.explain(error.errors()[0], fields.model_fields), 400)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """The answer if something is wrong with the server; its log has the traceback."""
-    reason = explain(error, "the server", MEMORY) or "an error of the server: see its log"
-    return JSONResponse({"error": reason}, 500)
+    """The answer to a user's mistake, or an error of the server; its log has the traceback."""
+    message = explain(error, "the server", MEMORY) or "an error of the server: see its log"
+    return _error(message, 400 if isinstance(error, UserError) else 500)

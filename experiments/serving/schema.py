@@ -1,133 +1,171 @@
-"""The description of the API as OpenAPI, see https://spec.openapis.org/oas/v3.1.0."""
+"""The requests and answers of the API as pydantic models, and what is wrong of a request."""
 
-from typing import Any
+import json
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
 
-from experiments.serving.limits import FIELDS, Field
+from pydantic import BaseModel, ConfigDict, Field
 
-ABOUT = {
-    "translate": "Translates texts",
-    "score": "Scores texts, or translations of texts",
-    "attention": "Returns the attention of all heads over a text",
-    "generate": "Continues texts",
-    "classify": "Classifies texts",
+from transformer.errors import shorten
+
+BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # bytes, texts of a request, characters of a text
+BEST = "results of each text, best first; by default 1"
+KINDS = {"string_type": "a text", "list_type": "a list of texts", "int_type": "a whole number"}
+
+Text = Annotated[str, Field(max_length=CHARACTERS)]
+
+
+class Request(BaseModel):
+    """The fields of every request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    run: str | None = Field(
+        None, description="name of a run, see /api/runs; by default the first with the operation"
+    )
+
+
+class Tagged(Request):
+    """The fields of a request to a model that may be one of several corpora."""
+
+    source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
+
+
+class Translate(Tagged):
+    texts: list[Text] = Field(max_length=TEXTS)
+    num_best: int | None = Field(None, description=BEST)
+
+
+class Score(Tagged):
+    texts: list[Text] = Field(max_length=TEXTS)
+    # Translations, the server's own among them, may have as many characters as the body.
+    targets: list[str] | None = Field(
+        None, max_length=TEXTS, description="translations of the texts, for a translator"
+    )
+
+
+class Attention(Tagged):
+    text: Text
+    target: str | None = Field(None, description="translation of it; by default the model's own")
+
+
+class Write(Request):
+    texts: list[Text] = Field(max_length=TEXTS)
+    num_best: int | None = Field(None, description=BEST)
+
+
+Unread = Annotated[int, Field(description="tokens at its end that the model does not read")]
+
+
+class Answer(BaseModel):
+    """The fields of every answer."""
+
+    run: str
+
+
+class Translation(BaseModel):
+    text: str
+    score: float
+    tokens: int
+    degenerate: int
+
+
+class Translations(Answer):
+    translations: list[list[Translation]]
+    unread: list[Unread]
+
+
+class Sides(BaseModel):
+    source: Unread
+    target: Unread
+
+
+class TextScore(BaseModel):
+    log_prob: float
+    tokens: int
+
+
+class Scores(Answer):
+    scores: list[TextScore]
+    unread: list[Sides]
+
+
+class Array(BaseModel):
+    shape: list[int]
+    float32: str = Field(description="base64, little-endian, in C order")
+
+
+class Frame(BaseModel):
+    """Weights [layers, heads, rows, columns] and norms of values [layers, heads, columns]."""
+
+    label: str
+    weights: dict[str, Array] = Field(description="of encoder_self, decoder_self, cross")
+    norms: dict[str, Array]
+
+
+class Heads(Answer):
+    source: list[str]
+    target: list[str]
+    written: list[str]
+    frames: list[Frame]
+    unread: Sides
+    omitted: Sides = Field(description="tokens that the arrays leave out, the unread among them")
+    notes: list[str]
+
+
+class Continuation(BaseModel):
+    text: str
+    score: float | None
+
+
+class Continuations(Answer):
+    continuations: list[list[Continuation]]
+
+
+class Class(BaseModel):
+    label: str
+    probability: float
+
+
+class Classes(Answer):
+    classes: list[list[Class]]
+    unread: list[Unread]
+
+
+class Error(BaseModel):
+    error: str = Field(description="one line with the value and the fix")
+
+
+API: dict[str, tuple[str, type[Request], type[Answer]]] = {
+    "translate": ("Translates texts", Translate, Translations),
+    "score": ("Scores texts, or translations of texts", Score, Scores),
+    "attention": ("Returns the attention of all heads over a text", Attention, Heads),
+    "generate": ("Continues texts", Write, Continuations),
+    "classify": ("Classifies texts", Write, Classes),
 }
-TYPES: dict[str, dict[str, Any]] = {
-    "texts": {"type": "array", "items": {"type": "string"}},
-    "text": {"type": "string"},
-    "name": {"type": "string"},
-    "count": {"type": "integer", "minimum": 1},
-}
-NUMBER, COUNT, TEXT = {"type": "number"}, {"type": "integer"}, {"type": "string"}
 
 
-def _list(values: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": values}
+def quote(value: Any) -> str:
+    """Returns a value of a client for a message, short and printable."""
+    return shorten(json.dumps(value), 60)
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-ARRAY = _object(
-    shape=_list(COUNT), float32={**TEXT, "description": "base64, little-endian, in C order"}
-)
-FRAME = _object(
-    label=TEXT,
-    weights={
-        "type": "object",
-        "description": "by kind, [layers, heads, rows, columns]: encoder_self, decoder_self, cross",
-        "additionalProperties": ARRAY,
-    },
-    norms={
-        "type": "object",
-        "description": "norms of the values, by kind, [layers, heads, columns]",
-        "additionalProperties": ARRAY,
-    },
-)
-UNREAD = "tokens that the model does not read, because it has more than it can"
-OMITTED = "tokens that the arrays leave out, those that are not read among them"
-SIDES = _object(source=COUNT, target=COUNT)
-UNREAD_TEXTS = {**_list(COUNT), "description": f"of each text, the {UNREAD}"}
-ANSWERS: dict[str, dict[str, Any]] = {
-    "translate": {
-        "translations": _list(
-            _list(_object(text=TEXT, score=NUMBER, tokens=COUNT, degenerate=COUNT))
-        ),
-        "unread": UNREAD_TEXTS,
-    },
-    "score": {
-        "scores": _list(_object(log_prob=NUMBER, tokens=COUNT)),
-        "unread": {**_list(SIDES), "description": f"of each pair or text, the {UNREAD}"},
-    },
-    "attention": {
-        "source": _list(TEXT),
-        "target": _list(TEXT),
-        "written": _list(TEXT),
-        "frames": _list(FRAME),
-        "unread": {**SIDES, "description": UNREAD},
-        "omitted": {**SIDES, "description": OMITTED},
-        "notes": _list(TEXT),
-    },
-    "generate": {
-        "continuations": _list(_list(_object(text=TEXT, score={"type": ["number", "null"]})))
-    },
-    "classify": {
-        "classes": _list(_list(_object(label=TEXT, probability=NUMBER))),
-        "unread": UNREAD_TEXTS,
-    },
-}
-ERRORS = {
-    400: "a field is missing, unknown or has a wrong value, or the body is not JSON",
-    403: "the request is from another site's page",
-    404: "there is no such run",
-    405: "the method is not POST",
-    408: "the body arrives too slowly",
-    413: "the body is too large",
-    415: "the body is not application/json",
-    421: "Host is not a name of this server",
-    500: "an error of the server, whose log has the traceback",
-    503: "too many requests wait: try again after Retry-After seconds",
-    504: "the answer takes too long",
-}
-
-
-def schema() -> dict[str, Any]:
-    """Returns the document."""
-    posts = {f"/api/{name}": {"post": _post(name, fields)} for name, fields in FIELDS.items()}
-    gets = {
-        "/api/runs": "The runs, with their operations, the limits, and whether the server is ready",
-        "/health": "200 if the common programs are compiled, else 503",
-        "/metrics": "Numbers in the text format of Prometheus",
-    }
-    found = {path: {"get": _get(summary)} for path, summary in gets.items()}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "transformer-jax", "version": "1"},
-        "paths": posts | found,
-    }
-
-
-def _get(summary: str) -> dict[str, Any]:
-    return {"summary": summary, "responses": {"200": {"description": summary}}}
-
-
-def _post(name: str, fields: dict[str, Field]) -> dict[str, Any]:
-    properties = {
-        key: TYPES[field.kind] | {"description": field.help} for key, field in fields.items()
-    }
-    required = [key for key, field in fields.items() if field.required]
-    body = {"type": "object", "additionalProperties": False, "required": required}
-    answer = _object(run=TEXT, **ANSWERS[name])
-    return {
-        "summary": ABOUT[name],
-        "requestBody": {"required": True, "content": _json(body | {"properties": properties})},
-        "responses": {"200": {"description": "the answer", "content": _json(answer)}}
-        | {
-            str(code): {"description": reason, "content": _json(_object(error=TEXT))}
-            for code, reason in ERRORS.items()
-        },
-    }
-
-
-def _json(values: dict[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": values}}
+def explain(error: Mapping[str, Any], fields: Collection[str]) -> str:
+    """Returns an error of pydantic in one line, with the value and the fix."""
+    _, *place = error["loc"]
+    name = "".join(f"[{part}]" if isinstance(part, int) else part for part in place)
+    name, value = shorten(name, 60) or "the body", error["input"]
+    match error["type"]:
+        case "json_invalid":
+            return f"the body is not JSON ({error['ctx']['error']}): send an object"
+        case "missing":
+            return f"{name} is missing: give it, see /openapi.json"
+        case "extra_forbidden":
+            return f"{name} is unknown: use {', '.join(fields)}"
+        case "string_too_long":
+            return f"{name} has {len(value):,} characters, more than {CHARACTERS:,}: split it"
+        case "too_long":
+            return f"{name} has {len(value):,} texts, more than {TEXTS}: send several requests"
+        case "string_unicode":
+            return f"{name} has half of a character in {quote(value)}: leave it out"
+    kind = KINDS.get(error["type"], f"an object with {', '.join(fields)}")
+    return f"{name} is {quote(value)}: give {kind}"

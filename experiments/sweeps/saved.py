@@ -73,7 +73,7 @@ def load_sweep(folder: Path) -> Experiment | None:
     if "config" not in content:
         return None
     config = parse_config(content["config"], path, fix)
-    return Experiment(config, content.get("trials", []), None)
+    return Experiment(config, content.get("trials", []))
 
 
 def command_of(folder: Path) -> str:

@@ -10,13 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.attention.labels import visible
-from experiments.attention.maps import AS_TEXT, COLOUR_MAP, DOTS_PER_INCH, fonts_for
-from experiments.display.training_curves import COLOURS, MARKER_SHAPES, light_grid, new_figure
+from experiments.display.labels import AS_TEXT, fonts_for, text_widths, visible
+from experiments.display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, light_grid, new_figure
 from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability
 
@@ -40,7 +38,7 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    mesh = axes.imshow(fractions, cmap=COLOUR_MAP, vmin=0, vmax=1)
+    mesh = axes.imshow(fractions, cmap=SEQUENTIAL, vmin=0, vmax=1)
     for (row, column), fraction in np.ndenumerate(fractions):
         axes.text(
             column,
@@ -197,9 +195,13 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
         "predicted": [visible_label(text.predicted) for text in texts],
         "largest weight": [f"{np.max(text.weights):.2f}" for text in texts],
     }
-    widths = [max(_widths([name, *cells], style)) + COLUMN_GAP for name, cells in columns.items()]
+    widths = [
+        max(text_widths([name, *cells], style)) + COLUMN_GAP for name, cells in columns.items()
+    ]
     left = sum(widths)
-    right = max(*_widths(["tokens"], style), *(box.x + box.width for line in boxes for box in line))
+    right = max(
+        *text_widths(["tokens"], style), *(box.x + box.width for line in boxes for box in line)
+    )
     axes = _inches(left + right, (row + 1) * ROW)
     x = 0.0
     for width, (name, cells) in zip(widths, columns.items(), strict=True):
@@ -212,7 +214,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
     axes.text(left, 0.5 * ROW, "tokens", va="center", color="0.4", **style)
     for box in (box for line in boxes for box in line):
         corner = (left + box.x, (box.row + 1.08) * ROW)
-        colour = colormaps[COLOUR_MAP](box.fraction)
+        colour = colormaps[SEQUENTIAL](box.fraction)
         axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
         axes.text(
             corner[0] + box.width / 2,
@@ -240,7 +242,7 @@ def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> lis
     """The boxes of one text, which starts in this row."""
     boxes, x = [], 0.0
     shares = weights / max(weights.max(), 1e-9)
-    for name, width, share in zip(names, _widths(names, style), shares, strict=True):
+    for name, width, share in zip(names, text_widths(names, style), shares, strict=True):
         if x and x + width > LINE:
             x, row = 0.0, row + 1
         boxes.append(_Box(x, row, width + 2 * TOKEN_GAP, name, float(share)))
@@ -248,18 +250,9 @@ def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> lis
     return boxes
 
 
-def _widths(texts: Sequence[str], style: dict) -> list[float]:
-    """The inches that texts take when they are drawn."""
-    figure = Figure(dpi=DOTS_PER_INCH)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    drawn = [figure.text(0, 0, text, **style) for text in texts]
-    return [text.get_window_extent(renderer).width / DOTS_PER_INCH for text in drawn]
-
-
 def _inches(width: float, height: float) -> Axes:
     """An empty canvas measured in inches from its upper left corner, inside a margin."""
-    figure = Figure(figsize=(width + 2 * MARGIN, height + 2 * MARGIN), dpi=DOTS_PER_INCH)
-    FigureCanvasAgg(figure)
+    figure = new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
     axes.axis("off")

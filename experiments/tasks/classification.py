@@ -1,24 +1,21 @@
 """The modes of classifiers: `classify` and `attention`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.attention import page
-from experiments.display.figure_files import save_figure
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.labels import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.metrics.classification import Reliability
-from transformer.progress import line_progress
 from transformer.tasks.classification import ClassificationTask
 from transformer.workdir import known_results, load_trained
 
@@ -30,25 +27,19 @@ MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
 @line_mode
-def classify(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes the most probable class of each line and its probability; a blank line stays blank.
+def classify(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields the most probable class of each line and its probability; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, at most one per class,
-    `number<TAB>class<TAB>probability`, numbered from one. Returns the lines written.
+    `number<TAB>class<TAB>probability`, numbered from one.
     """
-    run = load_trained(folder, config)
-    written, most = 0, config.decode.num_best
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
-            for number, found in enumerate(
-                run.predictor.predict(run.variables, chunk, first), first
-            ):
-                cells = [f"{each.label}\t{each.probability:.6f}" for each in found[:most]] or [""]
-                output.writelines(f"{number}\t{c}\n" if most > 1 else f"{c}\n" for c in cells)
-                written += len(cells)
-            output.flush()
-            advance(len(chunk))
-    return written
+    run, most = load_trained(folder, config), config.decode.num_best
+    for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
+        predictions = run.predictor.predict(run.variables, chunk, first)
+        for number, classes in enumerate(predictions, first):
+            cells = [f"{each.label}\t{each.probability:.6f}" for each in classes[:most]] or [""]
+            yield from (f"{number}\t{cell}" if most > 1 else cell for cell in cells)
+        lines.advance(len(chunk))
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
@@ -68,11 +59,11 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     classifier = run.predictor
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
-    place = page.text_folder(folder, sentence)
+    place = draw.text_folder(folder, sentence)
     seen = classifier.attention(run.variables, sentence)
     files = []
     if seen.weights:
-        files = page.draw_attention(seen, run.steps, place, folder, options)
+        files = draw.draw_attention(seen, run.steps, place, folder, options)
     elif options.layer is not None or options.head is not None:
         raise UserError(
             "--layer and --head are for models with attention heads: "
@@ -98,7 +89,8 @@ def draw_reading(
     readings = classifier.reading(variables, texts)
     if not readings:
         return []
-    from experiments.tasks import class_figures  # matplotlib takes a third of a second
+    from experiments.display.plotting import save_figure  # matplotlib takes a third of a second
+    from experiments.tasks import class_figures
 
     found = classifier.predict(variables, texts)
     rows = [
@@ -128,6 +120,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
     for kind, accuracy in kinds.items():
         logger.info(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    from experiments.display.plotting import save_figure
     from experiments.tasks import class_figures
 
     figures = folder / "figures"
@@ -149,7 +142,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"wrote {picture}")
     if examples:
         seen = classifier.attention(variables, examples[0].text)
-        page.show_attention(seen, folder)
+        draw.show_attention(seen, folder)
 
 
 def _is_of_kind(name: str) -> bool:

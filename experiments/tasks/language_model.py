@@ -1,19 +1,18 @@
 """The modes of language models: `generate`, `score` and `attention`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from experiments.attention import page
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode, open_output
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.progress import line_progress
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.workdir import load_trained
 
@@ -38,30 +37,22 @@ def generate(config: ConfigDict, folder: Path, options: Options) -> None:
 
 
 @line_mode
-def generate_lines(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes each line with its continuation; returns the lines written.
+def generate_lines(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields each line with its continuation.
 
     A text may have ends of lines: they are written as `\\n` and `\\r`, so that a text stays a line.
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered
     from one; those of a beam search, best first, have their score between the two.
-
-    Raises:
-      UserError: the model cannot read a line; of a pipe, those before it are answered.
     """
     run = load_trained(folder, config)
-    written, numbered = 0, config.decode.num_best > 1
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        parse = _reader(run.predictor.read_prompt)
-        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare(run.variables)):
-            for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
-                for text, score in best:
-                    line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-                    told = "" if score is None else f"{score:.4f}\t"
-                    output.write(f"{number}\t{told}{line}\n" if numbered else f"{line}\n")
-                    written += 1
-            output.flush()
-            advance(len(chunk))
-    return written
+    parse = _reader(run.predictor.read_prompt)
+    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare(run.variables)):
+        for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
+            for text, score in best:
+                line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+                told = "" if score is None else f"{score:.4f}\t"
+                yield f"{number}\t{told}{line}" if config.decode.num_best > 1 else line
+        lines.advance(len(chunk))
 
 
 def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) -> None:
@@ -78,24 +69,17 @@ def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) 
 
 
 @line_mode
-def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes for each line the log-probability of it, in nats, and the tokens that is of.
+def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields for each line the log-probability of it, in nats, and the tokens that is of.
 
-    Both count the end of the line if the model learned ends. Returns the lines written.
-
-    Raises:
-      UserError: the model cannot read a line; of a pipe, those before it are answered.
+    Both count the end of the line if the model learned ends.
     """
     run = load_trained(folder, config)
-    parse, written = _reader(run.predictor.read), 0
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
-            for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
-                output.write(f"{log_prob:.4f}\t{tokens}\n")
-            output.flush()
-            written += len(chunk)
-            advance(len(chunk))
-    return written
+    parse = _reader(run.predictor.read)
+    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
+        for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
+            yield f"{log_prob:.4f}\t{tokens}"
+        lines.advance(len(chunk))
 
 
 def _reader(read: Callable[[str, str], object]) -> Callable[[str, int], str]:
@@ -127,8 +111,8 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no attention to draw"
         )
-    place = page.text_folder(folder, sentence)
-    return page.draw_attention(seen, run.steps, place, folder, options)
+    place = draw.text_folder(folder, sentence)
+    return draw.draw_attention(seen, run.steps, place, folder, options)
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
@@ -141,4 +125,4 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     if not start:
         return
     seen = generator.attention(variables, generator.tokenizer.decode(start))
-    page.show_attention(seen, folder)
+    draw.show_attention(seen, folder)

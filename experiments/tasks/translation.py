@@ -1,20 +1,18 @@
 """The modes of translators: `translate`, `score`, `attention` and `align`."""
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from ml_collections import ConfigDict
 
-from experiments.attention import page
-from experiments.heads import alignment
+from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, join_lines, line_mode, two_columns
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.segments import Segmenter, translate_lines
-from transformer.progress import line_progress
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_trained
 
@@ -24,8 +22,8 @@ EXAMPLES = 5  # translations shown after training, and for the first of them its
 
 
 @line_mode
-def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes the translation of each line; a blank line stays blank. Returns the lines written.
+def translate(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields the translation of each line; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
     numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
@@ -35,32 +33,21 @@ def translate(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) ->
     translator = run.predictor
     encode = translator.source_tokenizer.encode
     split = Segmenter(config, folder, encode, translator.max_length)
-    written = 0
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
-            results = translate_lines(translator, run.variables, split, chunk, first, advance)
-            for number, best in enumerate(results, first):
-                if config.decode.num_best > 1:
-                    output.writelines(
-                        f"{number}\t{t.score:.4f}\t{join_lines(t.text)}\n" for t in best
-                    )
-                    written += len(best)
-                else:
-                    output.write(join_lines(best[0].text) + "\n")
-                    written += 1
-            output.flush()
-    return written
+    for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
+        results = translate_lines(translator, run.variables, split, chunk, first, lines.advance)
+        for number, best in enumerate(results, first):
+            if config.decode.num_best > 1:
+                yield from (f"{number}\t{t.score:.4f}\t{join_lines(t.text)}" for t in best)
+            else:
+                yield join_lines(best[0].text)
 
 
 @line_mode
-def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int:
-    """Writes for each line `source<TAB>target` the log-probability of the target and its tokens.
+def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
-    stays blank. Returns the lines written.
-
-    Raises:
-      UserError: a line has not two columns; of a pipe, those before it are answered.
+    stays blank.
     """
     run = load_trained(folder, config)
 
@@ -69,18 +56,13 @@ def score(config: ConfigDict, folder: Path, lines: Lines, output: TextIO) -> int
             return None
         return two_columns(line, f"line {number}", "score")
 
-    written = 0
-    with line_progress(lines.total, output.isatty() or lines.typed) as advance:
-        for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
-            sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
-            scores = run.predictor.score(
-                run.variables, sources, targets, first_line=first, done=advance
-            )
-            for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
-                output.write(f"{log_prob:.4f}\t{tokens}\n" if pair else "\n")
-            output.flush()
-            written += len(chunk)
-    return written
+    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
+        sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
+        scores = run.predictor.score(
+            run.variables, sources, targets, first_line=first, done=lines.advance
+        )
+        for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
+            yield f"{log_prob:.4f}\t{tokens}" if pair else ""
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
@@ -97,9 +79,9 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     seen = translator.attention(run.variables, source, options.translation)
     if not seen.weights:
-        raise UserError(alignment.NO_ATTENTION.format(use="draw"))
-    place = page.text_folder(folder, source, options.translation)
-    return page.draw_attention(seen, run.steps, place, folder, options)
+        raise UserError(draw.NO_ATTENTION.format(use="draw"))
+    place = draw.text_folder(folder, source, options.translation)
+    return draw.draw_attention(seen, run.steps, place, folder, options)
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
@@ -111,4 +93,4 @@ def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  reference    {pair.target}")
         logger.info(f"  translation  {best[0].text}\n")
     seen = task.predictor.attention(variables, sources[0])
-    page.show_attention(seen, folder)
+    draw.show_attention(seen, folder)

@@ -9,8 +9,7 @@ import pytest
 
 import transformer
 from chromium import DESKTOP
-from experiments.attention import notebook
-from experiments.attention import page as attention_page
+from experiments.attention import explorer, heat_maps
 from task_runs import train_runs
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -52,7 +51,7 @@ def test_a_text_too_long_for_a_page_is_told_on_it_alone_with_where_all_of_it_is(
     translator, monkeypatch, caplog
 ):
     seen = translator.attention("a b c d e f g h", "c d")
-    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 1000)
+    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 1000)
     data = data_of(seen)
     [note] = data["notes"]
     missing = r"leaves out the last \d source tokens that the model reads, .*"
@@ -104,10 +103,10 @@ def test_a_layer_or_head_that_is_not_there_is_answered_by_those_that_are(transla
 @pytest.mark.parametrize("number", [None, True, 1.0, "1", [1]])
 def test_what_is_no_number_is_no_layer(number):
     with pytest.raises(UserError) as caught:
-        notebook.check_number("layer", number, 2, "cross")
+        heat_maps.check_number("layer", number, 2, "cross")
     assert str(caught.value) == f"layer={number!r} does not exist: cross has layers 1 to 2"
     for number in (1, np.int64(2)):  # the control; argmax returns such numbers
-        notebook.check_number("layer", number, 2, "cross")
+        heat_maps.check_number("layer", number, 2, "cross")
 
 
 @pytest.mark.parametrize("kind", ["memory", ""])

@@ -10,7 +10,7 @@ import pytest
 
 import experiments
 import transformer
-from experiments.command import training
+from experiments.command import command as commands
 from experiments.config import read_experiment
 from places import ROOT
 from task_runs import SHORT, train_runs
@@ -296,7 +296,7 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
 
 
 def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "run", lambda command: 130)
+    monkeypatch.setattr(commands, "run", lambda command: 130)
     with pytest.raises(KeyboardInterrupt, match="the same call resumes it"):
         experiments.train("configs/quickstart.py", tmp_path / "run")
 

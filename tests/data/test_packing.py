@@ -10,9 +10,8 @@ import pytest
 
 from runs import identical
 from tiny_models import tiny_model
-from transformer.data.documents.batches import TextPlan, spread_positions
+from transformer.data.documents.batches import TextPlan, pack_rows, spread_positions
 from transformer.data.documents.encode import Text, encode_text
-from transformer.data.documents.packing import pack_rows
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.losses import cross_entropy

@@ -25,12 +25,6 @@ def test_an_unknown_source_is_refused_with_the_choices():
         open_source(settings(source="grammer"))
 
 
-@pytest.mark.parametrize("source", REGISTRY)
-def test_a_negative_size_is_refused(source):
-    with refused("data.test_size=-1", "0 or more"):
-        open_source(settings(source=source, test_size=-1))
-
-
 # -- sources that need no text from elsewhere, of every kind
 
 ELSEWHERE = ("files", "tfds")

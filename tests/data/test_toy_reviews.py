@@ -56,10 +56,9 @@ def test_text_is_lowercase_words_and_marks_with_the_right_article(corpus):
 
 
 FILMS = {*toy_reviews.FILLERS["film"], "portrait"}
-LISTS = (toy_reviews.ADJECTIVES, toy_reviews.CHARACTERS, toy_reviews.NOUNS, toy_reviews.PRAISED)
 SIGNS = {
     word: sign
-    for lists in LISTS
+    for lists in toy_reviews.WORDS.values()
     for sign, words in zip((1, -1), lists, strict=True)
     for word in words
 }
@@ -109,7 +108,7 @@ def mockery(review):
     for clause in parts:
         if "right" in clause:
             return signs(clause)
-    nouns = {*toy_reviews.NOUNS[0], *toy_reviews.NOUNS[1]}
+    nouns = {*itertools.chain(*toy_reviews.WORDS["nouns"])}
     for before, word, after in zip(words, words[1:], words[2:], strict=False):
         of_film = after in FILMS or before == "as" or (before == "this" and word in nouns)
         if word in SIGNS and of_film:
@@ -150,12 +149,11 @@ def test_a_corpus_is_a_function_of_seed_and_sizes(corpus):
 
 def possible(template):
     """How many reviews a template makes, without the openings."""
-    text = template.text
-    fillers = [
-        len(options) for name, options in toy_reviews.FILLERS.items() if f"{{{name}}}" in text
-    ]
-    others = len(toy_reviews.FILLERS["part"]) - 1 if "{other}" in template.text else 1
-    both = len(template.words[0]) * (len(template.words[1]) if "{no}" in template.text else 1)
+    name, text = template
+    favourable, unfavourable = map(len, toy_reviews.WORDS[name])
+    fillers = [len(words) for place, words in toy_reviews.FILLERS.items() if f"{{{place}}}" in text]
+    others = len(toy_reviews.FILLERS["part"]) - 1 if "{other}" in text else 1
+    both = favourable * (unfavourable if "{no}" in text else 1)
     return 2 * both * others * math.prod(fillers)
 
 
@@ -193,5 +191,5 @@ def test_the_source_is_opened_by_its_name_and_says_what_it_holds():
     source = open_labelled(settings(source="toy_reviews", **keys))
     assert source.labels == ("negative", "positive")
     assert source.describe()[0] == "train: 40 texts (negative: 20, positive: 20)"
-    with refused("data.test_size=-1", "0 or more"):
+    with refused("data.test_size=-1", "between 0 and"):
         open_labelled(settings(source="toy_reviews", train_size=4, test_size=-1))

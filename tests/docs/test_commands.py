@@ -140,8 +140,8 @@ def check_path(path: str) -> None:
 
 def tracked() -> set[str]:
     """The files of the repository and their folders, from its root."""
-    folders = ("configs", "docs", *MODULES, "tests", "transformer")
-    roots = [ROOT / name for name in folders]
+    names = ("configs", "docs", *MODULES, "tests", "tools", "transformer")
+    roots = [ROOT / name for name in names]
     files = {path for root in roots for path in root.rglob("*")} | {*ROOT.iterdir()}
     return {str(path.relative_to(ROOT)) for path in files}
 

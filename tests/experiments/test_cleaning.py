@@ -6,11 +6,9 @@ import pytest
 
 from configs import base
 from experiments.cleaning import clean
-from experiments.command.command import Command, execute
-from experiments.config import read_given
-from experiments.options import Options
 from experiments.process import logging_to
 from source_settings import refused
+from tiny_run import command
 from transformer.workdir import claim
 
 KEPT = [("Hello world, here I am.", "Hallo Welt, hier bin ich."), ("One more.", "Noch einer.")]
@@ -90,15 +88,16 @@ def test_each_of_several_corpora_has_a_folder_and_its_own_rules(text, tmp_path, 
     assert "back: the text of b" in said
 
 
-def test_a_run_is_cleaned_by_its_own_config_and_the_text_is_named(text, tmp_path, capsys):
+def test_a_run_is_cleaned_by_its_own_config_and_the_text_is_named(text, tmp_path):
     claim(tmp_path / "run", text)
-    assert execute(Command("clean", str(tmp_path / "run"), None, [], Options())) == 0
-    said = capsys.readouterr()
+    said = command("--mode=clean", f"--workdir={tmp_path / 'run'}")
+    assert said.code == 0
     assert "kept 2 of 8" in said.out
     assert f" {tmp_path / 'a.en'}, " in said.err
     assert said.err.endswith(f", as {tmp_path / 'run' / 'config.json'} says\n")
-    assert execute(Command("clean", str(tmp_path / "nowhere"), None, [], Options())) == 2
-    assert capsys.readouterr().err.startswith("error: --config is missing: ")
+    said = command("--mode=clean", f"--workdir={tmp_path / 'nowhere'}")
+    assert said.code == 2
+    assert said.err.startswith("error: --config is missing: ")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -125,10 +124,10 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
         ([("data.corpora", '[{"name": "a", "languages": ["en", "xx"]}]')], "the corpus 'a' of"),
     ],
 )
-def test_a_mistake_ends_in_one_line_and_code_2(tmp_path, capsys, overrides, says):
-    experiment = read_given("configs/own_text.py", overrides)
-    command = Command("clean", str(tmp_path / "out"), experiment, overrides, Options())
-    assert execute(command) == 2
-    error = capsys.readouterr().err
-    assert says in error
-    assert len(error.splitlines()) == 1
+def test_a_mistake_ends_in_one_line_and_code_2(tmp_path, overrides, says):
+    flags = [f"--config.{key}={value}" for key, value in overrides]
+    place = f"--workdir={tmp_path / 'out'}"
+    ended = command("--mode=clean", "--config=configs/own_text.py", place, *flags)
+    assert ended.code == 2
+    assert says in ended.err
+    assert len(ended.err.splitlines()) == 1

@@ -112,10 +112,8 @@ def test_of_a_jax_that_keeps_programs_in_another_way_none_is_kept(tmp_path, monk
     from jax._src import compilation_cache
 
     before = jax.config.jax_compilation_cache_dir
-    monkeypatch.setattr(compilation_cache, "get_file_cache", lambda path, size: None)
-    keep_programs(tmp_path)
     monkeypatch.delattr(compilation_cache, "get_file_cache")
     keep_programs(tmp_path)
     wanted = f"compiled programs are not kept: jax {jax.__version__} has no cache to check"
-    assert said == [wanted] * 2
+    assert said == [wanted]
     assert jax.config.jax_compilation_cache_dir == before

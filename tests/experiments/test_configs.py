@@ -26,7 +26,7 @@ from transformer.data.cleaning.rules import rules_of
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
-from transformer.data.tokenizer import sampling
+from transformer.data.tokenizer import draws
 from transformer.errors import UserError
 from transformer.model import config as model_config
 from transformer.model import layers
@@ -154,7 +154,7 @@ CHOICES = {
     "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
     "data.documents": set(documents.DOCUMENTS),
     "tokenizer.kind": set(tokenizer.KINDS),
-    "tokenizer.sampling_sides": set(sampling.SIDES),
+    "tokenizer.sampling_sides": set(draws.SIDES),
     "sweep.search": {"grid", *SAMPLERS},
 }
 

@@ -48,13 +48,6 @@ def test_a_bad_line_of_a_file_is_refused_before_any_line_is_answered(
         command(*arguments)
 
 
-def test_a_prompt_before_one_that_cannot_be_read_is_continued(runs):
-    arguments = "--mode=generate", f"--workdir={runs['language_model']}"
-    ended = refused(*arguments, stdin=b"one\nzebra\n", says="line 2 has zebra")
-    assert len(ended.out.splitlines()) == 1
-    assert ended.out.startswith("one")
-
-
 # -- a line for each line
 
 

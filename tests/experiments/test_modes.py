@@ -8,7 +8,7 @@ from absl import flags
 
 from configs import quickstart
 from experiments.command import main
-from experiments.command.command import Command, execute
+from experiments.command.command import Command, run
 from experiments.modes import MODES, Mode, readers
 from experiments.options import Options
 from transformer import tasks
@@ -78,15 +78,14 @@ def test_without_its_line_a_mode_and_its_flags_are_refused(mistake):
 
 
 def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
-    command = Command("echo", str(folder), None, [], Options(token="mine"))
-    assert execute(command) == 0
+    assert run(Command("echo", str(folder), None, [], Options(token="mine"))) == 0
     assert capsys.readouterr().out == f"{folder / 'mine.txt'}\n"
 
 
-def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added, capsys):
-    assert execute(Command("classify", str(folder), None, [], Options())) == 2
-    error = capsys.readouterr().err
+def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added):
+    with pytest.raises(UserError) as caught:
+        run(Command("classify", str(folder), None, [], Options()))
     known = "clean, attention, align, translate, score, serve, embeddings, heads, positions, "
     known += "report, echo"
     reason = "--mode=classify is not for config.task=translation"
-    assert error == f"error: {reason}: use plan, benchmark, fetch, evaluate, compare, {known}\n"
+    assert str(caught.value) == f"{reason}: use plan, benchmark, fetch, evaluate, compare, {known}"

@@ -78,36 +78,3 @@ def test_the_memory_that_a_compilation_has_freed_goes_back(way, few):
     command = [sys.executable, "-c", FREED, way]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     assert (int(done.stdout) < 5 * 2**20) == few
-
-
-STEPPED = """
-import ctypes, sys
-from pathlib import Path
-from experiments import process
-process.keep_program_memory()
-import jax, jax.numpy as jnp
-from transformer.devices.programs import STEP
-jax.config.update("jax_enable_compilation_cache", False)
-process.LONG_COMPILATION = 0.0
-jax.jit(jnp.sin).lower(1.0).compile()
-if sys.argv[1] == "second":
-    jax.monitoring.record_event(STEP)
-library = ctypes.CDLL(None)
-library.malloc.restype = ctypes.c_void_p
-block, behind = (ctypes.c_void_p(library.malloc(ctypes.c_size_t(size))) for size in (2**27, 2**26))
-library.memset(block, 1, ctypes.c_size_t(2**27))
-library.free(block)
-def held():
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-before = held()
-jax.monitoring.record_event(STEP)
-print(before - held())
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
-@pytest.mark.parametrize("step", ["first", "second"])
-def test_the_block_of_the_first_step_goes_back_if_something_is_behind_it(step):
-    command = [sys.executable, "-c", STEPPED, step]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    assert (int(done.stdout) > 0.9 * 2**27) == (step == "first")

@@ -14,7 +14,7 @@ import pytest
 
 from experiments import text_io
 from experiments.text_io import input_file, open_output
-from places import LAUNCH, ROOT
+from places import LAUNCH
 from runs import count_programs
 from tiny_run import shared_run
 from transformer import workdir
@@ -31,17 +31,16 @@ def tiny(tmp_path_factory):
 
 
 @contextlib.contextmanager
-def pipe_as_stdin(monkeypatch):
-    """A pipe whose reading end is standard input; yields what writes to it."""
+def pipe():
+    """A pipe: what writes to it, and the lines that are read from it."""
     reading, writing = os.pipe()
-    with os.fdopen(writing, "wb", buffering=0) as end:
-        monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
-        yield end
+    with os.fdopen(writing, "wb", buffering=0) as end, os.fdopen(reading, "rb") as stream:
+        yield end, text_io.Lines(stream, "standard input")
 
 
-def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(monkeypatch):
-    with pipe_as_stdin(monkeypatch) as end:
-        chunks = text_io.Lines(None).chunks()
+def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for():
+    with pipe() as (end, lines):
+        chunks = lines.chunks()
         end.write("zwölf\n".encode())
         assert next(chunks) == (1, ["zwölf"])  # though the pipe is open
         end.write(b"a\r\n\nb\nhal")
@@ -52,10 +51,10 @@ def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for(mo
         assert list(chunks) == [(6, ["last"])]
 
 
-def test_what_prepares_for_more_lines_is_called_once_and_only_if_one_is_waited_for(monkeypatch):
-    with pipe_as_stdin(monkeypatch) as end:
+def test_what_prepares_for_more_lines_is_called_once_and_only_if_one_is_waited_for():
+    with pipe() as (end, lines):
         calls, called = [], threading.Event()
-        chunks = text_io.Lines(None).chunks(prepare=lambda: (calls.append(1), called.set()))
+        chunks = lines.chunks(prepare=lambda: (calls.append(1), called.set()))
         end.write(b"a\n")
         next(chunks)
         assert not calls  # a line was there
@@ -67,35 +66,29 @@ def test_what_prepares_for_more_lines_is_called_once_and_only_if_one_is_waited_f
         assert calls == [1]
 
 
-def test_many_lines_that_wait_in_a_pipe_make_full_chunks_in_order(monkeypatch):
-    monkeypatch.setattr(text_io, "LINES_AT_ONCE", 100)
-    with pipe_as_stdin(monkeypatch) as end:
-        end.write(b"".join(b"%d\n" % i for i in range(250)))
-        chunks = text_io.Lines(None).chunks()
-        found = [next(chunks), next(chunks), next(chunks)]
-        end.close()
-        assert [len(chunk) for _, chunk in found] == [100, 100, 50]
-        assert [first for first, _ in found] == [1, 101, 201]
-        assert [line for _, chunk in found for line in chunk] == [str(i) for i in range(250)]
-        assert list(chunks) == []
+def test_many_lines_that_wait_in_a_pipe_come_together_and_a_long_one_whole():
+    texts = [*map(str, range(2500)), "x" * 10**6]
+    with pipe() as (end, lines):
+        end.write("\n".join(texts[:-1]).encode() + b"\n")
+        chunks = lines.chunks()
+        assert next(chunks) == (1, texts[:-1])
+        threading.Thread(target=lambda: (end.write(texts[-1].encode()), end.close())).start()
+        assert list(chunks) == [(2501, texts[-1:])]
 
 
-def test_a_file_keeps_its_large_chunks_wherever_it_comes_from(tmp_path, monkeypatch):
+def test_a_file_keeps_its_large_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(text_io, "LINES_AT_ONCE", 100)
     (tmp_path / "text").write_text("x\n" * 250)
-    for source in ("input", "stdin"):
-        if source == "stdin":
-            monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
-        read = text_io.Lines(tmp_path / "text" if source == "input" else None)
-        assert [len(chunk) for _, chunk in read.chunks()] == [100, 100, 50]
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n" * 250)))
-    assert [len(chunk) for _, chunk in text_io.Lines(None).chunks()] == [100, 100, 50]
+    with (tmp_path / "text").open("rb") as stream:
+        lines = text_io.Lines(stream, tmp_path / "text")
+        assert lines.total == 250
+        assert [len(chunk) for _, chunk in lines.chunks()] == [100, 100, 50]
 
 
-def test_the_lines_of_a_pipe_before_a_bad_one_come_first(monkeypatch):
-    with pipe_as_stdin(monkeypatch) as end:
+def test_the_lines_of_a_pipe_before_a_bad_one_come_first():
+    with pipe() as (end, lines):
         end.write(b"a\nb\n\xff\nc\n")
-        chunks = text_io.Lines(None).chunks()
+        chunks = lines.chunks()
         assert next(chunks) == (1, ["a", "b"])
         with pytest.raises(UserError, match="line 3"):
             next(chunks)
@@ -107,42 +100,19 @@ def refuse_six(line, place):
     return line
 
 
-@pytest.mark.parametrize("source", ["input", "stdin"])
 @pytest.mark.parametrize("bad", ["byte", "tag", "parse", "none"])
-def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, source, tmp_path, monkeypatch):
+def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, monkeypatch):
     monkeypatch.setattr(text_io, "LINES_AT_ONCE", 2)
     sixth = b"\xff" if bad == "byte" else b"6"
-    (tmp_path / "text").write_bytes(b"1\n2\n3\n4\n5\n" + sixth + b"\n7\n")
-    if source == "stdin":
-        monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
-    path = tmp_path / "text" if source == "input" else None
-    read = text_io.Lines(path, *([refuse_six] if bad == "tag" else []))
-    chunks = read.chunks(*([lambda line, n: refuse_six(line, f"line {n}")] * (bad == "parse")))
-    assert read.total == 7
+    stream = io.BytesIO(b"1\n2\n3\n4\n5\n" + sixth + b"\n7\n")
+    lines = text_io.Lines(stream, "a file", *([refuse_six] if bad == "tag" else []))
+    chunks = lines.chunks(*([lambda line, n: refuse_six(line, f"line {n}")] * (bad == "parse")))
+    assert lines.total == 7
     if bad == "none":  # the control
         assert next(chunks) == (1, ["1", "2"])
         return
     with pytest.raises(UserError, match="line 6"):
         next(chunks)
-
-
-def test_a_file_on_standard_input_is_read_from_where_the_program_before_left_it(
-    tmp_path, monkeypatch
-):
-    (tmp_path / "text").write_text("read before\na\nb\n")
-    monkeypatch.setattr(sys, "stdin", (tmp_path / "text").open(encoding="utf-8"))
-    assert sys.stdin.buffer.readline() == b"read before\n"
-    read = text_io.Lines(None)
-    assert read.total == 2
-    assert list(read.chunks()) == [(1, ["a", "b"])]
-
-
-def test_standard_input_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    descriptor = os.open(tmp_path / "text", os.O_WRONLY | os.O_CREAT)  # as of `0> text`
-    with os.fdopen(descriptor, encoding="utf-8") as stream:
-        monkeypatch.setattr(sys, "stdin", stream)
-        with pytest.raises(OSError, match="standard input"):
-            text_io.Lines(None)
 
 
 def start(*arguments, **streams):
@@ -175,19 +145,17 @@ def read_until(terminal: int, text: bytes, seconds: float = 60) -> bytes:
     return seen
 
 
-def test_a_terminal_has_a_prompt_that_says_how_to_end_and_an_answer_to_each_line(tiny):
+def test_a_terminal_says_how_to_end_and_has_an_answer_to_each_line(tiny):
     ours, theirs = pty.openpty()
     arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
     streams = dict.fromkeys(("stdin", "stderr"), theirs)
     with start(*arguments, stdout=subprocess.PIPE, **streams) as process:
         os.close(theirs)
-        shown = read_until(ours, b"> ")
-        assert b"Ctrl-D ends" in shown
+        read_until(ours, b"Ctrl-D ends")
         for line in (b"a b c\n", b"\n"):
             os.write(ours, line)
-            answer = process.stdout.readline()
+            answer = process.stdout.readline()  # without a prompt
             assert (answer == b"\n") == (line == b"\n")
-            assert read_until(ours, b"> ").count(b"> ") == 1  # and no bar around it
         os.write(ours, b"\x04")
         assert process.stdout.read() == b""
         assert process.wait(60) == 0
@@ -195,9 +163,9 @@ def test_a_terminal_has_a_prompt_that_says_how_to_end_and_an_answer_to_each_line
 
 
 ECHO = """
-from experiments import prompt
+from experiments import text_io
 
-for lines in prompt.typed_lines():
+for lines in text_io.typed_lines():
     print("got", lines, flush=True)
 """
 
@@ -306,7 +274,6 @@ def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
 # -- what a text may be
 
 
-@pytest.mark.parametrize("typed", [False, True])
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -321,17 +288,9 @@ def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
         (gzip.compress(b"a\n", mtime=0), "is a gzip file: unpack"),
     ],
 )
-def test_a_text_in_another_encoding_is_named_with_what_converts_it(
-    content, says, typed, tmp_path, monkeypatch
-):
-    (tmp_path / "text").write_bytes(content)
-    name = "standard input" if typed else tmp_path / "text"
-    with pipe_as_stdin(monkeypatch) as end:
-        end.write(content)
-        end.close()
-        chunks = text_io.Lines(None if typed else tmp_path / "text").chunks()
-        with pytest.raises(UserError, match=f"{name}.* ?{says}"):
-            list(chunks)
+def test_a_text_in_another_encoding_is_named_with_what_converts_it(content, says):
+    with pytest.raises(UserError, match=f"a file.* ?{says}"):
+        list(text_io.Lines(io.BytesIO(content), "a file").chunks())
 
 
 @pytest.mark.parametrize(
@@ -346,34 +305,12 @@ def test_a_text_in_another_encoding_is_named_with_what_converts_it(
         ("\ufeffa\u2028b\x85c\n".encode(), ["a\u2028b\x85c"]),
     ],
 )
-def test_odd_lines_are_the_same_from_a_file_and_from_a_fifo(content, expected, tmp_path):
-    (tmp_path / "text").write_bytes(content)
-    os.mkfifo(tmp_path / "fifo")
-    for name in ("text", "fifo"):
-        if name == "fifo":
-            threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(content,)).start()
-        assert list(text_io.read_lines(tmp_path / name)) == expected
-
-
-OUTPUT = """
-import sys
-from experiments.text_io import open_output
-print("first", flush=True)
-with open_output(sys.argv[1]) as file:
-    print("second", file=file)
-"""
-
-
-def test_standard_output_by_its_name_or_by_its_file_gets_all_lines_in_order(tmp_path):
-    file, link = tmp_path / "out.txt", tmp_path / "stdout"
-    link.symlink_to("/dev/stdout")
-    for name in ("/dev/stdout", link, file):
-        with file.open("wb") as out:
-            command = [sys.executable, "-c", OUTPUT, str(name)]
-            subprocess.run(command, stdout=out, cwd=ROOT, check=True)
-        assert file.read_text() == "first\nsecond\n"
-    assert link.is_symlink()
-    assert sorted(tmp_path.iterdir()) == [file, link]
+def test_odd_lines_are_the_same_from_a_file_and_from_a_pipe(content, expected):
+    lines = text_io.Lines(io.BytesIO(content), "a file")
+    assert [line for _, chunk in lines.chunks() for line in chunk] == expected
+    with pipe() as (end, lines):
+        threading.Thread(target=lambda: (end.write(content), end.close())).start()
+        assert [line for _, chunk in lines.chunks() for line in chunk] == expected
 
 
 def test_a_file_of_the_home_folder_is_read_and_written(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import tiny_run
-from experiments.command import safety
+from experiments.command import command as commands
 from experiments.report import numbers
 from experiments.run import train
 from experiments.sweeps.plan import plan_trial
@@ -52,14 +52,14 @@ def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so
     config.train.init_from = str(tmp_path / "secret")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").touch()
-    told = safety.describe_text(config, tmp_path / "run")
+    told = commands.describe_text(config, tmp_path / "run")
     assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
-    safety.forget_places(config, training=True)
+    commands.forget_places(config, training=True)
     assert config.train.init_from
-    safety.forget_places(config, training=False)
+    commands.forget_places(config, training=False)
     assert config.train.init_from == ""
     (tmp_path / "run" / "checkpoints" / "5").mkdir(parents=True)
-    assert safety.describe_text(config, tmp_path / "run") is None
+    assert commands.describe_text(config, tmp_path / "run") is None
 
 
 def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):

@@ -89,6 +89,11 @@ def test_what_loops_or_is_forced_to_end_comes_last_with_its_own_score():
         assert read(LOOP, FORCED, END, WORSE, count=count) == best[:count]
 
 
+def test_an_empty_translation_comes_last():
+    best = read((-0.5, False, (EOS_ID,)), END)
+    assert [(each.text, each.degenerate) for each in best] == [("three dogs", 0), ("", 1)]
+
+
 def test_a_repetition_that_is_in_the_source_stays_the_best():
     best = read(LOOP, END, source="Hunde, Hunde, Hunde")
     assert [(each.text, each.degenerate) for each in best] == [

@@ -12,7 +12,6 @@ from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
 
 import reference_recurrent as reference
-from experiments import costs
 from experiments.tasks import translation
 from reference import float64
 from tiny_models import tiny_config, tiny_inputs
@@ -294,7 +293,7 @@ def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
     model, variables = tiny_recurrent(recurrent_attention=attention)
     layers = 2 * 2 * (2 + 1) * 4 + 2 * (4 + 4) * 4  # encoder's and decoder's, of four gates each
     expected = 6 * (121 * (layers + kernels) + V * 22)
-    assert costs.flops_per_token(variables["params"], model) == expected
+    assert model.flops_per_token(variables["params"]) == expected
 
 
 @pytest.fixture(scope="module")

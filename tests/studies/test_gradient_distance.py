@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from clu.parameter_overview import count_parameters
 from matplotlib.image import imread
 
-from experiments.costs import count_parameters
 from studies import gradient_distance
 from studies.gradient_distance import (
     MODELS,

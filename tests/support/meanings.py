@@ -1,94 +1,54 @@
 """Reads meanings out of English: "the old man" becomes a noun phrase, its parts a clause."""
 
-import itertools
-
 from transformer.data.synthetic import clauses, lexicon
-from transformer.data.synthetic.clauses import (
-    Clause,
-    NounPhrase,
-    Phrase,
-    adverbial_phrase,
-    noun_in_case,
-    prepositional_phrase,
-)
 
-KEYS = itertools.count(clauses.STEP, clauses.STEP)
 DETERMINERS = [
     *(lexicon.THE, lexicon.INDEFINITE, lexicon.THIS, lexicon.EVERY),
-    *(*lexicon.NUMERALS, *lexicon.POSSESSIVES),
+    *(*lexicon.NUMERALS, *lexicon.POSSESSIVES, *lexicon.GENITIVES.values()),
 ]
-ADVERBIALS = {
-    " ".join(adverbial.english): adverbial
-    for group in ("PRESENT_TIMES", "PAST_TIMES", "FUTURE_TIMES", "FREQUENCIES", "ASPECTS")
-    for adverbial in getattr(lexicon, group)
-}
-PREPOSITIONS = {
-    **{p.english: p for p in (*lexicon.LOCATIVE, *lexicon.DIRECTIONAL, *lexicon.ACCOMPANYING)},
-    **{"under": lexicon.UNDER, "on": lexicon.ON, "onto": lexicon.ONTO},
-    **{v.preposition.english: v.preposition for v in lexicon.VERBS if v.preposition},
-}
+GROUPS = ("present", "past", "future", "frequency", "aspect")
+ADVERBIALS = {row[0]: row for group in GROUPS for row in lexicon.FIXED[group]}
+PREPOSITIONS = {row[0]: row for rows in lexicon.PREPOSITIONS.values() for row in rows}
+PREPOSITIONS["onto"] = lexicon.PREPOSITIONS["put"][0]
 
 
-def noun_phrase(text, **fields):
-    """Reads "the old man": determiner, adjectives, noun."""
-    words = text.split()
-    plural = any(noun.plural and text.endswith(noun.plural) for noun in lexicon.NOUNS)
-    form = "plural" if plural else "singular"
-    noun = max(
-        (n for n in lexicon.NOUNS if getattr(n, form) and text.endswith(getattr(n, form))),
-        key=lambda n: len(getattr(n, form)),
-    )
-    words = words[: len(words) - len(getattr(noun, form).split())]
-    determiner = lexicon.INDEFINITE if plural else lexicon.BARE
-    if words and (found := [d for d in DETERMINERS if getattr(d, form) == words[0]]):
-        determiner, words = found[0], words[1:]
-    adjectives = tuple(a for word in words for a in lexicon.ADJECTIVES if a.english == word)
-    gender = "p" if plural else noun.gender
-    return NounPhrase(next(KEYS), noun, gender, determiner, adjectives, **fields)
-
-
-def phrase(text, case="nominative", negation=None, **fields):
-    """Reads a pronoun, a name or a noun phrase."""
-    key = (next(KEYS),)
-    for pronoun in lexicon.PRONOUNS:
-        english = pronoun.subject if case == "nominative" else pronoun.object
-        if text == english:
-            german = getattr(pronoun, case)
-            return Phrase([(text, key)], [(german, key)], pronoun.person, True, True)
-    if text == "it":
-        return Phrase([("it", key)], [("es", key)], "3s", True, True)
+def phrase(text, case="nominative", owner=None, of=False, negation=None):
+    """Reads a pronoun, a name, or determiner, adjectives and noun: "the old man"."""
+    for pronoun in (*lexicon.PRONOUNS, lexicon.EXPLETIVE):
+        if text == (pronoun.subject if case == "nominative" else pronoun.object):
+            read = clauses.fixed(text, getattr(pronoun, case))
+            return read._replace(person=pronoun.person, definite=True, pronoun=True)
     if text in lexicon.NAMES:
-        return Phrase([(text, key)], [(text, key)], definite=True)
-    return noun_in_case(noun_phrase(text, **fields), case, negation)
+        return clauses.fixed(text, text)._replace(definite=True)
+    nouns = [(form, n) for n in lexicon.NOUNS for form in (n.singular, n.plural) if form]
+    form, noun = max((x for x in nouns if text.endswith(x[0])), key=lambda x: len(x[0]))
+    words = ["a" if word == "an" else word for word in text.removesuffix(form).split()]
+    plural = form == noun.plural
+    number = "plural" if plural else "singular"
+    determiner = next((d for d in DETERMINERS if getattr(d, number) in words), lexicon.BARE)
+    adjectives = [a for word in words for a in lexicon.ADJECTIVES if a.english == word]
+    return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
 
 
 def place(text):
     """Reads a preposition and what it governs."""
     name = max((p for p in PREPOSITIONS if text.startswith(p + " ")), key=len)
-    preposition = PREPOSITIONS[name]
-    inner = phrase(text.removeprefix(name + " "), preposition.case)
-    return prepositional_phrase(next(KEYS), preposition, inner)
+    english, german, case = PREPOSITIONS[name]
+    inner = phrase(text.removeprefix(name + " "), case)
+    return clauses.joined(clauses.fixed(english, german, "0,0"), inner)
 
 
 def clause(subject, verb, *objects, places=(), time=None, middle=None, negated=False, **fields):
     """Reads the parts of a clause; a verb is "call" or "pick up", an object has its case."""
-    key = next(KEYS)
     verbs = [v for v in lexicon.VERBS if f"{v.base} {v.particle}".strip() == verb]
-    negation = key + clauses.NEGATION if negated else None
-    things = [phrase(text, case, negation) for text, case in objects]
-    return Clause(
-        key,
+    negation = clauses.Piece() if negated else None
+    return clauses.Clause(
         phrase(subject) if isinstance(subject, str) else subject,
         verbs[0] if verb else None,
-        negated=negated,
-        objects=things,
+        negation=negation,
+        objects=[phrase(text, case, negation=negation) for text, case in objects],
         places=[place(text) if isinstance(text, str) else text for text in places],
-        time=adverbial_phrase(next(KEYS), ADVERBIALS[time]) if time else None,
-        middle=adverbial_phrase(next(KEYS), ADVERBIALS[middle]) if middle else None,
+        time=[clauses.fixed(*ADVERBIALS[time])] if time else [],
+        middle=[clauses.fixed(*ADVERBIALS[middle])] if middle else [],
         **fields,
     )
-
-
-def text(words):
-    """Words without their keys."""
-    return " ".join(word for word, _ in words)

@@ -5,21 +5,17 @@ import os
 import random
 import shutil
 import signal
-import tarfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.display.training_curves import read_curves
-from experiments.fetch import archives
 from experiments.sweeps import saved, storage
 from log_lines import heard
 from tiny_run import command, shared_run, unsealed
 from transformer import records, workdir
 from transformer.data import held_out
-from transformer.data.files.catalogue import Download
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 from transformer.storage.checkpoint_files import named_leaves
@@ -27,8 +23,6 @@ from transformer.storage.files import SEAL, write_json
 from transformer.storage.reading import OddFileError, read_json
 
 SECONDS = 20  # for one use of a folder
-DOWNLOAD = Download("a", ("u",), members={"train.en": "train.en", "train.de": "train.de"})
-TEXT = b"one line of text\n" * 40
 FULL = pytest.mark.slow
 
 
@@ -77,19 +71,12 @@ def use_sweep(folder: Path) -> list:
 
 
 def use_cache(folder: Path) -> list:
-    found = cached_arrays(folder / "text", lambda _: {"a": np.arange(99), "b": np.ones(7)})
+    arrays = {"a": np.arange(99), "b": np.ones(7)}
+    found = cached_arrays(folder / "text", lambda _: (arrays, {})).arrays
     return [(name, array.tolist()) for name, array in sorted(found.items())]
 
 
-def use_archive(folder: Path) -> list:
-    out = folder.parent / "unpacked"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    archives.unpack(folder / "a.part", DOWNLOAD, out)
-    return [(path.name, path.read_bytes()) for path in sorted(out.iterdir())]
-
-
-USES = {"run": use_run, "sweep": use_sweep, "cache": use_cache, "archive": use_archive}
+USES = {"run": use_run, "sweep": use_sweep, "cache": use_cache}
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +92,6 @@ def whole(tmp_path_factory):
     write_json(root / "sweep/sweep.json", content)
     storage.identity(root / "sweep", "name")
     use_cache(root / "cache")
-    (root / "archive").mkdir()
-    with zipfile.ZipFile(root / "archive/a.part", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in DOWNLOAD.members:
-            archive.writestr(name, TEXT)
     return root
 
 
@@ -192,14 +175,3 @@ def test_nothing_is_written_through_a_link_and_no_pipe_is_waited_for(count, whol
                 assert ended.code == 2
                 assert str(path) in ended.err
         assert {each: each.read_bytes() for each in outside.rglob("*")} == before
-
-
-def test_a_link_in_an_archive_and_a_header_that_fills_the_memory_lead_nowhere(tmp_path):
-    (tmp_path / "archive").mkdir()
-    for made in (tarfile.SYMTYPE, tarfile.XHDTYPE):
-        member = tarfile.TarInfo("train.en")
-        member.type, member.linkname, member.size = made, "/etc/passwd", 17 * 2**20 * (made == b"x")
-        data = member.tobuf(tarfile.USTAR_FORMAT) + b"\0" * member.size + b"\0" * 1024
-        (tmp_path / "archive/a.part").write_bytes(data)
-        with pytest.raises(UserError, match=r"has no train.de|a header of 17,825,792 bytes"):
-            use_archive(tmp_path / "archive")

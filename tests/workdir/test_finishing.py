@@ -169,13 +169,6 @@ def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(
     assert "is finished" in train(tiny, copy).out
 
 
-def test_a_table_that_nobody_reads_does_not_cost_the_report(tiny, copy, one_picture, monkeypatch):
-    (copy / "report.html").unlink()
-    ended = broken_off(monkeypatch, run, "print_results", tiny, copy, error=BrokenPipeError())
-    assert ended.code == 0, ended.err
-    assert (copy / "report.html").exists()
-
-
 @pytest.mark.slow
 def test_a_trial_whose_scores_are_of_an_older_step_is_scored_again(tmp_path):
     config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"

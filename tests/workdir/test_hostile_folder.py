@@ -12,7 +12,7 @@ import pytest
 
 from configs import base
 from experiments import modes
-from experiments.command import safety
+from experiments.command.command import forget_places
 from places import ROOT
 from tiny_run import command, refused, unsealed
 from transformer.inference import segments
@@ -135,7 +135,7 @@ def test_a_run_used_by_its_folder_alone_knows_the_language_but_no_place(changes,
     config.data.update({"source": "files", "path": "/secret", **changes})
     assert source_language(config) == language
     assert "/" in str(config.data.to_dict())  # the control
-    safety.forget_places(config, training=False)
+    forget_places(config, training=False)
     assert source_language(config) == language
     assert "/" not in str(config.data.to_dict())
 
@@ -176,12 +176,6 @@ def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, t
     (tmp_path / "link").symlink_to(copy)
     ended = command("--mode=translate", f"--workdir={tmp_path / 'link'}", stdin=b"a b\n")
     assert ended.code == 0, ended.err
-
-
-def test_a_score_that_fetches_a_model_is_not_a_stranger_s_to_choose(copy):
-    change_config(copy, lambda config: config["evaluate"].update(sacrebleu_tokenizer="flores200"))
-    says = ("sacrebleu_tokenizer='flores200'", "from the network")
-    refused("--mode=evaluate", f"--workdir={copy}", says=says)
 
 
 UNPICKLING = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

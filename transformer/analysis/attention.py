@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 END_OF_SENTENCE = "</s>"
 COMES_NEXT = "(next)"  # the token after the last one of a text without end, or of a cut one
-# Pages and figures are made with this library, which imports nothing of them: their module is
-# named, and imported when something is shown.
-VIEWER = "experiments.attention.notebook"
+# Pages and figures are made with this library, which imports nothing of them: their folder is
+# named, and its modules imported when something is shown.
+VIEWER = "experiments.attention"
 
 
 class Kind(NamedTuple):
@@ -128,11 +128,12 @@ class Attention(NamedTuple):
         Raises:
           UserError: the model has no such kind, layer or head.
         """
-        return importlib.import_module(VIEWER).figure(self, kind, layer, head)
+        heat_maps = importlib.import_module(f"{VIEWER}.heat_maps")
+        return heat_maps.checked_figure(self, kind, layer, head)
 
     def _repr_html_(self) -> str:
         """Returns the explorer, as notebooks show it."""
-        return importlib.import_module(VIEWER).explorer(self)
+        return importlib.import_module(f"{VIEWER}.explorer").element(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {list(w.shape)}" for kind, w in self.weights.items())

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from transformer import workdir
 from transformer.analysis.attention import Attention
 from transformer.config import check, check_scores
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.inference.classifier import Prediction, TextClassifier

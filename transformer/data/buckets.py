@@ -1,4 +1,4 @@
-"""Length buckets, and the plan of all batches from them."""
+"""Length buckets, mixtures of corpora, and the plan of all batches from them."""
 
 import abc
 import dataclasses
@@ -8,11 +8,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-from transformer.data.corpora.mixing import Mixture
-from transformer.data.plan import BatchT, Plan
-from transformer.data.stream import permute, shuffle
+from transformer.data.plan import BatchT, Plan, permute, shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
+
+
+class Mixture(NamedTuple):
+    """The corpora that sentences belong to, which follow one another.
+
+    Attributes:
+      sizes: sentences of each corpus, at least one.
+      factors: how often an epoch draws a sentence of each corpus, on average.
+    """
+
+    sizes: tuple[int, ...]
+    factors: tuple[float, ...]
 
 
 class Part(NamedTuple):
@@ -56,9 +66,9 @@ class BucketPlan(Plan[BatchT]):
     """All training batches: batch i is a function of (seed, i) alone.
 
     An epoch holds each sentence once, in batches whose order and content are shuffled in each
-    epoch. The pseudo-random permutation is evaluated element by element and never stored, so that
-    batch i costs the same for any i. The shape of batch i is the same for any seed, so that runs of
-    different seeds can train as one program; the seed determines which sentences it holds.
+    epoch. The permutation is evaluated element by element and never stored, so that batch i costs
+    the same for any i. Its shape is the same for any seed, so that runs of different seeds can
+    train as one program; the seed determines which sentences it holds.
 
     Of a mixture, an epoch holds some sentences several times or not at all. The sentences of one
     corpus and bucket are an endless sequence of permutations, of which each epoch takes the next
@@ -125,10 +135,7 @@ class BucketPlan(Plan[BatchT]):
         return counts or [sum(bucket.drawn for bucket in self.buckets)]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum over the sentences of an epoch, given the value of each sentence.
-
-        Of a mixture, or of epochs in turn, it is the mean over epochs.
-        """
+        """Returns the sum of the values of an epoch's sentences; if epochs differ, their mean."""
         return sum(
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
@@ -138,12 +145,7 @@ class BucketPlan(Plan[BatchT]):
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
-        """Returns the batch of these sentences.
-
-        Args:
-          numbers: of the sentences, from zero; -1 for a row of padding.
-          length: of a row, in tokens.
-        """
+        """Returns the batch of these sentences, from zero, -1 for a row of padding."""
 
     def __getitem__(self, i: int) -> BatchT:
         place = self._place(i)
@@ -212,11 +214,7 @@ def _buckets(
 def _parts(
     assigned: Int[np.ndarray, "sentences"], buckets: int, mixture: Mixture
 ) -> list[tuple[Part, ...]]:
-    """The parts of each bucket, given the bucket of each sentence.
-
-    The drawn numbers of a corpus add up to its factor times its size, rounded, unless a bucket has
-    less than half a sentence of it: every sentence is drawn at some time.
-    """
+    """The parts of each bucket, given the bucket of each sentence; each is drawn at some time."""
     ends = np.cumsum(mixture.sizes)
     corpora = []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
@@ -227,6 +225,31 @@ def _parts(
         members = [end - size + np.flatnonzero(own == i) for i in range(buckets)]
         corpora.append([Part(*part) for part in zip(members, drawn.tolist(), strict=True)])
     return list(zip(*corpora, strict=True))
+
+
+def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
+    """Returns the mixture whose epochs have about as many sentences as all corpora together.
+
+    Args:
+      sizes: sentences of each corpus, at least one.
+      weights: of each corpus, positive.
+      temperature: 1 draws every sentence equally often, if the weights are equal; infinity draws
+        every corpus equally often.
+
+    Source: Arivazhagan et al. 2019, section 4.
+    """
+    exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
+    # Logarithms may differ in their last bit between machines; numbers of sentences must not.
+    return Mixture(tuple(sizes), tuple(float(f"{factor:.9g}") for factor in exact))
+
+
+def proportions(
+    sizes: Sequence[int], weights: Sequence[float], temperature: float
+) -> Float[np.ndarray, "corpora"]:
+    """Returns the fraction of an epoch's sentences that each corpus has."""
+    logits = np.log(np.array(weights)) + np.log(np.array(sizes)) / temperature
+    shares = np.exp(logits - logits.max())
+    return shares / shares.sum()
 
 
 def even_part(size: int, parts: int, number: int) -> range:

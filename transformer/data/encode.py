@@ -1,92 +1,87 @@
 """From training text to tokens, the same way for every kind of text.
 
-Each kind of text defines how it is read and encoded. `prepare` finds or trains its tokenizers,
-finds its tokens in the cache or encodes it, and refuses text with too many unknown tokens.
+A kind of text makes a tokenizer of its lines, and yields its texts as parts, which `encode` and
+`encode_training_text` collect.
 """
 
+import collections
 import dataclasses
 import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import RULE
 from transformer.data.files.locate import training_text
-from transformer.data.token_store import (
-    ArrayWriter,
-    TextStore,
-    TextWriter,
-    TokenStore,
-    arrays_digest,
-    cached_arrays,
-)
+from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import (
     UNK_ID,
-    Ids,
     Tokenizer,
     adopt_tokenizer,
     train_tokenizer,
     with_symbols,
 )
-from transformer.data.unknown import Lost, LostCounter, check_unknown
+from transformer.data.unknown import Lost, check_unknown, kind_of_lost, lost_strings
 
 Item = TypeVar("Item")
-NOTES = "notes"  # the array that holds all but the arrays of an encoded text, as JSON
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenizerText:
-    """Text that a tokenizer is trained on.
+class Side(NamedTuple):
+    """Texts of one side as tokens.
 
     Attributes:
-      lines: restartable; read only if there is no tokenizer for it yet.
-      fingerprint: of the lines.
-      count: how many lines there are.
-      reads: by the sides that lines are of in turn, whether they are only read, not written too.
-      saved: a run's tokenizer, used if it was trained on this text.
-      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
-      symbols: strings that are always one token, in addition to those of the settings.
+      tokens: the ids of each text.
+      texts: those in which unknown tokens are looked up.
+      encoded: the ids of each of `texts`, if they are not `tokens`.
     """
 
-    lines: Iterable[str]
-    fingerprint: str
-    count: int
-    reads: tuple[bool, ...]
-    saved: Path | None = None
-    initial: Path | None = None
-    symbols: Sequence[str] = ()
+    tokens: Sequence[list[int]]
+    texts: Sequence[str]
+    encoded: Sequence[list[int]] | None = None
+
+
+class Part(NamedTuple):
+    """A part of a text: its sides by name, a number for each text by name, and other counts."""
+
+    sides: Mapping[str, Side]
+    numbers: Mapping[str, Sequence[int]] = {}
+    counts: Mapping[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """Text as tokens, in the format of the cache.
+    """Text as tokens.
 
     Attributes:
-      arrays: the tokens and offsets of each store, see `store`, and other arrays with a number for
-        each text.
-      tokens: number of tokens in all stores.
-      unknown: how many of them are not in the vocabulary.
-      lost: the unknown words or characters.
-      notes: other counts, as JSON.
+      arrays: the tokens and offsets of each store, see `store`, and the numbers of the parts.
+      notes: as JSON: the number of tokens in all stores, how many of them are unknown, the lost
+        words or characters, and the sums of the counts.
       arrays_digest: of all arrays, if they come from the cache.
     """
 
     arrays: Mapping[str, np.ndarray]
-    tokens: int
-    unknown: int
-    lost: Lost
     notes: Mapping[str, Any]
     arrays_digest: str = ""
 
     @property
+    def unknown(self) -> int:
+        """How many tokens are not in the vocabulary."""
+        return self.notes["unknown"]
+
+    @property
     def unknown_fraction(self) -> float:
         """Fraction of the tokens that are not in the vocabulary."""
-        return self.unknown / max(1, self.tokens)
+        return self.unknown / max(1, self.notes["tokens"])
+
+    @property
+    def lost(self) -> Lost:
+        """The unknown words or characters."""
+        what, different, frequent = self.notes["lost"]
+        return Lost(what, different, tuple(map(tuple, frequent)))
 
     def store(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
@@ -95,80 +90,6 @@ class Encoded:
     def text(self, name: str) -> TextStore:
         """Returns the texts of one side, if it was encoded with them."""
         return TextStore(self.arrays[f"{name}_text"], self.arrays[f"{name}_text_offsets"])
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays that `from_arrays` reads."""
-        fields = {
-            "tokens": self.tokens,
-            "unknown": self.unknown,
-            "lost": dataclasses.asdict(self.lost),
-            "notes": self.notes,
-        }
-        return {**self.arrays, NOTES: np.frombuffer(json.dumps(fields).encode(), np.uint8)}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Encoded":
-        """Returns the inverse of `to_arrays`."""
-        fields = json.loads(arrays[NOTES].tobytes())
-        fields["lost"] = Lost.from_json(fields["lost"])
-        return cls({name: array for name, array in arrays.items() if name != NOTES}, **fields)
-
-
-class EncodedBuilder:
-    """Collects texts that are encoded in parts, and counts their unknown tokens.
-
-    Args:
-      folder: where the tokens are written as they come, see `cached_arrays`; None for memory.
-      with_texts: whether the texts are written as well, see `Encoded.text`.
-      tokenizers: by the name of the side that they encode.
-    """
-
-    def __init__(self, folder: Path | None, with_texts: bool = False, **tokenizers: Tokenizer):
-        self._tokenizers = tokenizers
-        self._tokens = {name: ArrayWriter(folder and folder / f"{name}.npy") for name in tokenizers}
-        self._lengths = {name: [np.zeros(1, np.int64)] for name in tokenizers}
-        names = tokenizers if folder and with_texts else ()
-        self._texts = {name: TextWriter(Path(folder or "", f"{name}_text.npy")) for name in names}
-        self._unknown, self._lost = 0, LostCounter()
-
-    def add(
-        self,
-        name: str,
-        sequences: Sequence[Ids],
-        texts: Sequence[str],
-        encoded: Sequence[Ids] | None = None,
-    ) -> None:
-        """Adds to one side.
-
-        Args:
-          sequences: the token ids of each text.
-          texts: the texts in which unknown tokens are looked up.
-          encoded: the token ids of each of `texts`, if they are not `sequences`.
-        """
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        tokens = np.fromiter(itertools.chain.from_iterable(sequences), np.int32, lengths.sum())
-        self._lengths[name].append(lengths)
-        self._tokens[name].add(tokens)
-        if name in self._texts:
-            self._texts[name].add(texts)
-        if unknown := int((tokens == UNK_ID).sum()):
-            self._unknown += unknown
-            self._lost.add(self._tokenizers[name], texts, sequences if encoded is None else encoded)
-
-    def build(self, arrays: Mapping[str, np.ndarray] | None = None, **notes: Any) -> Encoded:
-        """Returns everything that was added, with `arrays` and `notes`, see `Encoded`."""
-        stores, tokens = {}, 0
-        for name, writer in self._texts.items():
-            texts = writer.finish()
-            stores |= {f"{name}_text": texts.bytes, f"{name}_text_offsets": texts.offsets}
-        for name, writer in self._tokens.items():
-            stores[name] = writer.finish()
-            lengths = np.concatenate(self._lengths[name])
-            stores[f"{name}_offsets"] = np.cumsum(lengths, dtype=np.int64)
-            tokens += len(stores[name])
-        return Encoded(
-            {**stores, **(arrays or {})}, tokens, self._unknown, self._lost.lost(), notes
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,52 +114,96 @@ def cache_folder(data: ConfigDict) -> Path:
     return Path(data.cache_dir or "~/.cache/transformer").expanduser()
 
 
-def prepare(
-    texts: Sequence[TokenizerText],
-    encode: Callable[[Sequence[Tokenizer], Path], Encoded],
+def make_tokenizer(
+    lines: Iterable[str],
+    fingerprint: str,
+    data: ConfigDict,
+    settings: ConfigDict,
+    *,
+    model: str,
+    symbols: Sequence[str] = (),
+    saved: Path | None = None,
+    **others: Any,
+) -> Tokenizer:
+    """Returns the tokenizer of a training text: an adopted model, or see `train_tokenizer`.
+
+    Args:
+      model: the file of an adopted model; '' for none.
+      symbols: strings that are always one token, in addition to those of the settings.
+    """
+    settings = with_symbols(settings, symbols)
+    if model:
+        return adopt_tokenizer(model, settings, saved)
+    name = "the training text" if data.get("corpora") else training_text(data)
+    cache = cache_folder(data)
+    return train_tokenizer(lines, settings, cache, fingerprint, saved=saved, name=name, **others)
+
+
+def encode(
+    parts: Iterable[Part],
+    tokenizers: Mapping[str, Tokenizer],
+    folder: Path | None = None,
+    with_texts: bool = False,
+) -> Encoded:
+    """Returns all parts of a text, with their unknown tokens counted.
+
+    Args:
+      tokenizers: by the name of the side that they encode.
+      folder: for a large text, so that its tokens need no memory.
+      with_texts: whether the texts are in the arrays as well, see `Encoded.text`.
+    """
+    stores = {name: StoreWriter(folder) for name in tokenizers}
+    texts = {name: StoreWriter(folder, np.uint8) for name in tokenizers if with_texts}
+    numbers: dict[str, list[int]] = collections.defaultdict(list)
+    counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
+    what = Lost().what
+    for part in parts:
+        counts.update(part.counts)
+        for name, values in part.numbers.items():
+            numbers[name] += values
+        for name, side in part.sides.items():
+            stores[name].add(side.tokens)
+            if with_texts:
+                texts[name].add([text.encode() for text in side.texts])
+            counts["tokens"] += sum(map(len, side.tokens))
+            if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
+                counts["unknown"] += unknown
+                ids = side.tokens if side.encoded is None else side.encoded
+                lost.update(lost_strings(tokenizers[name], side.texts, ids))
+                what = kind_of_lost(tokenizers[name])
+    arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
+    for name in tokenizers:
+        arrays |= stores[name].arrays(name)
+        arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
+    return Encoded(arrays, {**counts, "lost": Lost.of(what, lost)})
+
+
+def encode_training_text(
+    parts: Iterable[Part],
+    tokenizers: Mapping[str, Tokenizer],
     key: Sequence[Any],
     data: ConfigDict,
     settings: ConfigDict,
-) -> tuple[list[Tokenizer], Encoded]:
-    """Returns the tokenizer of each side and the encoded training text, perhaps from the cache.
+    initial: Path | None = None,
+    with_texts: bool = False,
+) -> Encoded:
+    """Returns the result of `encode`, perhaps from the cache.
 
     Args:
-      texts: the text that each tokenizer is trained on.
-      encode: encodes the training text; called with the tokenizers and the folder of an
-        `EncodedBuilder`.
       key: everything that the encoded text depends on except the tokenizers: the kind of text, the
         fingerprint of its content, limits.
-      data: `config.data`.
-      settings: `config.tokenizer`.
-
-    Raises:
-      UserError: a vocabulary does not suit the text, or too many tokens are unknown.
+      data, settings: `config.data` and `config.tokenizer`.
+      initial: of another run, whose tokenizers are kept or grow.
     """
-    cache = cache_folder(data)
-    readers = [
-        adopt_tokenizer(model, with_symbols(settings, text.symbols), text.saved)
-        if model
-        else train_tokenizer(
-            text.lines,
-            with_symbols(settings, text.symbols),
-            cache,
-            text.fingerprint,
-            count=text.count,
-            reads=text.reads,
-            saved=text.saved,
-            initial=text.initial,
-            name="the training text" if data.get("corpora") else training_text(data),
-        )
-        for text, model in zip(texts, (settings.model, settings.target_model), strict=False)
-    ]
-    sides = zip(readers, texts, strict=True)
-    tokenizers = [t if reads else t.writer() for t, text in sides for reads in text.reads]
-    described = " ".join([RULE, *map(str, key), *(tokenizer.digest for tokenizer in tokenizers)])
-    folder = cache / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
-    encoded = Encoded.from_arrays(
-        cached_arrays(folder, lambda partial: encode(tokenizers, partial).to_arrays())
-    )
-    encoded = dataclasses.replace(encoded, arrays_digest=arrays_digest(folder, NOTES))
-    kept = texts[0].initial is not None and settings.initial == "keep"
+    digests = (tokenizer.digest for tokenizer in tokenizers.values())
+    described = " ".join([RULE, *map(str, (*key, with_texts)), *digests])
+    folder = cache_folder(data) / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
+
+    def make(partial: Path) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]]:
+        encoded = encode(parts, tokenizers, partial, with_texts)
+        return encoded.arrays, encoded.notes
+
+    encoded = Encoded(*cached_arrays(folder, make))
+    kept = initial is not None and settings.initial == "keep"
     check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
-    return tokenizers, encoded
+    return encoded

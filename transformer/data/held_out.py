@@ -1,16 +1,24 @@
-"""The held-out text of a run, saved in its folder, so that scoring does not need the source.
+"""Held-out text: how it is taken from a training text, and its files in a run's folder.
 
-`held_out/<split>.jsonl` has an object on each line, in UTF-8: {"source", "target"} of a pair, with
-"links" if the gold word links are known; {"text", "label"} of a labelled text, with "kind" if
-it has one; {"text"} of a document.
+A split without a file of its own is held out of the training text. A run keeps all its held-out
+text, so that scoring does not need the source: `held_out/<split>.jsonl` has an object on each line,
+in UTF-8: {"source", "target"} of a pair, with "links" if the gold word links are known; {"text",
+"label"} of a labelled text, with "kind" if it has one; {"text"} of a document.
 """
 
+import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+from jaxtyping import Bool, Int, UInt64
+from ml_collections import ConfigDict
+
+from transformer.data import splits
 from transformer.data.labels import Labelled
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -27,35 +35,198 @@ PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
 DOCUMENT = {"text": str}
 
+Item = TypeVar("Item")
+Item_co = TypeVar("Item_co", covariant=True)
+Numbers = Int[np.ndarray, "usable"]  # of items, from zero
+Ranks = UInt64[np.ndarray, "items"]
+Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split could be filled
 
-def save(folder: Path, splits: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
+
+class TooFewError(UserError):
+    """A text has fewer items than should be held out of it."""
+
+
+@runtime_checkable
+class Text(Protocol[Item_co]):
+    """The items of a file, read from its start by each iteration."""
+
+    @property
+    def source(self) -> Path: ...
+
+    def __iter__(self) -> Iterator[Item_co]: ...
+
+
+# -- what is held out
+
+
+def splits_held_out(settings: ConfigDict) -> list[str]:
+    """Returns the splits without a file of their own, which are held out of the training text."""
+    if settings.source != "files":
+        return []
+    return [split for split in splits.SPLITS[1:] if not getattr(settings, f"{split}_source")]
+
+
+def hold_out(
+    text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
+) -> dict[str, Iterable[Item]]:
+    """Returns the training text and the splits held out of it, see `choose`.
+
+    An item whose key is held out is in no training text, whatever `holdout` is.
+
+    Args:
+      text: not held in memory, but read twice, and by each iteration of the training split.
+      sizes: of the splits to take, in items.
+      settings: `config.data`, for `holdout`, a key of `STRATEGIES`, and `seed`.
+      key: the key of an item; items with an empty key are not taken.
+    """
+    items = np.fromiter(
+        ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
+        [("usable", bool), ("rank", np.uint64)],
+    )
+    taken = choose(text, items["rank"], items["usable"], sizes, settings)
+    ranks = items["rank"][list(itertools.chain(*taken.values()))]
+    gone = np.flatnonzero(items["usable"] & np.isin(items["rank"], ranks))
+    return {"train": without(text, gone), **take(text, taken)}
+
+
+def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
+    """Returns the items of some numbers, from zero, by split."""
+    split_of = {number: split for split, numbers in taken.items() for number in numbers}
+    held: dict[str, list[Item]] = {split: [] for split in taken}
+    for number, item in enumerate(text) if split_of else ():
+        if number in split_of:
+            held[split_of[number]].append(item)
+    return held
+
+
+@dataclasses.dataclass(frozen=True)
+class Without:
+    """The items of a text without those of some numbers, from zero."""
+
+    text: Iterable
+    taken: frozenset[int]
+
+    def __iter__(self) -> Iterator:
+        return (item for number, item in enumerate(self.text) if number not in self.taken)
+
+
+def without(text: Iterable[Item], gone: Int[np.ndarray, "gone"]) -> Iterable[Item]:
+    """Returns the items of a text without those of some numbers, from zero."""
+    return Without(text, frozenset(gone.tolist())) if len(gone) else text
+
+
+def choose(
+    text: Text,
+    ranks: Ranks,
+    usable: Bool[np.ndarray, "items"],
+    sizes: Mapping[str, int],
+    settings: ConfigDict,
+) -> dict[str, list[int]]:
+    """Returns the numbers, from zero and ascending, of the items to hold out, by split.
+
+    With "end", the last usable items are taken, the splits in the order of `sizes`.
+
+    With "hash", the keys with the smallest hashes are taken until the splits are full, so the
+    choice depends only on the seed and the key, not on the position. All items of a key go to the
+    same split, so no key is in two splits. If a key has more items than fit, it stays in the
+    training text; hence a split has at most, and nearly always exactly, its size.
+
+    Args:
+      text: for messages.
+      ranks: of the key of each item, see `rank`.
+      usable: the items that may be taken.
+      sizes, settings: see `hold_out`.
+    """
+    check_not_empty(text, len(ranks))
+    taken, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
+    check_room(text, sizes, len(ranks), full)
+    return taken
+
+
+def check_not_empty(text: Text, count: int) -> None:
+    """Raises UserError if a text has no items."""
+    if not count:
+        raise UserError(f"{text.source} has no lines: name a file with sentences")
+
+
+def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = True) -> None:
+    """Raises TooFewError if a text has no more items than should be held out of it.
+
+    Args:
+      sizes: of the splits to take, in items.
+      count: of its items.
+      full: whether each split could be filled, and something is left to train on.
+    """
+    if full and count > sum(sizes.values()):
+        return
+    asked = " and ".join(f"config.data.{split}_size={n}" for split, n in sizes.items())
+    lower = f", for example to {count // 10} each" if count >= 20 else ""
+    raise TooFewError(
+        f"{text.source} has {count:,} examples, and too few different ones, to hold out {asked}: "
+        f"lower the sizes{lower}, or name files in "
+        + " and ".join(f"config.data.{split}_source" for split in sizes)
+    )
+
+
+def _by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
+    keys, counts = np.unique(ranks[numbers], return_counts=True)
+    room, owners = dict(sizes), {split: [] for split in sizes}
+    wanted = sum(sizes.values())  # keys are enough, since each has at least one item
+    for key, count in zip(keys[:wanted].tolist(), counts[:wanted].tolist(), strict=True):
+        split = next((split for split in room if count <= room[split]), None)
+        if split:
+            owners[split].append(key)
+            room[split] -= count
+    taken = {
+        split: numbers[np.isin(ranks[numbers], np.array(keys, np.uint64))].tolist()
+        for split, keys in owners.items()
+    }
+    return taken, not any(sizes[split] and not items for split, items in taken.items())
+
+
+def _from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
+    wanted = sum(sizes.values())
+    last = iter(numbers[max(0, len(numbers) - wanted) :].tolist())
+    taken = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
+    return taken, len(numbers) >= wanted
+
+
+STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
+
+
+def rank(name: str, seed: int) -> int:
+    """Returns a hash of a key, which the seed changes."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
+    return int.from_bytes(digest, "big")
+
+
+# -- the files of a run
+
+
+def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
     """Saves the held-out text of a run in its folder, once.
 
     Args:
       folder: the run's.
-      splits: pairs, labelled texts or documents by the names of `SPLITS`.
+      texts: pairs, labelled texts or documents by the names of `SPLITS`.
 
     Raises:
       UserError: the folder has other text, so that scores before and after would not be comparable.
     """
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     digests = {}
-    for split, items in splits.items():
+    for split, items in texts.items():
         path = path_of(folder, split)
         lines = [f"{json.dumps(_record(item), ensure_ascii=False)}\n".encode() for item in items]
         digests[path.name] = hashlib.sha256(b"".join(lines)).hexdigest()
         if not path.exists():
             write_bytes(path, b"".join(lines))
-            continue
-        with path.open("rb") as file:
-            kept = [*file]
-        if kept != lines:
-            same = (old == new for old, new in zip(kept, lines, strict=False))
-            first = next((n for n, equal in enumerate(same, 1) if not equal), None)
+        elif (before := path.read_bytes().splitlines(keepends=True)) != lines:
+            two = zip(before, lines, strict=False)
+            same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], two)])
             raise UserError(
-                f"{path} is not the {split} text of this config, from line "
-                f"{first or 1 + min(len(kept), len(lines))} on: restore the original text, or use "
-                "another folder"
+                f"{path} is not the {split} text of this config, from line {same + 1} on: restore "
+                "the original text, or use another folder"
             )
     write_json(folder / FOLDER / DIGESTS, digests)  # last: after a kill they are written again
 
@@ -65,11 +236,8 @@ def _record(item: Pair | Labelled | str) -> dict[str, Any]:
         links = {} if item.alignment is None else {"links": item.alignment}
         return {"source": item.source, "target": item.target, **links}
     if isinstance(item, Labelled):
-        return {
-            "text": item.text,
-            "label": item.label,
-            **({"kind": item.kind} if item.kind else {}),
-        }
+        kind = {"kind": item.kind} if item.kind else {}
+        return {"text": item.text, "label": item.label, **kind}
     return {"text": item}
 
 
@@ -77,53 +245,33 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
     """Returns the pairs of a split of a run's folder.
 
     Raises:
-      UserError: the file is missing, damaged or empty.
+      UserError: the file is missing, damaged or empty, as of the functions below.
     """
-    found = []
+    pairs = []
     for number, record in _records(folder, split, PAIR):
+        words = len(record["source"].split()), len(record["target"].split())
         links = record.get("links")
-        if links is not None:
-            words = len(record["source"].split()), len(record["target"].split())
-            fits = all(
-                len(link) == 2 and all(0 <= i < n for i, n in zip(link, words, strict=True))
-                for link in links
-            )
-            if not fits:
-                raise UserError(
-                    f"{path_of(folder, split)}, line {number}, cannot be read (a link is not of "
-                    f"two of its words): {FIX}"
-                )
-            links = tuple(map(tuple, links))
-        found.append(Pair(record["source"], record["target"], links))
-    return found
+        for link in links or ():
+            if len(link) != 2 or not all(0 <= i < n for i, n in zip(link, words, strict=True)):
+                raise _unreadable(folder, split, number, "a link is not of two of its words")
+        links = links if links is None else tuple(map(tuple, links))
+        pairs.append(Pair(record["source"], record["target"], links))
+    return pairs
 
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
-    """Returns the labelled texts of a split of a run's folder.
-
-    Args:
-      labels: the known classes.
-
-    Raises:
-      UserError: the file is missing, damaged or empty, or has a label that is not one of these.
-    """
-    labels, found = frozenset(labels), []
+    """Returns the labelled texts of a split of a run's folder, which have these labels."""
+    labels, texts = frozenset(labels), []
     for number, record in _records(folder, split, LABELLED):
-        if record["label"] not in labels:
-            raise UserError(
-                f"{path_of(folder, split)}, line {number}, cannot be read (the label "
-                f"{record['label'][:40]!a} is not in labels.json): {FIX}"
-            )
-        found.append(Labelled(record["text"], record["label"], record.get("kind", "")))
-    return found
+        if (label := record["label"]) not in labels:
+            wrong = f"the label {label[:40]!a} is not in labels.json"
+            raise _unreadable(folder, split, number, wrong)
+        texts.append(Labelled(record["text"], label, record.get("kind", "")))
+    return texts
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
-    """Returns the documents of a split of a run's folder.
-
-    Raises:
-      UserError: the file is missing, damaged or empty.
-    """
+    """Returns the documents of a split of a run's folder."""
     return [record["text"] for _, record in _records(folder, split, DOCUMENT)]
 
 
@@ -140,6 +288,10 @@ def has(folder: Path, split: str) -> bool:
 def path_of(folder: Path, split: str) -> Path:
     """Returns the file of a split."""
     return folder / FOLDER / f"{split}.jsonl"
+
+
+def _unreadable(folder: Path, split: str, number: int, why: str) -> UserError:
+    return UserError(f"{path_of(folder, split)}, line {number}, cannot be read ({why}): {FIX}")
 
 
 def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -9,8 +9,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ml_collections import ConfigDict
-
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
@@ -18,17 +16,6 @@ Item = TypeVar("Item")
 SPLITS = ("train", "validation", "test")
 MAX_SIZE = 1_000_000  # items per split: beyond it, repetitions make drawing slow
 SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
-
-
-def check_sizes(settings: ConfigDict) -> None:
-    """Raises UserError if the size of a split is negative.
-
-    Args:
-      settings: `config.data`.
-    """
-    for split in SPLITS:
-        if (size := getattr(settings, f"{split}_size")) < 0:
-            raise UserError(f"config.data.{split}_size={size} is negative: set it to 0 or more")
 
 
 def fill(
@@ -40,13 +27,8 @@ def fill(
       draw: makes the next items; those made together stay together.
       key: the key of a draw's first item, which is hashed; draws with a repeated key are dropped.
       sizes: the number of items for each requested split.
-
-    Raises:
-      UserError: a size is negative, or more than there are different items.
     """
     for split, size in sizes.items():
-        if split not in SPLITS:
-            raise ValueError(f"unknown split {split!r}: choose from {', '.join(SPLITS)}")
         if not 0 <= size <= MAX_SIZE:
             raise UserError(
                 f"config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"

@@ -52,20 +52,18 @@ class TfdsRecords(Generic[Item]):
                 yield self.make(*(read(record[field]) for field, read in self.readers))
 
 
-@dataclasses.dataclass(frozen=True)
-class _LabelNames:
+def _label_reader(names: Sequence[str], split: str) -> Callable[[int], str]:
     """The name of each class by its number; `split` is named if a record has none."""
 
-    names: Sequence[str]
-    split: str
-
-    def __call__(self, number: int) -> str:
+    def read(number: int) -> str:
         if number < 0:  # as in published test sets with hidden labels
             raise UserError(
-                f"{self.split} has a text without a label: choose another split, or a part such "
-                "as 'train[90%:]'"
+                f"{split} has a text without a label: choose another split, or a part such as "
+                "'train[90%:]'"
             )
-        return self.names[number]
+        return names[number]
+
+    return read
 
 
 def open_splits(
@@ -78,9 +76,6 @@ def open_splits(
       kinds: the kinds of fields that `tfds_fields` must name, one of `KINDS`.
       make: makes an item from the texts of these fields, in their order; a label is given as the
         name of its class.
-
-    Raises:
-      UserError: the dataset, a field or a split is unknown, or the dataset cannot be prepared.
     """
     tfds = _import_tfds()
     builder = _make_builder(tfds, settings)
@@ -103,7 +98,7 @@ def open_splits(
             ) from error
         where = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
         readers = tuple(
-            (name, bytes.decode if kind == "text" else _LabelNames(features[name].names, where))
+            (name, bytes.decode if kind == "text" else _label_reader(features[name].names, where))
             for name, kind in zip(fields, kinds, strict=True)
         )
         splits[split] = TfdsRecords(records, readers, make)
@@ -141,11 +136,10 @@ def _import_tfds() -> ModuleType:
             importlib.import_module(f"tensorflow_datasets.{name}")
         for name in ("array_record", "importlib_resources"):
             importlib.import_module(name)
-        downloader, extractor = (
-            importlib.import_module(f"tensorflow_datasets.core.download.{name}")
-            for name in ("downloader", "extractor")
-        )
-        lazy = importlib.import_module("tensorflow_datasets.core.utils.lazy_imports_utils")
+        core = "tensorflow_datasets.core"
+        downloader = importlib.import_module(f"{core}.download.downloader")
+        extractor = importlib.import_module(f"{core}.download.extractor")
+        lazy = importlib.import_module(f"{core}.utils.lazy_imports_utils")
     except ImportError as error:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"

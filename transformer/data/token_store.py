@@ -1,27 +1,27 @@
 """Encoded text, in memory or on disk."""
 
-import contextlib
 import dataclasses
 import hashlib
 import io
+import itertools
 import json
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Integer, UInt8
+from jaxtyping import Int, UInt8
 
-from transformer.storage.files import sync, whole_file, write_json
+from transformer.storage.files import whole_file, write_json, write_text
 from transformer.storage.reading import Each, open_file, parse_json, read_file
 
 logger = logging.getLogger(__name__)
 
-DIGESTS = "digests.json"  # of the files of a folder, by name
+DIGESTS, NOTES = "digests.json", "notes.json"  # of the files of a folder, by name; its other file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,115 +73,91 @@ class TextStore:
         return self.bytes[self.offsets[i] : self.offsets[i + 1]].tobytes().decode()
 
 
-class ArrayWriter:
-    """Tokens or bytes of text that are added in parts, in memory or, to need none, in an .npy file.
+class StoreWriter:
+    """Sequences that are added in parts, to a file without a name, so that they need no memory.
 
     Args:
-      path: of the file; None for memory.
-      dtype: of the numbers.
+      folder: where the file is; None for memory.
+      dtype: np.int32 of token ids, np.uint8 of texts in UTF-8.
     """
 
-    def __init__(self, path: Path | None, dtype: type[np.generic] = np.int32):
-        self._path, self._memory, self._count = path, io.BytesIO(), 0
-        self._dtype = np.dtype(dtype)
-        if path is not None:
-            path.touch()
-        self._write_header()
+    def __init__(self, folder: Path | None, dtype: type[np.generic] = np.int32):
+        self._file = tempfile.TemporaryFile(dir=folder) if folder else io.BytesIO()  # noqa: SIM115
+        self._dtype, self._lengths = dtype, [np.zeros(1, np.int64)]
 
-    def add(self, numbers: Integer[np.ndarray, "numbers"]) -> None:
-        """Adds numbers after all others."""
-        with self._open() as file:
-            file.seek(0, os.SEEK_END)
-            file.write(np.ascontiguousarray(numbers, self._dtype).data)
-        self._count += len(numbers)
+    def add(self, sequences: Sequence[Any]) -> None:
+        """Adds sequences, of token ids or of bytes, after all others."""
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        self._lengths.append(lengths)
+        if self._dtype is np.uint8:
+            self._file.write(b"".join(sequences))
+        else:
+            numbers = itertools.chain.from_iterable(sequences)
+            self._file.write(np.fromiter(numbers, self._dtype, lengths.sum()).data)
 
-    def finish(self) -> Integer[np.ndarray, "numbers"]:
-        """Returns all numbers, memory-mapped if they are in a file."""
-        offset = self._write_header()
-        if self._path is None:
-            return np.frombuffer(self._memory.getvalue(), self._dtype, offset=offset)
-        sync(self._path)
-        return np.load(self._path, mmap_mode="r")
-
-    def _write_header(self) -> int:
-        """Writes the header of an .npy file, and returns its size, the same for any number."""
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        fields = {"descr": descr, "fortran_order": False, "shape": (self._count,)}
-        with self._open() as file:
-            file.seek(0)
-            np.lib.format.write_array_header_1_0(file, fields)
-            return file.tell()
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[Any]:
-        if self._path is None:
-            yield self._memory
-            return
-        try:
-            with self._path.open("r+b") as file:
-                yield file
-        except OSError as error:
-            error.filename = str(self._path)  # a full disk names none
-            raise
-
-
-class TextWriter:
-    """Texts that are added in parts, in an .npy file, so that they need no memory."""
-
-    def __init__(self, path: Path):
-        self._bytes, self._lengths = ArrayWriter(path, np.uint8), [np.zeros(1, np.int64)]
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Adds texts after all others."""
-        encoded = [text.encode() for text in texts]
-        self._bytes.add(np.frombuffer(b"".join(encoded), np.uint8))
-        self._lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-
-    def finish(self) -> TextStore:
-        """Returns all texts."""
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Returns all numbers by this name, and the offsets of a `TokenStore` or a `TextStore`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
-        return TextStore(self._bytes.finish(), offsets)
+        with self._file as file:
+            if isinstance(file, io.BytesIO):
+                numbers = np.frombuffer(file.getvalue(), self._dtype)
+            else:
+                file.flush()
+                numbers = np.memmap(file, self._dtype, "r") if offsets[-1] else np.zeros(0, int)
+        return {name: numbers.astype(self._dtype, copy=False), f"{name}_offsets": offsets}
+
+
+class Cached(NamedTuple):
+    """Arrays of a folder of the cache by name, memory-mapped; notes as JSON; a digest of arrays."""
+
+    arrays: Mapping[str, np.ndarray]
+    notes: Any
+    digest: str
 
 
 def cached_arrays(
     folder: Path,
-    make: Callable[[Path], Mapping[str, np.ndarray]],
+    make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]],
     done: str = "encoded",
-) -> dict[str, np.ndarray]:
-    """Returns arrays, memory-mapped from a folder of the cache, which is created if it is missing.
+) -> Cached:
+    """Returns arrays and notes from a folder of the cache, which is created if it is missing.
 
     All files are read once and compared with their digests, which takes a second for 1.4 GB in the
     page cache.
 
     Args:
-      make: creates the arrays, by name; called with a folder, in which it may write some of them
-        itself as .npy files, so that they need no memory.
+      make: creates the arrays, by name, and the notes; called with a folder for large files that
+        it needs meanwhile.
       done: the work on the text, such as "encoded", for the warning.
     """
-    if folder.exists():
-        if is_whole(folder):
-            return load_arrays(folder)
+    if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: the text is {done} again")
         if folder.is_dir() and not folder.is_symlink():
             shutil.rmtree(folder, ignore_errors=True)
         else:
             folder.unlink()
-    save_arrays(folder, make)
-    return load_arrays(folder)
+    if not folder.exists():
+        _write(folder, make)
+    # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
+    arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
+    digests = {name: digest for name, digest in _read_digests(folder).items() if name != NOTES}
+    digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
+    return Cached(arrays, json.loads((folder / NOTES).read_bytes()), digest)
 
 
-def save_arrays(folder: Path, make: Callable[[Path], Mapping[str, np.ndarray]]) -> None:
-    """Writes arrays and their digests to `folder`, which appears only when it is complete.
-
-    Args:
-      make: see `cached_arrays`.
-    """
+def _write(folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]) -> None:
+    """Writes arrays, notes and digests to a folder, which appears only when it is complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-        for name, array in make(Path(partial)).items():
-            if not (path := Path(partial, f"{name}.npy")).exists():
-                with whole_file(path, binary=True) as file:
-                    np.save(file, array)
+        try:
+            arrays, notes = make(Path(partial))
+        except OSError as error:
+            error.filename = error.filename or str(folder)  # a full disk names none
+            raise
+        for name, array in arrays.items():
+            with whole_file(Path(partial, f"{name}.npy"), binary=True) as file:
+                np.save(file, array)
+        write_text(Path(partial, NOTES), json.dumps(notes))
         digests = {path.name: _digest(path) for path in Path(partial).iterdir()}
         write_json(Path(partial, DIGESTS), digests)
         os.chmod(partial, 0o755)
@@ -192,27 +168,13 @@ def save_arrays(folder: Path, make: Callable[[Path], Mapping[str, np.ndarray]]) 
                 raise
 
 
-def load_arrays(folder: Path) -> dict[str, np.ndarray]:
-    """Returns the arrays that `save_arrays` wrote, memory-mapped."""
-    # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
-    return {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
-
-
-def arrays_digest(folder: Path, leave_out: str) -> str:
-    """Returns one digest of the arrays that `save_arrays` wrote, except that of one name."""
-    digests = _read_digests(folder)
-    digests.pop(f"{leave_out}.npy", None)
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
-
-
-def is_whole(folder: Path) -> bool:
-    """Whether a folder has the files of `save_arrays`, bit for bit."""
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder has the files of `_write`, bit for bit."""
     try:
         digests = _read_digests(folder)
-        sizes = {name: int(digest.partition(":")[0]) for name, digest in digests.items()}
-        names = {path.name: sizes[path.name] for path in folder.glob("*.npy")}
-        return digests == {name: _digest(folder / name, size) for name, size in names.items()}
-    except (OSError, ValueError, KeyError):
+        names = {path.name for path in folder.glob("*.npy")} | {NOTES}
+        return digests == {name: _digest(folder / name) for name in names}
+    except (OSError, ValueError):
         return False
 
 
@@ -223,7 +185,7 @@ def _read_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _digest(path: Path, limit: int | None = None) -> str:
+def _digest(path: Path) -> str:
     """The size of a file and the digest of its content."""
-    with open_file(path, limit) as file:
+    with open_file(path) as file:
         return f"{path.stat().st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"

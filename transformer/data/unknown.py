@@ -1,9 +1,8 @@
-"""Counts the words or characters of the training text that are not in a vocabulary."""
+"""The words or characters of a text that are not in a vocabulary."""
 
 import collections
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
 from transformer.errors import RunError
@@ -15,8 +14,7 @@ MORE_CHARACTERS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Lost:
+class Lost(NamedTuple):
     """The words, or characters, of a text that its vocabulary lacks.
 
     Attributes:
@@ -29,6 +27,12 @@ class Lost:
     different: int = 0
     frequent: tuple[tuple[str, int], ...] = ()
 
+    @classmethod
+    def of(cls, what: str, counts: collections.Counter[str]) -> "Lost":
+        """Returns the summary; equally frequent ones are in alphabetical order."""
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return cls(what, len(ranked), tuple(ranked[:NAMED]))
+
     def __str__(self) -> str:
         named = ", ".join(f"{text!r} ({count:,})" for text, count in self.frequent)
         more = ", ..." if self.different > len(self.frequent) else ""
@@ -38,40 +42,20 @@ class Lost:
         """Returns the line to print at the start; none if nothing is unknown."""
         return [f"unknown: {self}"] if self.different else []
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Lost":
-        """Returns the inverse of `dataclasses.asdict`, after JSON."""
-        return cls(**{**fields, "frequent": tuple(map(tuple, fields["frequent"]))})
+
+def kind_of_lost(tokenizer: Tokenizer) -> str:
+    """Returns whether a tokenizer lacks "words" or "characters"."""
+    return "words" if tokenizer.kind == "word" else "characters"
 
 
-NOTHING_LOST = Lost()
-
-
-class LostCounter:
-    """Counts the unknown words or characters of a text that is encoded in parts."""
-
-    def __init__(self):
-        self._what = Lost.what
-        self._counts: collections.Counter[str] = collections.Counter()
-
-    def add(self, tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Ids]) -> None:
-        """Counts the unknown words or characters of texts; call it only if there are any.
-
-        Args:
-          encoded: the tokens of each text.
-        """
-        self._what = "words" if tokenizer.kind == "word" else "characters"
-        strange = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
-        pieces = tokenizer.unknown_pieces(
-            [texts[i] for i in strange], [encoded[i] for i in strange]
-        )
-        for piece in pieces:
-            self._counts.update([piece] if self._what == "words" else piece)
-
-    def lost(self) -> Lost:
-        """Returns the counts; equally frequent ones are in alphabetical order."""
-        ranked = sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
-        return Lost(self._what, len(ranked), tuple(ranked[:NAMED]))
+def lost_strings(
+    tokenizer: Tokenizer, texts: Sequence[str], encoded: Sequence[Ids]
+) -> Iterator[str]:
+    """Yields the unknown words or characters of texts, whose tokens are `encoded`."""
+    strange = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
+    pieces = tokenizer.unknown_pieces([texts[i] for i in strange], [encoded[i] for i in strange])
+    for piece in pieces:
+        yield from [piece] if kind_of_lost(tokenizer) == "words" else piece
 
 
 def check_unknown(fraction: float, limit: float, lost: Lost, kept: bool = False) -> None:

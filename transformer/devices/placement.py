@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.data.plan import Plan
-from transformer.data.stream import stream
+from transformer.data.plan import Plan, stream
 from transformer.devices.programs import JittedStep
 from transformer.losses import ROWS
 from transformer.train_step import TrainState, TrainStep

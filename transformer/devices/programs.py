@@ -16,7 +16,6 @@ from transformer import signals
 T = TypeVar("T")
 FIRST = 2  # steps of a start that should come soon
 CACHE_HIT = "/jax/compilation_cache/cache_hits"  # jax's name of the event
-STEP = "/transformer/training_step"  # our name of an event: a step was taken, or is under way
 
 
 class JittedStep:
@@ -87,9 +86,7 @@ class CompiledStep(NamedTuple):
 
 def _take(gradient: Callable, update: Callable, state, batch, hparams, *others) -> tuple[Any, Any]:
     # The update frees the gradient's memory, since nothing else refers to it.
-    taken = update(state, *gradient(state.params, state.step, batch, hparams), hparams, *others)
-    jax.monitoring.record_event(STEP)
-    return taken
+    return update(state, *gradient(state.params, state.step, batch, hparams), hparams, *others)
 
 
 def _count_bytes(program: Any) -> int:

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.batches import TextBatch
+from transformer.data.documents.batches import TextBatch, cut_chunks, pack_chunks
 from transformer.data.documents.encode import Text
-from transformer.data.documents.packing import cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
@@ -144,7 +143,7 @@ class Generator(TokenPredictor):
     ) -> Iterator[tuple[float, int, int, str]]:
         """Yields log-probability, number of tokens, bytes and text of chunks of scored text.
 
-        See `packing.cut_chunks`. The end of a document is a byte of its last chunk.
+        See `cut_chunks`. The end of a document is a byte of its last chunk.
 
         Args:
           context: tokens of a row.

@@ -15,7 +15,7 @@ class Translation(NamedTuple):
     """A translation, its score (log-probability over the length penalty) and its tokens.
 
     `tokens` includes end-of-sentence; for a blank line it is 0. `degenerate` is the number of its
-    segments that loop, see `loops`, or that only the length limit ended.
+    segments that are empty, that loop, see `loops`, or that only the length limit ended.
     """
 
     text: str
@@ -53,7 +53,7 @@ def read_hypotheses(
     for ids, length, score, forced in zip(*found, strict=True):
         if length and score < lowest:
             text = write(canonicalize(tokenizer.decode(ids[:length])))
-            degenerate = int(forced or loops(text, source))
+            degenerate = int(forced or not text.strip() or loops(text, source))
             others.append(Translation(text, float(score), int(length), degenerate))
     others.sort(key=lambda each: each.degenerate)
     return distinct((*better, *others))[: max(1, count)]

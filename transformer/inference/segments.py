@@ -13,7 +13,7 @@ import regex
 from ml_collections import ConfigDict
 
 from transformer.data.characters import UNSPACED
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError

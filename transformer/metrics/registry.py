@@ -92,8 +92,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             "degenerate",
             higher_is_better=False,
             shown=(TABLE, SWEEPS),
-            about="degenerate: translations that have a phrase three times in a row, or that only "
-            "the length limit ended; lower is better.",
+            about="degenerate: translations that are empty, that have a phrase three times in a "
+            "row, or that only the length limit ended; lower is better.",
             final=True,
         ),
         # Of a perturbed copy of a test set: its BLEU over that of the same sentences as they were.

@@ -50,6 +50,19 @@ class Network(nn.Module):
         """
         return 0
 
+    @nn.nowrap
+    def flops_per_token(self, params: Any) -> int:
+        """Returns the floating-point operations of training on one target token, or one read.
+
+        A product with a weight is a multiplication and an addition, in the forward pass and twice
+        in the backward one. Counted are the weights of all layers and the logits, with as many
+        source as target tokens; attention's own products, small for sentences, are not, nor is the
+        second pass of R-Drop.
+
+        Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
+        """
+        return 6 * self.weights_per_token(params)
+
 
 class Architecture(Network):
     """An encoder, a decoder, or both: the interface of every entry of `build.REGISTRY`.

@@ -1,5 +1,6 @@
 """Several parallel corpora as one: each with its own source, cleaning, tag and direction."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,22 +8,15 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.report import check_kept
-from transformer.data.cleaning.survey import pair_hash
-from transformer.data.corpora.settings import CorpusSettings, corpora_of, naming, part_name
-from transformer.data.corpora.tags import symbols_of
+from transformer.data.cleaning.rules import check_kept
+from transformer.data.cleaning.survey import pair_hash, undirected
+from transformer.data.corpora import CorpusSettings, corpora_of, naming, part_name, symbols_of
 from transformer.data.encode import Restartable
 from transformer.data.pairs import Pair, canonical
-from transformer.data.parallel.encode import (
-    Corpus,
-    TrainingText,
-    encode_corpora,
-    prepare_corpus,
-    read_training_text,
-)
+from transformer.data.parallel.encode import Corpus, encode_corpora, prepare_corpus
+from transformer.data.parallel.leaks import Hashes, among
 from transformer.data.parallel.sources import open_source
-from transformer.data.parallel.trained_on import Earlier
-from transformer.data.parallel.training import fingerprints_of
+from transformer.data.parallel.training import TrainingPairs, fingerprints_of, read_training_pairs
 from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
@@ -34,7 +28,7 @@ def read_text(
     tokenizer: ConfigDict,
     folder: Path | None,
     initial: Path | None = None,
-    earlier: Earlier | None = None,
+    earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
     """Returns the pairs of each split of `config.data`, and the training text as tokens.
 
@@ -67,18 +61,14 @@ def read_text(
         with naming(corpus):
             first = next(same)
             opened[corpus.name] = opened[first] if first in opened else _open(corpus.data, earlier)
-    held_out = {
-        sides
-        for splits in opened.values()
-        for pair in itertools.chain(*_scored(splits).values())
-        for sides in _directions(pair)
-    }
+    scored = (pair for s in opened.values() for pair in itertools.chain(*_scored(s).values()))
+    hashes = np.fromiter((pair_hash(*pair[:2]) for pair in scored), np.uint64)
+    held_out = np.sort(undirected(hashes))
     texts = []
     for corpus in corpora:
         with naming(corpus):
             splits = opened[corpus.name]
-            scored = _scored(splits)
-            text = read_training_text(splits["train"], corpus.data, scored, earlier)
+            text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
             texts.append(_own(text, corpus, held_out))
     symbols = () if tokenizer.kind == WORDS else symbols_of(data)
     joined = _join(corpora, opened)
@@ -97,7 +87,7 @@ def _join(
     return found
 
 
-def _open(data: ConfigDict, earlier: Earlier | None) -> Mapping[str, Iterable[Pair]]:
+def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
     """The splits of a source, of which those that are scored are canonical and not empty."""
     pairs = {
         split: own if split == "train" else [*map(canonical, own)]
@@ -116,29 +106,18 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
     return {split: splits[split] for split in SPLITS[1:]}
 
 
-def _directions(pair: Pair) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (pair.source, pair.target), (pair.target, pair.source)
-
-
-def _own(
-    text: TrainingText, corpus: CorpusSettings, held_out: set[tuple[str, str]]
-) -> TrainingText:
+def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
     """A training text without held-out pairs, as the model reads it."""
-    kept = Restartable(lambda: (pair for pair in text.pairs if pair[:2] not in held_out))
-    pairs = _oriented(kept, corpus)
-    count = itertools.count()
-    fingerprints = fingerprints_of(pair for pair, _ in zip(pairs, count, strict=False))
-    report = text.report.without(held_out=text.report.kept - next(count))
+    unread = among(undirected(text.hashes), held_out)
+    pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
+    report = text.report.without(held_out=int(unread.sum()))
     check_kept(report)
-    found = {
-        part_name(split, corpus.name): own.without_repeated()
+    reports = {
+        part_name(split, corpus.name): dataclasses.replace(own, repeated=0)
         for split, own in text.held_out.items()
     }
-    unread = np.fromiter((pair_hash(*sides) for sides in held_out), np.uint64)
-    hashes = text.hashes[~np.isin(text.hashes, unread)]
-    return TrainingText(
-        pairs, report, fingerprints, text.max_tokens, text.max_token_ratio, found, hashes
-    )
+    fingerprints = fingerprints_of(pairs)
+    return TrainingPairs(pairs, report, fingerprints, reports, text.hashes[~unread])
 
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:

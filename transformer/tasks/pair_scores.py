@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
 from transformer.data.cleaning.filters import scripts_of
-from transformer.data.corpora import tags
+from transformer.data.corpora import symbols_of
 from transformer.data.pairs import Pair
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.unknown import MORE_CHARACTERS
@@ -226,5 +226,5 @@ def check_scores(settings: ConfigDict) -> None:
 def _placeholders(translator: Translator, config: ConfigDict) -> list[str]:
     """The symbols of both tokenizers, without white space and the tags of corpora."""
     source, target = translator.source_tokenizer, translator.target_tokenizer
-    others = {*tags.symbols_of(config.data)}
+    others = {*symbols_of(config.data)}
     return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]

@@ -6,12 +6,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.data.corpora.settings import corpora_of, part_name, parts_of
+from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
-from transformer.data.holdout import splits_held_out
+from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
-from transformer.data.parallel.encode import Corpus, preview
+from transformer.data.parallel.encode import SIDES, Corpus
 from transformer.inference.segments import measure_lines, source_language
 
 PREVIEW = 3  # training pairs
@@ -20,12 +20,7 @@ Pairs = Mapping[str, Iterable[Pair]]
 
 
 def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """Returns the lines of `Task.describe`.
-
-    Args:
-      config: the whole experiment.
-      pairs: by split, and of several corpora also by part.
-    """
+    """Returns the lines of `Task.describe`; pairs are by split, of several corpora also by part."""
     shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
     lines = [
         *_kept(config.data, pairs, corpus, plan),
@@ -48,27 +43,16 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
 def summary(
     config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan, splits: Sequence[str]
 ) -> dict[str, Any]:
-    """Returns the statistics of `Task.data_summary`.
-
-    Args:
-      config, pairs: see `describe`.
-      splits: those of the final scores.
-    """
-    names = {name: 0 for split in splits for name in (split, *parts_of(config.data, split))}
-    counts = {name: len(list(pairs[name])) for name in names}
-    counts = {"train": corpus.report.kept, **counts}
-    found = {split: own.counts() for split, own in corpus.held_out.items()}
-    sizes = {
-        side: tokenizer.vocab_size
-        for side, tokenizer in (
-            ("source", corpus.source_tokenizer),
-            ("target", corpus.target_tokenizer),
-        )
-    }
+    """Returns the statistics of `Task.data_summary`, with these splits."""
+    names = [name for split in splits for name in (split, *parts_of(config.data, split))]
+    counts = {"train": corpus.report.kept, **{name: len(list(pairs[name])) for name in names}}
+    faults = {split: report.counts() for split, report in corpus.held_out.items()}
+    tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
+    sizes = {side: t.vocab_size for side, t in zip(SIDES, tokenizers, strict=True)}
     joint = config.tokenizer.joint
     return {
         "splits": {
-            split: {"sentence pairs": count, **found.get(split, {})}
+            split: {"sentence pairs": count, **faults.get(split, {})}
             for split, count in counts.items()
         },
         "cleaning": {
@@ -152,5 +136,12 @@ def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str
     """The first training pairs as tokens, of each corpus if there are several."""
     parts = parts_of(data, "train")
     most = -(-PREVIEW // len(parts))
-    firsts = itertools.chain(*(itertools.islice(pairs[part], most) for part in parts))
-    return preview(firsts, corpus, most * len(parts))
+    tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
+    return [
+        {
+            side: " ".join(tokenizer.pieces(tokenizer.encode([getattr(pair, side)])[0]))
+            for side, tokenizer in zip(SIDES, tokenizers, strict=True)
+        }
+        for part in parts
+        for pair in itertools.islice(pairs[part], most)
+    ]

@@ -11,15 +11,14 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
-from transformer.data.corpora.mixing import Mixture, mix
-from transformer.data.corpora.settings import corpora_of, parts_of
-from transformer.data.corpora.tags import Tagger, symbols_of
+from transformer.data.buckets import Mixture, mix
+from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
 from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
-from transformer.data.parallel import trained_on
+from transformer.data.parallel import leaks
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, tokenizer_names
-from transformer.data.parallel.trained_on import Earlier
+from transformer.data.parallel.leaks import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
@@ -59,7 +58,7 @@ class TranslationText(NamedTuple):
 
     pairs: Mapping[str, Iterable[Pair]]
     corpus: Corpus | None
-    earlier: Earlier | None = None
+    earlier: Hashes | None = None
     further: Sequence[Sequence[str]] = ()
     split: Callable[[str, int], list[str]] = lambda line, number: [line]
 
@@ -79,7 +78,7 @@ class TranslationTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> TranslationText:
         data, tokenizer = self.config.data, self.config.tokenizer
-        earlier = trained_on.read_earlier(self.config.train.init_from, folder)
+        earlier = leaks.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
         pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
         return TranslationText(pairs, corpus, earlier)
@@ -98,7 +97,7 @@ class TranslationTask(TokenTask):
         check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given.pairs]
-        lines = cut_line(given, self.predictor), trained_on.seen_line(folder, untagged)
+        lines = cut_line(given, self.predictor), leaks.seen_line(folder, untagged)
         for line in filter(None, lines):
             logger.warning(line)
         split = given_segmenter(self.config, folder, self.predictor)
@@ -315,7 +314,7 @@ class TranslationTask(TokenTask):
         save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
         parts = itertools.chain(*map(self._parts, self.splits))
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
-        trained_on.save(workdir, self._corpus.hashes, self.text.earlier)
+        leaks.save(workdir, self._corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
         pairs = self.text.pairs

@@ -8,17 +8,15 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.display.training_curves import COLOURS, DOTS_PER_INCH
+from experiments.display.plotting import COLOURS, WIDTH, new_figure
 from experiments.measures.texts import length_buckets
 from experiments.sweeps.results.outcomes import Setting, Sweep
 from experiments.sweeps.results.table import label, short_names, value_text
 
-WIDTH = 6.5  # inches
 # All lines, letters and ticks have this colour, so that a page can put its own in its place.
 INK = "#1b1b1c"
 OTHERS = "#8c8c8c"  # of settings without a colour of their own
@@ -77,12 +75,6 @@ def build_figures(sweep: Sweep) -> dict[str, Figure]:
     return {name: figure for name, figure in built.items() if figure is not None}
 
 
-def _figure(height: float) -> Figure:
-    figure = Figure(figsize=(WIDTH, height), dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def _looks(sweep: Sweep) -> list[_Look]:
     """A look for each setting."""
     measures = sweep.measures
@@ -124,7 +116,7 @@ def _draw_scores(sweep: Sweep) -> Figure:
     panels = [panel for panel in sweep.measures.score_panels if sweep.has(panel.path)]
     names = _names(sweep, MAX_LINE_LENGTH)
     lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
-    figure = _figure(0.7 + 0.15 * lines * len(names))
+    figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     rows = range(len(sweep.settings))
     for axes, panel in zip(row, panels, strict=True):
@@ -162,7 +154,7 @@ def _draw_curves(sweep: Sweep) -> Figure | None:
     if not panels:
         return None
     looks = _looks(sweep)
-    figure = _figure(2.3 * len(panels) + _legend_height(sweep, looks))
+    figure = new_figure(WIDTH, 2.3 * len(panels) + _legend_height(sweep, looks))
     column = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     for axes, panel in zip(column, panels, strict=True):
         for setting, look in zip(sweep.settings, looks, strict=True):
@@ -189,7 +181,7 @@ def _draw_lengths(sweep: Sweep) -> Figure | None:
         low, high = lengths[rows].min(), lengths[rows].max()
         names.append(f"{low}\n({len(rows)})" if low == high else f"{low}–{high}\n({len(rows)})")
     looks = _looks(sweep)
-    figure = _figure(2.8 + _legend_height(sweep, looks))
+    figure = new_figure(WIDTH, 2.8 + _legend_height(sweep, looks))
     row = figure.subplots(1, len(scored.by_length), squeeze=False)[0]
     for axes, (title, score) in zip(row, scored.by_length.items(), strict=True):
         for setting, look in zip(sweep.settings, looks, strict=True):
@@ -265,7 +257,7 @@ def _draw_map(sweep: Sweep) -> Figure | None:
         means[cell] = setting.main_spread(main.path).mean * main.scale
     if np.isnan(means).all() or min(means.shape) < 2:
         return None
-    figure = _figure(min(6.5, 1.3 + 0.45 * len(ys)))
+    figure = new_figure(WIDTH, min(6.5, 1.3 + 0.45 * len(ys)))
     axes = figure.subplots()
     mesh = axes.pcolormesh(means, cmap="viridis", edgecolors="none")
     small = max(len(xs), len(ys)) <= MAX_TOLD_APART

@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from experiments.display.figure_files import save_figure
+from experiments.display.plotting import save_figure
 from experiments.display.text_table import one_line
 from experiments.display.web_page import figure_svg
 from experiments.sweeps.results.figures import INK, MAX_TOLD_APART, build_figures

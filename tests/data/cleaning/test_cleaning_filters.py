@@ -6,7 +6,7 @@ import dataclasses
 import pytest
 
 from source_settings import settings
-from transformer.data.cleaning import languages
+from transformer.data.cleaning import filters
 from transformer.data.cleaning.filters import (
     folded,
     is_copied,
@@ -14,8 +14,7 @@ from transformer.data.cleaning.filters import (
     numbers_differ,
     scripts_of,
 )
-from transformer.data.cleaning.report import FAULTS, REASONS, CleaningReport
-from transformer.data.cleaning.rules import CleaningRules, rules_of
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import duplicates, survey
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import grammar
@@ -174,7 +173,7 @@ def test_without_its_library_the_filter_says_how_to_install_it(monkeypatch):
         return load(name, *args, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    languages._identifier.cache_clear()
+    filters._identifier.cache_clear()
     with pytest.raises(UserError, match="`pip install py3langid`, or leave"):
         dataclasses.replace(RULES, languages=("en", "de"))
     monkeypatch.undo()

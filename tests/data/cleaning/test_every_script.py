@@ -6,8 +6,7 @@ import pytest
 
 from configs import own_text
 from transformer.data.cleaning.filters import folded, is_copied, numbers_differ
-from transformer.data.cleaning.report import FAULTS
-from transformer.data.cleaning.rules import rules_of
+from transformer.data.cleaning.rules import FAULTS, rules_of
 from transformer.data.cleaning.survey import count_faults, survey
 from transformer.data.pairs import Pair
 

@@ -14,15 +14,15 @@ from pyarrow import parquet
 
 from configs import base
 from source_settings import settings
-from transformer.data.cleaning import cores, survey
-from transformer.data.cleaning.cores import ordered_map
+from transformer.data.cleaning import survey
 from transformer.data.cleaning.rules import CleaningRules
+from transformer.data.cleaning.survey import ordered_map
 from transformer.data.files import text
 from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
 from transformer.data.parallel import files
 from transformer.data.parallel.encode import prepare_corpus
-from transformer.data.token_store import ArrayWriter
+from transformer.data.token_store import StoreWriter, cached_arrays
 
 RULES = CleaningRules(40, 3.0, True, remove_near_duplicates=True, min_script_fraction=0.1)
 PAIRS = [Pair(f"Satz {i % 83} {'x' * (i % 50)}", f"sentence {i % 83}") for i in range(400)]
@@ -41,7 +41,7 @@ def test_a_survey_is_the_same_for_any_number_of_processes(monkeypatch):
     for one, other in zip(alone[0], together[0], strict=True):
         np.testing.assert_array_equal(one, other)
     assert alone[1] == together[1]
-    assert len(alone[0].faults) == len(PAIRS) > 37 * cores.ALONE
+    assert len(alone[0].faults) == len(PAIRS) > 37 * survey.ALONE
 
 
 def test_results_stay_in_order_and_whole_if_a_process_is_killed():
@@ -50,17 +50,16 @@ def test_results_stay_in_order_and_whole_if_a_process_is_killed():
 
 
 def test_few_items_start_no_process(monkeypatch):
-    monkeypatch.setattr(cores, "ProcessPoolExecutor", None)
-    assert list(ordered_map(str, range(cores.ALONE))) == ["0", "1", "2", "3", "4"]
+    monkeypatch.setattr(survey, "ProcessPoolExecutor", None)
+    assert list(ordered_map(str, range(survey.ALONE))) == ["0", "1", "2", "3", "4"]
     with pytest.raises(TypeError):
-        list(ordered_map(str, range(cores.ALONE + 1), 2))  # a control
+        list(ordered_map(str, range(survey.ALONE + 1), 2))  # a control
 
 
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """Opens files as if they were large, and counts the lines read."""
     monkeypatch.setattr(files, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(files, "SETTLED", -1)
     for name, side in (("a.de", 0), ("a.en", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
     (tmp_path / "dev.de").write_text("Satz 1 x\n\n")
@@ -164,13 +163,6 @@ def test_damage_is_named_and_the_text_read_again(large, tmp_path, caplog):
     assert caplog.messages == [f"{folder} is damaged: the text is read again"]
 
 
-def test_a_file_that_was_just_written_is_not_trusted_to_its_time(large, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "SETTLED", 10**15)
-    large()
-    assert large()[-1] >= len(PAIRS)
-    assert not (tmp_path / "cache").exists()
-
-
 def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
     monkeypatch.setattr(files, "WORTH_KEEPING", 10**9)
     large()
@@ -179,22 +171,28 @@ def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8])
 @pytest.mark.parametrize("parts", [[], [3], [0, 5, 7001]])
-def test_an_array_written_in_parts_is_the_file_of_the_whole(tmp_path, parts, dtype):
-    whole = np.arange(sum(parts)).astype(dtype)
-    np.save(tmp_path / "whole.npy", whole)
-    writers = ArrayWriter(tmp_path / "parts.npy", dtype), ArrayWriter(None, dtype)
+def test_sequences_written_in_parts_are_the_whole_in_memory_and_on_disk(tmp_path, parts, dtype):
+    whole = (np.arange(sum(parts)) % 251).astype(dtype)
+    writers = StoreWriter(tmp_path, dtype), StoreWriter(None, dtype)
     for part in np.split(whole, np.cumsum(parts)[:-1]) if parts else []:
         for writer in writers:
-            writer.add(part)
+            writer.add([part.tobytes() if dtype is np.uint8 else part.tolist()])
     for writer in writers:
-        np.testing.assert_array_equal(writer.finish(), whole)
-    assert (tmp_path / "parts.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+        arrays = writer.arrays("x")
+        assert arrays["x"].dtype == dtype
+        np.testing.assert_array_equal(arrays["x"], whole)
+        np.testing.assert_array_equal(arrays["x_offsets"], np.cumsum([0, *parts]))
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_named_by_the_file():
+def test_a_full_disk_is_named_by_the_folder(tmp_path):
+    def make(_):
+        with open("/dev/full", "wb", buffering=0) as file:
+            file.write(b"x")
+
     with pytest.raises(OSError, match="No space left") as error:
-        ArrayWriter(Path("/dev/full")).add(np.zeros(10**5, np.int32))
-    assert error.value.filename == "/dev/full"
+        cached_arrays(tmp_path / "text", make)
+    assert error.value.filename == str(tmp_path / "text")
 
 
 def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path):

@@ -6,15 +6,14 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.command import safety
+from experiments.command import command as commands
 from experiments.config import override
 from experiments.report import numbers
 from runs import toy_config
 from source_settings import refused
 from transformer import workdir
 from transformer.config import check
-from transformer.data.corpora.settings import corpora_of
-from transformer.data.corpora.tags import Tagger
+from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer import train_tokenizer
 from transformer.keys import complete, flatten
@@ -99,10 +98,10 @@ def test_corpora_go_through_json_and_the_command_line_unchanged():
 def test_a_folder_chooses_no_place_within_a_corpus(tmp_path):
     config = with_corpora({"name": "a", "source": "files", "path": "/secret", "seed": 3})
     workdir.claim(tmp_path, config)
-    assert "/secret/train.en" in safety.describe_text(config, tmp_path)
-    safety.forget_places(config, training=True)
+    assert "/secret/train.en" in commands.describe_text(config, tmp_path)
+    commands.forget_places(config, training=True)
     assert config.data.corpora[0]["path"] == "/secret"
-    safety.forget_places(config, training=False)
+    commands.forget_places(config, training=False)
     assert config.data.corpora == ({"name": "a", "source": "files", "seed": 3},)
     workdir.check_same_run(tmp_path, config)
     config.data.corpora = ({"name": "a", "source": "files", "seed": 4},)

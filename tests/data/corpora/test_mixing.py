@@ -5,9 +5,9 @@ import collections
 import numpy as np
 import pytest
 
-from transformer.data.corpora.mixing import mix, proportions
+from transformer.data.buckets import mix, proportions
 from transformer.data.parallel.batches import BatchPlan
-from transformer.data.stream import SMALL, permute
+from transformer.data.plan import SMALL, permute
 from transformer.data.token_store import TokenStore
 
 SIZES = 97, 41, 7

@@ -7,19 +7,6 @@ from transformer.data.parallel.sources import open_source
 
 
 @pytest.fixture
-def files(tmp_path):
-    """Opens the files source on the named contents, text or bytes, in a folder of their own."""
-
-    def open_files(contents, **changes):
-        for name, content in contents.items():
-            data = content if isinstance(content, bytes) else content.encode()
-            (tmp_path / name).write_bytes(data)
-        return open_source(settings(path=str(tmp_path), **changes))
-
-    return open_files
-
-
-@pytest.fixture
 def write(tmp_path):
     """Writes the named contents, text or bytes, and returns settings that read the first."""
 
@@ -28,10 +15,17 @@ def write(tmp_path):
             path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        changes = {"train_source": next(iter(contents)), "train_target": "", **changes}
+        changes = {"train_source": next(iter(contents), ""), "train_target": "", **changes}
         return settings(path=str(tmp_path), **changes)
 
     return write_files
+
+
+@pytest.fixture
+def files(write):
+    """Opens the files source on two files of the named contents."""
+    sides = {"train_source": "train.de", "train_target": "train.en"}
+    return lambda contents, **changes: open_source(write(contents, **{**sides, **changes}))
 
 
 @pytest.fixture

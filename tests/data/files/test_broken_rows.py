@@ -20,17 +20,6 @@ def test_another_schema_lists_the_fields_there_are(write, name):
 
 
 @pytest.mark.parametrize(
-    ("content", "keys", "says"),
-    [
-        ("a\tb\n", {"target_field": "2"}, "line 1: 2 column(s), and data.target_field='2'"),
-    ],
-)
-def test_numbers_that_do_not_fit_a_table_are_refused(write, content, keys, says):
-    with refused(says, "config.data.source_field and config.data.target_field"):
-        open_source(write({"a.tsv": content}, **keys))
-
-
-@pytest.mark.parametrize(
     ("name", "content", "place", "why"),
     [
         ("a.tsv", "de\ten\na\tb\nc\nd\te\n", "line 3", "1 column(s)"),

@@ -6,12 +6,12 @@ import tracemalloc
 
 import pyarrow
 import pytest
-from format_examples import FORMATS, NAMES, PAIRS, jsonl, memory, parquet_bytes, table, zstd
+from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, zstd
 
 from source_settings import refused
-from transformer.data.cleaning import cores, survey
 from transformer.data.documents.sources import open_documents
 from transformer.data.files import arrow
+from transformer.data.files.pair_files import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
@@ -121,23 +121,20 @@ def test_documents_are_read_from_a_field_of_rows(write, name, unit, documents):
 # Memory.
 
 
-@pytest.mark.parametrize("name", ["a.tmx", "a.jsonl.zst", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl.zst", "a.parquet"])
 def test_rows_are_streamed(write, name, monkeypatch):
     monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 8)
-    monkeypatch.setattr(survey, "MAX_CHARACTERS", 100_000)
-    monkeypatch.setattr(cores, "MAX_PROCESSES", 1)
     many = [Pair(f"{i} {'x' * 10_000}", f"{i} {'y' * 10_000}") for i in range(300)]
     content = {
-        "a.tmx": lambda: memory(many),
         "a.jsonl.zst": lambda: zstd(jsonl({"de": p.source, "en": p.target} for p in many).encode()),
         "a.parquet": lambda: parquet_bytes(table(many)),
     }[name]()
-    chosen = write({name: content}, **NAMES)
+    rows = parallel_text(write({name: content}, **NAMES), "train")
     size = sum(len(p.source) + len(p.target) for p in many)
     del many, content
-    assert sum(1 for _ in open_source(chosen)["train"]) == 300  # what is imported stays
+    assert sum(1 for _ in rows) == 300  # what is imported stays
     tracemalloc.start()
-    assert sum(1 for _ in open_source(chosen)["train"]) == 300
+    assert sum(1 for _ in rows) == 300
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < size / 5

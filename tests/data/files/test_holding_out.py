@@ -158,7 +158,7 @@ def test_no_pair_that_is_held_out_is_trained_on_as_well(files, way, line, again,
     splits = files({"all.tsv": "\n".join(lines)}, **TSV, **sizes, **rules, holdout=way)
     numbers = {
         name: [re.sub(r"\D", "", pair.source) for pair in pairs]
-        for name, pairs in {**splits, "train": splits["train"].cleaned()}.items()
+        for name, pairs in {**splits, "train": splits["train"].cleaned}.items()
     }
     held = numbers["validation"] + numbers["test"]
     assert len(held) == 22

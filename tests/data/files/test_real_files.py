@@ -11,7 +11,7 @@ from format_examples import FORMATS, NAMES, PAIRS, memory, quoted
 from source_settings import refused
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.pairs import Pair
-from transformer.data.tokenizer.symbols import warn_of_tags
+from transformer.data.parallel.encode import warn_of_tags
 
 REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"
 

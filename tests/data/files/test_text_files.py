@@ -54,12 +54,11 @@ def test_each_split_is_read_from_its_own_files(files):
 
 
 @pytest.mark.parametrize(
-    "write",
+    "encode",
     {
         "no newline at the end": lambda text: text.removesuffix("\n").encode(),
         "Windows line ends": lambda text: text.replace("\n", "\r\n").encode(),
         "byte order mark": lambda text: text.encode("utf-8-sig"),
-        "gzip": lambda text: gzip.compress(text.encode()),
         "gzip of both": lambda text: gzip.compress(text.replace("\n", "\r\n").encode("utf-8-sig")),
         "gzip of two members": lambda text: (
             gzip.compress(text[:12].encode()) + gzip.compress(text[12:].encode())
@@ -67,8 +66,8 @@ def test_each_split_is_read_from_its_own_files(files):
     }.items(),
     ids=lambda item: item[0],
 )
-def test_files_are_read_alike_however_they_were_written(files, write):
-    contents = {"train.de": write[1](GERMAN), "train.en": ENGLISH}
+def test_files_are_read_alike_however_they_were_written(files, encode):
+    contents = {"train.de": encode[1](GERMAN), "train.en": ENGLISH}
     assert list(files(contents)["train"]) == PAIRS
 
 
@@ -196,11 +195,9 @@ def test_faults_of_other_splits_are_found_on_opening_too(files, tmp_path, split)
         files(contents, **{f"{split}_source": "dev.de", f"{split}_target": "dev.en"})
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
-def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path, encoding):
-    line = {"latin-1": 3, "utf-16": 1}[encoding]
-    with refused(f"{tmp_path / 'train.de'}, line {line}:", "UTF-8", "iconv"):
-        files({"train.de": GERMAN.encode(encoding), "train.en": ENGLISH})
+def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path):
+    with refused(f"{tmp_path / 'train.de'}, line 3:", "UTF-8", "iconv"):
+        files({"train.de": GERMAN.encode("latin-1"), "train.en": ENGLISH})
 
 
 def test_other_encodings_of_one_byte_are_not_guessed(files):

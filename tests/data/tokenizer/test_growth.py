@@ -14,7 +14,7 @@ from transformer.data.tokenizer import (
     train_tokenizer,
 )
 from transformer.data.tokenizer import train as tokenizers
-from transformer.data.tokenizer.growth import grown_model
+from transformer.data.tokenizer.train import grown_model
 from transformer.data.unknown import Lost, check_unknown
 from transformer.errors import UserError
 

@@ -7,8 +7,6 @@ import hashlib
 import itertools
 import math
 import random
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,12 +17,12 @@ import pytest
 
 from configs import base
 from transformer.config import check
-from transformer.data.corpora.mixing import mix
+from transformer.data.buckets import mix
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
-from transformer.data.token_store import TextWriter
-from transformer.data.tokenizer import PAD_ID, Tokenizer, sampling
+from transformer.data.token_store import StoreWriter, TextStore
+from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
 
@@ -41,7 +39,7 @@ def settings(folder, kind="bpe", strength=0.0, **changes):
     config.data.max_length_ratio = 100.0
     tokenizer = config.tokenizer
     tokenizer.kind, tokenizer.vocab_size, tokenizer.byte_fallback = kind, 420, True
-    tokenizer[sampling.KEYS.get(kind, "bpe_dropout")] = strength
+    tokenizer[draws.KEYS.get(kind, "bpe_dropout")] = strength
     config.update_from_flattened_dict(changes)
     return config
 
@@ -111,20 +109,6 @@ def test_threads_that_draw_at_once_do_not_disturb_each_other(corpus_of):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: digest(plan, [i]), numbers))
     assert found == [digest(plan, [i]) for i in numbers]
-
-
-def digest_in_new_cache(folder: str) -> str:
-    return digest(make_plan(prepare(folder, "bpe", 0.4)), range(3))
-
-
-def test_another_process_with_another_cache_draws_the_same(corpus_of, tmp_path):
-    code = (
-        'import sys; sys.path[:0] = ["tests/support", "tests/data/tokenizer", "tests", "."]; '
-        "import test_sampled_subwords as t; print(t.digest_in_new_cache(sys.argv[1]))"
-    )
-    run = [sys.executable, "-c", code, str(tmp_path)]
-    theirs = subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
-    assert theirs == digest(make_plan(corpus_of("bpe", 0.4)), range(3))
 
 
 def test_a_text_of_a_small_corpus_that_an_epoch_repeats_has_a_new_draw_each_time(corpus_of):
@@ -294,11 +278,11 @@ def test_max_tokens_is_of_the_best_segmentation(tmp_path):
 
 def test_texts_to_draw_of_are_not_held_in_memory(tmp_path):
     texts = [f"{i} " * 250 for i in range(1000, 1100)]
-    writer = TextWriter(tmp_path / "text.npy")
+    writer = StoreWriter(tmp_path, np.uint8)
     tracemalloc.start()
     for _ in range(20):
-        writer.add(texts)
-    store = writer.finish()
+        writer.add([text.encode() for text in texts])
+    store = TextStore(*writer.arrays("text").values())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [store[i] for i in range(2000)] == texts * 20

@@ -11,7 +11,8 @@ from configs import base
 from experiments.config import override
 from transformer.config import check
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import encode_corpora, prepare_corpus, read_training_text
+from transformer.data.parallel.encode import encode_corpora, prepare_corpus
+from transformer.data.parallel.training import read_training_pairs
 from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer, train_tokenizer
 from transformer.errors import UserError
 
@@ -167,7 +168,7 @@ def test_tags_of_corpora_are_one_piece_of_an_adopted_model(tmp_path):
     config = base.get_config()
     config.data.cache_dir = str(tmp_path / "cache")
     config.data.max_oov_rate = 1.0  # of the control, which does not know '<'
-    text = read_training_text([Pair(f"<2de> {text}", text) for text in TEXTS], config.data, {})
+    text = read_training_pairs([Pair(f"<2de> {text}", text) for text in TEXTS], config.data, {})
     given = settings(model=str(tmp_path / "their.model"))
     for tags, count in (((), 0), (("<2de>",), 1)):
         tokenizer = encode_corpora([text], config.data, given, symbols=tags).source_tokenizer

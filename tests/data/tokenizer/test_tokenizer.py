@@ -186,20 +186,6 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 # -- the cache
 
 
-@pytest.mark.parametrize("damage", [b"", b"half", b"changed"])
-def test_a_damaged_tokenizer_in_the_cache_is_trained_again_with_a_line(damage, tmp_path, said):
-    model = make(tmp_path).model
-    assert said == []
-    [path] = tmp_path.iterdir()
-    bad = {b"": b"", b"half": model[: len(model) // 2], b"changed": model[:99] + b"x" + model[100:]}
-    path.write_bytes(bad[damage])
-    assert make(tmp_path).model == model
-    assert said == [f"{path} is damaged: the tokenizer is trained again"]
-    assert path.read_bytes() == model
-    assert make(tmp_path).model == model
-    assert len(said) == 1
-
-
 @pytest.mark.parametrize(
     "changes", [{"vocab_size": CHARACTERS + 9}, {"kind": "char"}, {"normalization": "nmt_nfkc_cf"}]
 )

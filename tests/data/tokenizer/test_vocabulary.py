@@ -1,9 +1,8 @@
 """A vocabulary has a size that works, and no letter of a text is lost to it."""
 
-import dataclasses
+import collections
 import importlib
 import itertools
-import json
 import random
 import re
 
@@ -17,7 +16,7 @@ from transformer.data.tokenizer import (
     UNK_ID,
     train_tokenizer,
 )
-from transformer.data.unknown import Lost, LostCounter
+from transformer.data.unknown import Lost, kind_of_lost, lost_strings
 
 # -- its size
 
@@ -157,13 +156,10 @@ def test_words_and_characters_have_no_bytes(kind, tmp_path):
      ("char", "2 characters are not in the vocabulary: 'ß' (2), '🚀' (1)")],
 )  # fmt: skip
 def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
-    counter = LostCounter()
     texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
     tokenizer = make(tmp_path, ["eins naen"], kind=kind)
-    counter.add(tokenizer, texts, tokenizer.encode(texts))
-    assert str(counter.lost()) == what
-    fields = json.loads(json.dumps(dataclasses.asdict(counter.lost())))
-    assert Lost.from_json(fields) == counter.lost()
+    lost = collections.Counter(lost_strings(tokenizer, texts, tokenizer.encode(texts)))
+    assert str(Lost.of(kind_of_lost(tokenizer), lost)) == what
     assert Lost().describe() == []
 
 

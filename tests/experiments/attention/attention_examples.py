@@ -1,16 +1,19 @@
 """Attention maps of synthetic texts, with every row a distribution and nothing from the future."""
 
+from pathlib import Path
+
 import numpy as np
 
-from experiments.attention.arrays import AttentionMaps
+from experiments.attention.snapshots import Snapshot
 from transformer.analysis.attention import Attention
+from transformer.storage.files import write_arrays
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")
 
 
-def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> AttentionMaps:
-    """Returns maps of an encoder and a decoder with their layers; an empty side has none."""
+def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> Attention:
+    """Returns the attention of an encoder and a decoder; an empty side has none."""
     rng = np.random.default_rng(seed)
 
     def rows(layers, queries, keys, causal=False):
@@ -30,7 +33,24 @@ def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> A
     norms = {
         kind: 3 * rng.random((*w.shape[:2], w.shape[3]), np.float32) for kind, w in weights.items()
     }
-    return AttentionMaps.of(Attention(weights, norms, list(source), list(target)))
+    return Attention(weights, norms, list(source), list(target))
+
+
+def write_snapshot(folder: Path, given: Snapshot) -> Path:
+    """Writes a snapshot into a run's folder, as training does."""
+    arrays = {"step": np.array(given.step)}
+    for kind, statistics in given.statistics.items():
+        arrays |= {f"statistics/{kind}/{name}": values for name, values in statistics.items()}
+    for n, sentence in enumerate(given.sentences):
+        place = f"sentences/{n}"
+        arrays |= {f"{place}/weights/{kind}": x for kind, x in sentence.weights.items()}
+        arrays |= {f"{place}/value_norms/{kind}": x for kind, x in sentence.value_norms.items()}
+        for side in ("source_tokens", "target_tokens"):
+            arrays[f"{place}/{side}"] = np.array(getattr(sentence, side), np.str_)
+    path = folder / "attention_snapshots" / f"{given.step:08d}.npz"
+    path.parent.mkdir(exist_ok=True)
+    write_arrays(path, arrays)
+    return path
 
 
 MAPS = make_maps()

@@ -3,7 +3,7 @@
 import pytest
 from attention_examples import FRAMES, LABELS, MAPS
 
-from experiments.attention.page import Example, write_explorer
+from experiments.attention.explorer import Example, write_explorer
 from experiments.options import Options
 
 

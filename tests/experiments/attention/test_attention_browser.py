@@ -5,7 +5,7 @@ import pytest
 from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 
 from chromium import DESKTOP, PHONE, opened, overflow
-from experiments.attention.page import Example, write_explorer
+from experiments.attention.explorer import Example, write_explorer
 from experiments.options import Options
 
 pytestmark = pytest.mark.browser

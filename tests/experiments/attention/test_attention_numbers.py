@@ -5,10 +5,11 @@ import pytest
 from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 
 from chromium import opened
-from experiments.attention import page as attention_page
-from experiments.attention.arrays import KINDS, AttentionMaps, hide_end_of_sentence
-from experiments.attention.page import Example, write_explorer
+from experiments.attention import explorer
+from experiments.attention.draw import hide_end_of_sentence
+from experiments.attention.explorer import Example, write_explorer
 from experiments.options import Options
+from transformer.analysis.attention import KINDS, Attention
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +31,7 @@ def test_every_number_of_the_page_is_the_arrays(chromium, page):
             np.testing.assert_array_equal(rows(shown, **choice), weights)
             last = shown.evaluate("choice => explorer.row(choice)", {**choice, "row": 5})
             np.testing.assert_array_equal(last["weights"], weights[4])
-            assert last["token"] == MAPS.tokens(choice["kind"])[0][4]
+            assert last["token"] == MAPS.names(choice["kind"])[0][4]
         for frame, maps in enumerate(FRAMES, 1):
             choice = {"example": 2, "frame": frame, "kind": "cross", "layer": 3, "head": 5}
             np.testing.assert_array_equal(rows(shown, **choice), maps.weights["cross"][2, 4])
@@ -49,7 +50,7 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
 
 
 def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
-    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 7_000)
+    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 7_000)
     maps = make_maps()
     maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
     path = tmp_path / "explorer.html"
@@ -68,7 +69,7 @@ def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_
 def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
     weights = np.zeros((1, 1, 2, 3), np.float32)
     weights[..., 2] = 1
-    maps = AttentionMaps({"cross": weights}, ("▁a", "▁b", "</s>"), ("<s>", "▁c"), ("▁c", "</s>"))
+    maps = Attention({"cross": weights}, {}, ["▁a", "▁b", "</s>"], ["<s>", "▁c"])
     path = tmp_path / "explorer.html"
     write_explorer(path, Example(("step 1",), (maps,)), [], Options())
     with opened(chromium, path) as shown:

@@ -7,20 +7,11 @@ import shutil
 
 import numpy as np
 import pytest
-from attention_examples import SOURCE, TARGET, make_maps
+from attention_examples import SOURCE, TARGET, make_maps, write_snapshot
 
-from experiments.attention import maps as attention_maps
-from experiments.attention import page as attention_page
-from experiments.attention import snapshot_figures
-from experiments.attention.arrays import AttentionMaps
-from experiments.attention.page import (
-    Example,
-    draw_attention,
-    fit,
-    read_examples,
-    text_folder,
-    write_explorer,
-)
+from experiments.attention import explorer, heat_maps, snapshot_figures
+from experiments.attention.draw import draw_attention, text_folder
+from experiments.attention.explorer import Example, fit, read_examples, write_explorer
 from experiments.attention.snapshots import Snapshot
 from experiments.options import Options
 from experiments.report.attention import CELL, cross_attention
@@ -45,7 +36,7 @@ def decoded(array: dict) -> np.ndarray:
     return np.frombuffer(base64.b64decode(array["float32"]), "<f4").reshape(array["shape"])
 
 
-def example(*maps: AttentionMaps) -> Example:
+def example(*maps: Attention) -> Example:
     return Example(tuple(f"step {i + 1}" for i in range(len(maps))), maps)
 
 
@@ -55,7 +46,7 @@ def write(path, given, tracked=(), **options) -> tuple[dict, list[str]]:
     return page_data(path), said
 
 
-def thirty(seed=0, **changes) -> AttentionMaps:
+def thirty(seed=0, **changes) -> Attention:
     source = (*(f"▁w{i}" for i in range(29)), "</s>")
     return make_maps(source, ("<s>", *source[:-1]), seed=seed, **changes)
 
@@ -64,7 +55,7 @@ def characters(examples) -> int:
     return sum(
         len(x["float32"])
         for each in examples
-        for frame in attention_page._encode(each)["frames"]
+        for frame in explorer._encode(each)["frames"]
         for arrays in (frame["weights"], frame["norms"])
         for x in arrays.values()
     )
@@ -128,7 +119,7 @@ def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(t
 def test_tokens_that_the_model_does_not_read_are_noted_and_count_as_omitted(tmp_path):
     source = (*(f"▁w{i}" for i in range(499)), "</s>")
     maps = make_maps(source, ("<s>", "▁a"), layers=(1, 1), heads=3)
-    given = Example(("step 20",), (maps,), (1_007, 11))
+    given = Example(("step 20",), (maps._replace(unread=(1_007, 11)),))
     data, said = write(tmp_path / "explorer.html", given)
     shown = data["examples"][0]
     kept = len(shown["source"])
@@ -152,7 +143,7 @@ def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypat
     frames = [make_maps(seed=i) for i in range(11)]
     one = characters([example(frames[0])])
     for room, wanted in [(12, [*range(11)]), (6, [0, 2, 5, 8, 10]), (3, [0, 10]), (1, None)]:
-        monkeypatch.setattr(attention_page, "MAX_CHARACTERS", room * one)
+        monkeypatch.setattr(explorer, "MAX_CHARACTERS", room * one)
         shown, said = fit(example(frames[0]), [example(*frames)])
         assert characters(shown) <= room * one
         assert len(shown) == (1 if wanted is None else 2)
@@ -165,7 +156,7 @@ def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypat
 def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monkeypatch):
     maps = make_maps()
     one = characters([example(maps)])
-    monkeypatch.setattr(attention_page, "MAX_CHARACTERS", 10 * one)
+    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 10 * one)
     shown, said = fit(example(maps), [example(*[maps] * 9)] * 3)
     assert [len(each.frames) for each in shown] == [1, 4, 4]
     assert said == [
@@ -177,24 +168,12 @@ def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monke
     assert [len(each.frames) for each in shown] == [1, 2, 2, 2]
 
 
-def save_snapshot(folder, step, sentences):
-    arrays = {"step": np.array(step)}
-    for number, maps in enumerate(sentences):
-        place = f"sentences/{number}"
-        arrays |= {f"{place}/weights/{kind}": x for kind, x in maps.weights.items()}
-        arrays |= {f"{place}/value_norms/{kind}": x for kind, x in maps.value_norms.items()}
-        for side in ("source_tokens", "target_tokens"):
-            arrays[f"{place}/{side}"] = np.array(getattr(maps, side), dtype=np.str_)
-    (folder / "attention_snapshots").mkdir(exist_ok=True)
-    np.savez(folder / "attention_snapshots" / f"{step:08}.npz", **arrays)
-
-
 def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
     assert read_examples(tmp_path) == []
     other = make_maps(source=("▁Other", "</s>"))
     saved = {20: [other], 40: [make_maps(seed=1)], 1000: [make_maps(seed=2), other]}
     for step, sentences in saved.items():
-        save_snapshot(tmp_path, step, sentences)
+        write_snapshot(tmp_path, Snapshot(step, sentences, {}))
     first, second = read_examples(tmp_path)
     assert first.labels == ("step 40", "step 1,000")
     assert second.labels == ("step 1,000",)
@@ -240,11 +219,10 @@ def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tin
     translator, variables = run.predictor, run.variables
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]
-    maps = AttentionMaps.of(seen)
-    data, _ = write(tmp_path / "explorer.html", example(maps))
+    data, _ = write(tmp_path / "explorer.html", example(seen))
     strip = snapshot_figures.find_strip([Snapshot(1, [seen], {})], 0)
     [reported] = cross_attention(TrainedRun(translator, variables), ["a b c"], ["d e f"])
-    figure = attention_maps.build_figure(maps, "cross", layer=1)
+    figure = heat_maps.build_figure(seen, "cross", layer=1)
     assert data["kinds"]["cross"]["queries"] == "written"
     assert data["examples"][0]["written"] == rows
     for axes in (figure.axes[0], snapshot_figures.strip_figure(strip).axes[0]):
@@ -289,17 +267,14 @@ def test_a_layer_or_head_that_does_not_exist_is_answered_with_the_range(tiny):
     ],
 )
 def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path):
-    maps = make_maps()
-    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
     place = tmp_path / "figures"
     with pytest.raises(UserError, match=re.escape(says)):
-        draw_attention(seen, [20], place, tmp_path, Options(**asked))
+        draw_attention(make_maps(), [20], place, tmp_path, Options(**asked))
     assert not place.exists()
 
 
 def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
-    maps = make_maps(("▁a", "</s>"), ("<s>",))
-    seen = Attention(maps.weights, maps.value_norms, ["▁a", "</s>"], ["<s>"])
+    seen = make_maps(("▁a", "</s>"), ("<s>",))
     labels = {(20,): "step 20", (1000, 20): "mean of the checkpoints of steps 20, 1,000"}
     for steps, label in labels.items():
         options = Options(layer=3, head=1)
@@ -308,27 +283,21 @@ def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
 
 
 def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path, monkeypatch):
-    drawn = []
-
-    def draw(maps, *_):
-        drawn.append(maps)
-        return []
-
-    monkeypatch.setattr(attention_maps, "draw", draw)
-    maps = make_maps()
-    seen = Attention(maps.weights, maps.value_norms, list(SOURCE), list(TARGET))
+    drawn, seen = [], make_maps()
+    monkeypatch.setattr(heat_maps, "build_figure", lambda seen, *_: drawn.append(seen))
+    monkeypatch.setattr("experiments.display.plotting.save_figure", lambda _, picture: picture)
     for hide_eos, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
         draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_eos=hide_eos))
-        assert drawn.pop().source_tokens == tokens
+        assert drawn.pop().source_tokens == list(tokens)
         with np.load(tmp_path / "attention.npz") as saved:
             assert tuple(saved["source_tokens"]) == SOURCE
-            np.testing.assert_array_equal(saved["cross"], maps.weights["cross"])
+            np.testing.assert_array_equal(saved["cross"], seen.weights["cross"])
 
 
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "attention_snapshots")
-    save_snapshot(folder, 20, [make_maps()])
+    write_snapshot(folder, Snapshot(20, [make_maps()], {}))
     ended = command(
         *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
         *("--layer=1", "--head=2", "--translation=b"),

@@ -6,7 +6,7 @@ import pytest
 from attention_examples import SOURCE, TARGET, make_maps
 
 from chromium import opened
-from experiments.attention.page import Example, write_explorer
+from experiments.attention.explorer import Example, write_explorer
 from experiments.options import Options
 
 pytestmark = pytest.mark.browser

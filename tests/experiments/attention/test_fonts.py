@@ -5,7 +5,7 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from matplotlib import font_manager
 
-from experiments.attention import maps
+from experiments.display import labels
 
 REJANG = "\ua930"
 
@@ -36,20 +36,25 @@ def install(monkeypatch, tmp_path):
 
 
 def forget():
-    for cached in (maps.fonts_for, maps._installed_families, maps._characters_of, maps._name_font):
+    for cached in (
+        labels.fonts_for,
+        labels._installed_families,
+        labels._characters_of,
+        labels._name_font,
+    ):
         cached.cache_clear()
 
 
 def test_a_script_without_a_font_is_named_with_one_that_is_used_once_it_is_there(install, said):
     forget()
     for characters in ("a" + REJANG, "中こ한ｱ"):
-        assert maps.fonts_for(frozenset(characters))[0] == ["DejaVu Sans"]
+        assert labels.fonts_for(frozenset(characters))[0] == ["DejaVu Sans"]
     assert ["Noto Sans Rejang" in said[0], "`apt-get install fonts-noto-core`" in said[0]] == [1, 1]
     assert [line for line in said[1:] if "`apt-get install fonts-noto-cjk`" in line] == said[1:2]
     install(REJANG)
     forget()
-    fonts = maps.fonts_for(frozenset("a" + REJANG))
+    fonts = labels.fonts_for(frozenset("a" + REJANG))
     assert fonts == (["DejaVu Sans", "Noto Sans Rejang"], {"a", REJANG})
     assert len(said) == 2
-    maps.fonts_for(frozenset("\U00017000"))  # which has no name in Python
+    labels.fonts_for(frozenset("\U00017000"))  # which has no name in Python
     assert "install Noto Sans Tangut" in said[2]

@@ -6,13 +6,13 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from attention_examples import write_snapshot
 
 from experiments.attention import snapshot_figures
 from experiments.attention.snapshots import SavedArrays, Snapshot, read_snapshots
 from tiny_run import shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
-from transformer.storage.files import write_arrays
 
 LAYERS, HEADS, QUERIES, KEYS = 2, 3, 5, 7
 SOURCE = [f"▁s{i}" for i in range(KEYS - 1)] + ["</s>"]
@@ -30,23 +30,9 @@ def snapshot(step: int, source=SOURCE, **statistics: float) -> Snapshot:
     return Snapshot(step, [sentence], {"cross": own} if own else {})
 
 
-def write(folder: Path, given: Snapshot) -> Path:
-    arrays = {"step": np.array(given.step)}
-    for kind, own in given.statistics.items():
-        arrays |= {f"statistics/{kind}/{name}": values for name, values in own.items()}
-    for n, sentence in enumerate(given.sentences):
-        arrays |= {f"sentences/{n}/weights/{k}": w for k, w in sentence.weights.items()}
-        arrays[f"sentences/{n}/source_tokens"] = np.array(sentence.source_tokens, np.str_)
-        arrays[f"sentences/{n}/target_tokens"] = np.array(sentence.target_tokens, np.str_)
-    path = folder / "attention_snapshots" / f"{given.step:08d}.npz"
-    path.parent.mkdir(exist_ok=True)
-    write_arrays(path, arrays)
-    return path
-
-
 def test_snapshots_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
     for step in (900, 20, 100):
-        write(tmp_path, snapshot(step, aer=0.25, entropy=1.5))
+        write_snapshot(tmp_path, snapshot(step, aer=0.25, entropy=1.5))
     found = read_snapshots(tmp_path)
     assert [each.step for each in found] == [20, 100, 900]
     expected = snapshot(100, aer=0.25, entropy=1.5)
@@ -61,7 +47,7 @@ def test_snapshots_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
 def test_damaged_files_are_passed_over_and_a_run_without_snapshots_has_none(tmp_path):
     assert read_snapshots(tmp_path) == []
     assert snapshot_figures.draw(tmp_path) == []
-    whole = write(tmp_path, snapshot(40, aer=0.5)).read_bytes()
+    whole = write_snapshot(tmp_path, snapshot(40, aer=0.5)).read_bytes()
     for name, content in {
         "00000050.npz": whole[: len(whole) // 2],
         "00000060.npz": b"",
@@ -74,7 +60,7 @@ def test_damaged_files_are_passed_over_and_a_run_without_snapshots_has_none(tmp_
     np.savez(
         tmp_path / "attention_snapshots" / "00000095.npz", step=np.array([{}], object)
     )  # a pickle
-    damage(write(tmp_path, snapshot(99, aer=0.5)), "statistics/cross/aer.npy")
+    damage(write_snapshot(tmp_path, snapshot(99, aer=0.5)), "statistics/cross/aer.npy")
     assert [each.step for each in read_snapshots(tmp_path)] == [40]
 
 
@@ -88,7 +74,7 @@ def damage(path: Path, name: str) -> None:
 
 
 def test_weights_are_read_when_they_are_asked_for(tmp_path):
-    path = write(tmp_path, snapshot(40, aer=0.5))
+    path = write_snapshot(tmp_path, snapshot(40, aer=0.5))
     damage(path, "sentences/0/weights/cross.npy")
     [found] = read_snapshots(tmp_path)
     assert found.statistics["cross"]["aer"][-1, -1] == 0.5
@@ -101,11 +87,11 @@ def test_weights_are_read_when_they_are_asked_for(tmp_path):
 
 def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatch):
     for step in range(1, 24):
-        write(tmp_path, snapshot(step))
+        write_snapshot(tmp_path, snapshot(step))
     read, found = [], read_snapshots(tmp_path)
     own = SavedArrays.__getitem__
     monkeypatch.setattr(
-        SavedArrays, "__getitem__", lambda s, name: read.append(s._path.stem) or own(s, name)
+        SavedArrays, "__getitem__", lambda s, name: read.append(s.path.stem) or own(s, name)
     )
     strip = snapshot_figures.find_strip(found, 0)
     assert set(read) == {"00000023"}  # whose heads are counted
@@ -115,7 +101,7 @@ def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatc
 
 
 def test_pictures_of_sentences_that_are_tracked_no_more_go(tmp_path):
-    write(tmp_path, snapshot(40))
+    write_snapshot(tmp_path, snapshot(40))
     place = tmp_path / "figures" / "attention_snapshots"
     place.mkdir(parents=True)
     for name in ("strip_1.png", "strip_2.png", "curves.png", "strip_of_mine.png"):
@@ -179,7 +165,7 @@ def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
 def test_a_strip_has_room_for_long_tokens(tmp_path):
     given = snapshot(10)
     sentence = given.sentences[0]._replace(target_tokens=["<s>", *["W" * 40] * (QUERIES - 1)])
-    write(tmp_path, given._replace(sentences=[sentence]))
+    write_snapshot(tmp_path, given._replace(sentences=[sentence]))
     [picture] = (path for path in snapshot_figures.draw(tmp_path) if "strip" in path.name)
     pixels = plt.imread(picture)[..., :3]
     dark = (pixels < 0.5).all(axis=2).any(axis=0).nonzero()[0]

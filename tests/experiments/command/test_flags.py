@@ -21,7 +21,6 @@ from tiny_run import command, refused
         (["--config=x.py", "--workdir=x", "--mode=trian"], ("trian", "train", "translate")),
         (["--config=x.py", "--workdir=x", "again"], ("'again'", "--name=value")),
         (["--workdir=x", "--config.seed"], ("--config.seed", "=value")),
-        (["--workdir=x", "--sentence=\udcff"], (r"'--sentence=\udcff'", "is not UTF-8")),
         (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
         (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
         (["--workdir=x", "--mode=attention", "--nohide_eos"], "x has no run"),  # a control

@@ -3,11 +3,7 @@
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
-import pytest
-
-from experiments import process
 from places import ROOT
 
 # -- imports
@@ -48,21 +44,6 @@ def test_what_takes_long_to_import_is_imported_where_it_is_needed():
 
 
 # -- as a process
-
-
-def test_late_reads_of_a_damaged_checkpoint_are_not_printed_but_other_errors_are(capfd):
-    late = SimpleNamespace(exc_value=RuntimeError("Event loop is closed"))
-    process.hush(late)
-    assert capfd.readouterr().err == ""
-
-    class Failing:
-        def __del__(self):
-            raise ValueError("something else")
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "unraisablehook", process.hush)
-        del [Failing()][0]
-    assert "something else" in capfd.readouterr().err
 
 
 def start(*arguments, **options):

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.display.training_curves import COLOURS
+from experiments.display.plotting import COLOURS
 from experiments.tasks import class_figures
 from experiments.tasks.class_figures import (
     ReadText,

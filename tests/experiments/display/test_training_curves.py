@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.display.training_curves import AS_MINIMISED, build_figure, draw, read_curves
+from experiments.display.training_curves import AS_MINIMISED, CLOCK, build_figure, draw, read_curves
 
 EVENTS = [
     {"step": 100, "split": "train", "nll": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
@@ -92,8 +92,8 @@ def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess
 )
 def test_minutes_do_not_overlap_and_stand_where_they_passed(clock):
     steps, seconds = clock
-    curves = {("accuracy", "train"): (steps, [1.0] * len(steps))}
-    figure = build_figure(curves, "file", (steps, seconds))
+    curves = {("accuracy", "train"): (steps, [1.0] * len(steps)), CLOCK: (steps, seconds)}
+    figure = build_figure(curves, "file")
     figure.canvas.draw()
     [above] = figure.axes[0].child_axes
     labels = [label for label in above.get_xticklabels() if label.get_text()]

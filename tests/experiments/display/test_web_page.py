@@ -24,7 +24,7 @@ def test_json_refuses_what_browsers_cannot_read():
 
 def test_floats_arrive_bit_for_bit():
     array = np.random.default_rng(0).random((2, 3, 5), dtype=np.float32).swapaxes(0, 1)
-    encoded = web_page.encode_floats(array)
+    encoded = web_page.encode_array(array)
     read = np.frombuffer(base64.b64decode(encoded["float32"]), "<f4").reshape(encoded["shape"])
     np.testing.assert_array_equal(read, array)
 
@@ -33,7 +33,7 @@ def test_floats_arrive_bit_for_bit():
 def test_integers_arrive_in_their_own_type(kind):
     limits = np.iinfo(kind)
     array = np.array([[limits.min, 1, 2], [3, 77, limits.max]], kind)
-    encoded = web_page.encode_integers(array)
+    encoded = web_page.encode_array(array)
     read = np.frombuffer(base64.b64decode(encoded[kind]), np.dtype(kind).newbyteorder("<"))
     np.testing.assert_array_equal(read.reshape(encoded["shape"]), array)
 

@@ -11,8 +11,8 @@ from matplotlib.image import imread
 
 from configs import base
 from experiments.display import vector_space
-from experiments.embeddings import figures, pictures
-from experiments.embeddings.figures import Map, map_figure, token_kinds
+from experiments.embeddings import maps
+from experiments.embeddings.maps import Map, map_figure, token_kinds
 from experiments.text_io import print_table
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
@@ -168,9 +168,9 @@ def test_the_rows_of_a_bag_for_bigrams_are_no_tokens(tokenizers):
 def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
     words, characters = tokenizers["word"], tokenizers["char"]
     for name in ("mouse", "▁mouse"):
-        assert words.pieces([pictures.find_token(words, name)]) == ["▁mouse"]
-    assert words.pieces([pictures.find_token(words, "</s>")]) == ["</s>"]
-    assert characters.pieces([pictures.find_token(characters, "m")]) == ["m"]
+        assert words.pieces([maps.find_token(words, name)]) == ["▁mouse"]
+    assert words.pieces([maps.find_token(words, "</s>")]) == ["</s>"]
+    assert characters.pieces([maps.find_token(characters, "m")]) == ["m"]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
 )
 def test_what_is_no_token_is_refused_with_what_is_near(tokenizers, kind, token, says):
     with pytest.raises(UserError) as refusal:
-        pictures.find_token(tokenizers[kind], token)
+        maps.find_token(tokenizers[kind], token)
     assert says in str(refusal.value)
 
 
@@ -196,23 +196,23 @@ def test_a_token_is_looked_for_in_every_table_and_need_not_be_in_all(tokenizers)
         name: TokenTable(rng.normal(size=(tokenizer.vocab_size, 3)), tokenizer)
         for name, tokenizer in (("source", tokenizers["word"]), ("target", tokenizers["char"]))
     }
-    both = pictures.neighbour_tables(tables, "a")
+    both = maps.neighbour_tables(tables, "a")
     titles = ["Source embeddings: nearest to ▁a", "Target embeddings: nearest to a"]
     assert [table.title for table in both] == titles
-    (one,) = pictures.neighbour_tables(tables, "m")
+    (one,) = maps.neighbour_tables(tables, "m")
     assert one.title == "Target embeddings: nearest to m"
     with pytest.raises(UserError, match="close to it: ▁House"):
-        pictures.neighbour_tables(tables, "house")
+        maps.neighbour_tables(tables, "house")
 
 
 def test_brackets_of_tokens_are_printed_as_they_are(tokenizers, capsys):
     tokenizer = tokenizers["word"]
     vectors = np.random.default_rng(6).normal(size=(tokenizer.vocab_size, 3))
     tables = {"source": TokenTable(vectors, tokenizer)}
-    token, other = pictures.find_token(tokenizer, "[bold]"), pictures.find_token(tokenizer, "mouse")
+    token, other = maps.find_token(tokenizer, "[bold]"), maps.find_token(tokenizer, "mouse")
     vectors[other] = vectors[token] + 1e-3
     for name in ("[bold]", "mouse"):
-        (table,) = pictures.neighbour_tables(tables, name)
+        (table,) = maps.neighbour_tables(tables, name)
         print_table(table)
         printed = capsys.readouterr().out
         assert "▁[bold]" in printed
@@ -256,7 +256,7 @@ def test_the_page_and_the_arrays_hold_the_trained_table(drawn):
     assert [each["method"] for each in shown["maps"]] == ["t-SNE", "PCA"]
     for each, method in zip(shown["maps"], ("tsne", "pca"), strict=True):
         points = arrays[method]
-        steps = np.ptp(points, axis=0).max() / pictures.MAP_STEPS
+        steps = np.ptp(points, axis=0).max() / maps.MAP_STEPS
         read = decode(each["points"]) * steps + points.min(axis=0)
         np.testing.assert_allclose(read, points, atol=0.51 * steps)
         assert imread(place / f"source_target_output_{method}.png")[..., :3].std() > 0.01
@@ -267,28 +267,28 @@ def test_the_page_and_the_arrays_hold_the_trained_table(drawn):
 
 def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, said):
     vectors = np.random.default_rng(3).normal(size=(23, 5))
-    (few,) = pictures.make_maps("input", vectors[:9])
+    (few,) = maps.make_maps("input", vectors[:9])
     assert (few.method, few.points.shape) == ("pca", (9, 2))
     assert few.title.startswith("Input embeddings: PCA of 9 tokens, ")
-    monkeypatch.setattr(pictures, "MAX_TOKENS", 13)
-    first, whole = pictures.make_maps("target_output", vectors)
+    monkeypatch.setattr(maps, "MAX_TOKENS", 13)
+    first, whole = maps.make_maps("target_output", vectors)
     assert (len(first.points), len(whole.points)) == (13, 23)
     title = "Target and output embeddings: t-SNE of the first 13 of 23 tokens, perplexity 4"
     assert first.title == title
     assert said == [title]
-    again, _ = pictures.make_maps("target_output", vectors)
+    again, _ = maps.make_maps("target_output", vectors)
     np.testing.assert_array_equal(again.points, first.points)
 
 
 def test_kinds_of_tokens_are_read_off_their_text():
     pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁haus", "haus", "▁", "▁7", "?!", "▁x1", "中", "ый"]
-    names = [figures.KINDS[kind][0] for kind in token_kinds(pieces)]
+    names = [maps.KINDS[kind][0] for kind in token_kinds(pieces)]
     word, within, signs = "begins a word", "within a word", "digits and signs"
     assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]
 
 
 def test_names_stand_apart_within_the_picture_and_the_first_tokens_have_theirs(monkeypatch):
-    monkeypatch.setattr(figures, "MAX_NAMES", 40)
+    monkeypatch.setattr(maps, "MAX_NAMES", 40)
     points = np.random.default_rng(4).normal(size=(211, 2))
     pieces = [f"▁token{i}" for i in range(210)] + ["$x_1$"]
     figure = map_figure(Map("pca", points, "a map"), pieces)

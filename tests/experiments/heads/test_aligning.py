@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.heads import alignment, alignment_figures
+from experiments.heads import alignment
 from experiments.heads import links as head_links
 from experiments.heads.alignment import print_scores
 from experiments.heads.links import Head, HeadLinks, Score
@@ -225,7 +225,7 @@ SCORES = {
 
 
 def test_the_error_rates_stand_where_their_layers_and_heads_are():
-    figure = alignment_figures.scores_figure(SCORES)
+    figure = alignment.scores_figure(SCORES)
     panels = figure.axes[:2]
     for axes, rows in zip(panels, ("output", "input"), strict=True):
         image = np.asarray(axes.images[0].get_array().filled(np.nan))
@@ -245,7 +245,7 @@ def test_right_wrong_and_missed_links_are_drawn_between_their_words():
     gold = [GoldLinks([(0, 0), (1, 1), (2, 100)], [(2, 2)])]
     chosen = np.full((len(SCORES), 103), head_links.NO_LINK)
     chosen[0, :4] = [0, 2, 2, head_links.NO_LINK]
-    figure = alignment_figures.links_figure([pair], gold, HeadLinks(SCORES, [chosen]))
+    figure = alignment.links_figure([pair], gold, HeadLinks(SCORES, [chosen]))
     axes = figure.axes[0]
     places = {text.get_text(): text.get_position()[0] for text in axes.texts}
     assert "…" in places  # of a hundred words some are shown
@@ -266,7 +266,7 @@ def test_every_word_stays_on_the_picture_and_is_drawn_as_text():
     first = np.zeros((len(SCORES), 54), int)
     pairs, gold = [Pair(words, words), Pair("", words)], [GoldLinks([(0, 0)]), GoldLinks([])]
     found = HeadLinks(SCORES, [first, first + head_links.NO_LINK])
-    figure = alignment_figures.links_figure(pairs, gold, found)
+    figure = alignment.links_figure(pairs, gold, found)
     figure.canvas.draw()
     for text in figure.axes[0].texts:
         box = text.get_window_extent()

@@ -8,15 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.heads.importance import (
-    HeadScores,
-    Ranking,
-    _bleus,
-    print_ranking,
-    rank,
-    rank_correlation,
-    work,
-)
+from experiments.heads.importance import print_ranking
+from experiments.heads.ranking import HeadScores, Ranking, _bleus, rank, rank_correlation, work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks, workdir
@@ -204,7 +197,7 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_is_computed(
     shutil.rmtree(folder / "figures")
     (folder / "figures").write_text("no folder")
     computed = []
-    monkeypatch.setattr("experiments.heads.alignment.score_heads", computed.append)
+    monkeypatch.setattr("experiments.heads.links.score_heads", computed.append)
     monkeypatch.setattr("experiments.heads.importance.rank", computed.append)
     for mode, name in (("align", "alignment"), ("heads", "heads")):
         refused(f"--mode={mode}", f"--workdir={folder}", says=(f"figures/{name}", "check the path"))

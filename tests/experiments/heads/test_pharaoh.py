@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.heads.pharaoh import format_links, read_links
+from experiments.heads.links import format_links, read_links
 from source_settings import refused
 from transformer.analysis.alignment import GoldLinks
 

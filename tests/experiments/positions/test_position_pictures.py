@@ -7,8 +7,7 @@ from position_examples import COUNT, SIZES, all_of, encoding, keep_only
 
 from configs import base
 from experiments.positions import phasors, plots
-from experiments.positions.pictures import model_config
-from experiments.positions.values import encodings
+from experiments.positions.values import encodings, model_config
 from places import ROOT
 from reference_positions import WRITTEN
 from tiny_models import tiny_config
@@ -56,7 +55,7 @@ def test_the_heat_map_is_the_papers_table_on_a_scale_of_one():
 
 def test_products_by_distance_are_means_of_diagonals():
     matrix = np.array([[1, 2, 3], [4, 5, 6], [7, 8, 9.0]])
-    distances, mean, low, high = plots.by_distance(matrix)
+    distances, (mean, low, high) = plots.by_distance(matrix)
     assert distances.tolist() == [-2, -1, 0, 1, 2]
     assert mean.tolist() == [7, 6, 5, 4, 3]
     assert low.tolist() == [7, 4, 1, 2, 3]

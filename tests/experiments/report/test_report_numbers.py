@@ -10,7 +10,7 @@ from configs import base
 from experiments import environment
 from experiments.config import override
 from experiments.report import numbers
-from transformer.data.cleaning.report import CleaningReport
+from transformer.data.cleaning.rules import CleaningReport
 from transformer.keys import flatten
 from transformer.workdir import load_config
 

@@ -1,16 +1,16 @@
-"""Servers of a run of each task."""
+"""A server of a run of each task."""
 
 import pytest
-from serving import SMALL, serving
+from serving import serving
 
 import transformer
-from experiments.serving.works import Served
+from experiments.serving.operations import Served
 from task_runs import train_runs
 
 
 @pytest.fixture(scope="session")
 def loaded(tmp_path_factory):
-    """A run of each task; two names for the translator."""
+    """A run of each task."""
     return {task: transformer.load(folder) for task, folder in train_runs(tmp_path_factory).items()}
 
 
@@ -22,11 +22,4 @@ def runs(loaded):
 @pytest.fixture(scope="session")
 def site(runs):
     with serving(runs) as running:
-        yield running
-
-
-@pytest.fixture
-def small(runs):
-    """A server with narrow limits."""
-    with serving(runs, SMALL) as running:
         yield running

@@ -6,17 +6,16 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import uvicorn
+
 from experiments.serving.batching import Batcher
-from experiments.serving.limits import Limits
-from experiments.serving.server import Server, listen, make_server
-from experiments.serving.works import Served, Translate
+from experiments.serving.operations import Served, Translate
+from experiments.serving.server import listen, make_server
 
 PATIENCE = 60  # seconds: nothing is as slow as that unless it is wrong
-DEFAULT = Limits()
-SMALL = Limits(body=4_000, texts=11, characters=200, waiting=5, seconds=20.0, reading=0.5)
 SINGLE = json.dumps({"texts": ["a"]}).encode()  # a translation of one text
 
 
@@ -34,7 +33,7 @@ class Answer(NamedTuple):
 class Running(NamedTuple):
     """A server that runs in threads of its own."""
 
-    server: Server
+    server: uvicorn.Server
     batcher: Batcher
     port: int
 
@@ -69,11 +68,11 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def serving(runs: list[Served], limits: Limits = DEFAULT, **names: Any) -> Iterator[Running]:
+def serving(runs: list[Served], names: Sequence[str] = (), local=True) -> Iterator[Running]:
     """Serves runs meanwhile."""
     listening = listen("127.0.0.1", 0)
     port = listening.getsockname()[1]
-    server, batcher = make_server(runs, names.get("names", ()), names.get("local", True), limits)
+    server, batcher = make_server(runs, names, local)
     threads = [
         threading.Thread(target=batcher.run),
         threading.Thread(target=lambda: asyncio.run(server.serve([listening]))),
@@ -105,11 +104,6 @@ def gated(monkeypatch):
         yield gate, batches
     finally:
         gate.set()
-
-
-def planned(site) -> list:
-    """The requests that wait to be computed."""
-    return [job for job in site.batcher._jobs if job.plan is not None]
 
 
 def is_one_line(answer, status: int, *says: str) -> None:

@@ -8,7 +8,7 @@ from playwright.sync_api import Error as PlaywrightError
 from serving import PATIENCE, serving
 
 from chromium import DESKTOP, PHONE, overflow
-from experiments.serving.works import Served
+from experiments.serving.operations import Served
 
 pytestmark = pytest.mark.browser
 SAME = """wanted => {

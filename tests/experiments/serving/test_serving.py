@@ -1,29 +1,23 @@
 """The page and the API of runs: answers are those of the runs."""
 
 import base64
-import contextlib
-import copy
-import http.client
-import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from serving import PATIENCE, SMALL, gated, is_one_line, planned, serving, wait_until
+from serving import gated, is_one_line, serving, wait_until
 
 import transformer
-from experiments.attention import page
-from experiments.serving.limits import FIELDS
+from experiments.attention import explorer
+from experiments.serving.batching import Programs
+from experiments.serving.operations import OPERATIONS, ROWS, Explain, Generate, Served, Translate
 from experiments.serving.page import policy
-from experiments.serving.programs import Programs
-from experiments.serving.schema import ERRORS
-from experiments.serving.works import ROWS, WORKS, Explain, Generate, Program, Served, Translate
+from experiments.serving.schema import API, CHARACTERS
 from places import ROOT
 from runs import count_programs
 from transformer.data import held_out
-from transformer.errors import RunError, UserError
+from transformer.errors import UserError
 
 # -- answers
 
@@ -111,7 +105,7 @@ def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeyp
     assert found["notes"] == [
         "too long for the model, which does not read the last 9 source tokens and 19 target tokens"
     ]
-    monkeypatch.setattr(page, "MAX_CHARACTERS", 20_000)
+    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 20_000)
     found = site.post("attention", asked).json()
     assert found["unread"] == {"source": 9, "target": 19}
     rows, columns = len(found["target"]), len(found["source"])
@@ -125,14 +119,13 @@ def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeyp
     assert site.post("attention", {"text": SHORT}).json()["notes"] == []
 
 
-def test_a_translation_may_be_longer_than_a_text(small):
-    target = "b " * 150
-    assert len(target) > SMALL.characters
+def test_a_translation_may_be_longer_than_a_text(site):
+    target = "b " * CHARACTERS
     pair = {"text": SHORT, "target": target}
-    assert small.post("attention", pair).json()["unread"] == {"source": 0, "target": 150 + 1 - 32}
+    assert site.post("attention", pair).json()["unread"]["target"] == CHARACTERS + 1 - 32
     lists = {"texts": [SHORT], "targets": [target]}
-    assert small.post("score", lists).status == 200
-    is_one_line(small.post("score", {**lists, "texts": [target]}), 400, "texts[0] has 300 char")
+    assert site.post("score", lists).status == 200
+    is_one_line(site.post("score", {**lists, "texts": [target]}), 400, "texts[0] has 10,000 char")
 
 
 def test_answers_have_the_fields_of_the_schema(site):
@@ -143,13 +136,11 @@ def test_answers_have_the_fields_of_the_schema(site):
         "generate": {"texts": ["one"]},
         "classify": {"texts": ["the plot"]},
     }
-    paths = site.get("/openapi.json").json()["paths"]
-    for name, fields in asked.items():
-        content = paths[f"/api/{name}"]["post"]["responses"]["200"]["content"]
-        described = content["application/json"]["schema"]["properties"]
-        found = site.post(name, fields).json()
-        shown = {"title", "translation"} & found.keys()  # of the explorer
-        assert found.keys() - shown == described.keys(), name
+    for name, (_, _, model) in API.items():
+        answer = site.post(name, asked[name]).json()
+        model.model_validate(answer, strict=True)
+        shown = {"title", "translation"} & answer.keys()  # of the explorer
+        assert answer.keys() - shown == model.model_fields.keys(), name
 
 
 def test_the_python_of_the_guide_runs(site, loaded):
@@ -162,25 +153,25 @@ def test_the_python_of_the_guide_runs(site, loaded):
 
 
 def test_a_translation_does_not_depend_on_what_it_is_batched_with(runs, loaded):
-    [work] = [run.works["translate"] for run in runs if run.name == "translation"]
+    operation = runs[0].operations["translate"]
     folder = loaded["translation"].folder
     texts = [pair.source for pair in held_out.read_pairs(folder, "test")] + ["a", "b a"]
     by_group = {}
     for text in texts:
-        [item] = work.plan({"texts": [text]}).items
-        by_group.setdefault(item.group, []).append(item.payload)
+        [group], [payload], _ = operation.plan({"texts": [text]})
+        by_group.setdefault(group, []).append(payload)
     assert sum(map(len, by_group.values())) == len(texts)
 
     def read(results):
         return [[(each.text, each.tokens) for each in best] for best in results]
 
     for group, members in by_group.items():
-        members = members[: work.most]
-        alone = [result for text in members for result in work.compute(group, [text])]
-        together = (members * ROWS)[: work.most]
-        mixed = work.compute(group, together)
-        assert read(mixed) == (read(alone) * ROWS)[: work.most]
-        turned = work.compute(group, together[::-1])
+        members = members[: operation.max_batch]
+        alone = [result for text in members for result in operation.compute(group, [text])]
+        together = (members * ROWS)[: operation.max_batch]
+        mixed = operation.compute(group, together)
+        assert read(mixed) == (read(alone) * ROWS)[: operation.max_batch]
+        turned = operation.compute(group, together[::-1])
         assert turned[::-1] == mixed  # with their scores: batches of one size have equal bits
         scores = [[each.score for each in best] for best in mixed[: len(members)]]
         for own, other in zip(alone, scores, strict=True):
@@ -199,7 +190,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
         others = []
         for number, text in enumerate(texts, 1):
             others.append(pool.submit(site.post, "translate", {"texts": [text]}))
-            wait_until(lambda number=number: len(planned(site)) == number)
+            wait_until(lambda number=number: site.batcher.waiting == number)
         assert site.get("/api/runs").status == 200  # the event loop does not wait for the model
         gate.set()
         found = [each.result().json()["translations"][0][0]["text"] for each in others]
@@ -217,7 +208,8 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     described = site.get("/api/runs").json()
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
     assert described["runs"][0]["operations"] == ["translate", "score", "attention"]
-    assert described["limits"]["characters"] == 5_000
+    sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
+    assert described["limits"] == sizes | {"seconds": 30.0, "reading": 10.0}
     site.post("translate", {"texts": ["a b c"]})
     text = site.get("/metrics").body.decode()
     [counted] = re.findall(r'requests_total\{route="/api/translate",status="200"\} (\S+)', text)
@@ -225,114 +217,68 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     for name in ("request_seconds_bucket", "batch_texts_bucket", "queue_requests 0.0"):
         assert f"transformer_{name}" in text
     schema = site.get("/openapi.json").json()
-    assert {f"/api/{name}" for name in FIELDS} < schema["paths"].keys()
-    body = schema["paths"]["/api/translate"]["post"]["requestBody"]["content"]
-    assert body["application/json"]["schema"]["required"] == ["texts"]
-
-
-def test_each_status_of_an_error_is_in_the_schema_and_in_the_guide():
-    guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
-    [told] = re.findall(r"^An error is .*?\. A request", guide, re.DOTALL | re.MULTILINE)
-    statuses = {400, 403, 404, 405, 408, 413, 415, 421, 500, 503, 504}
-    assert set(ERRORS) == set(map(int, re.findall(r"\b[45]\d\d\b", told))) == statuses
+    assert {f"/api/{name}" for name in API} < schema["paths"].keys()
+    assert schema["components"]["schemas"]["Translate"]["required"] == ["texts"]
+    assert "422" not in schema["paths"]["/api/translate"]["post"]["responses"]
 
 
 def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monkeypatch):
-    monkeypatch.setattr("experiments.serving.programs.COMMON", 16)
-    lengths = [each.length for work in runs[0].works.values() for each in work.programs()]
-    common, calls = lengths.count(16), []
+    monkeypatch.setattr("experiments.serving.batching.COMMON", 16)
+    programs = Programs(runs[:1])
+    lengths = [length for length, _ in programs._programs]
+    common = lengths.count(16)
+    assert lengths == sorted(lengths)
     assert 0 < common < len(lengths)
-    programs = Programs(runs[:1], calls.append)
-    assert programs.state() == {"status": "starting", "compiled": 0, "programs": len(lengths)}
-    *first, last = calls[:common]
-    for call in first:
-        call()
-    assert programs.state()["status"] == "starting"
-    last()
-    assert programs.state() == {"status": "ready", "compiled": common, "programs": len(lengths)}
-
-
-class ClosedLog(logging.Handler):
-    """A log that nobody reads any more, and the lines that were to be written to it."""
-
-    def __init__(self):
-        super().__init__()
-        self.lines = []
-
-    def emit(self, record):
-        self.lines.append(record.getMessage())
-        raise BrokenPipeError
-
-
-@pytest.mark.usefixtures("said")  # which has all lines logged
-def test_programs_are_compiled_though_the_log_is_closed(runs, monkeypatch):
-    def refuse():
-        raise RunError("too large")
-
-    log, served, calls = ClosedLog(), copy.copy(runs[0]), []
-    monkeypatch.setattr(logging.getLogger("experiments.serving.programs"), "handlers", [log])
-    made = [Program(16, lambda: None), Program(32, refuse)]
-    served.works = {"translate": SimpleNamespace(programs=lambda: made)}
-    programs = Programs([served], calls.append)
-    for call in calls:
-        call()
-    assert programs.state() == {"status": "ready", "compiled": 2, "programs": 2}
-    assert log.lines == ["texts of 32 tokens: too large", "ready"]
+    programs._programs = [(length, lambda: None) for length in lengths]
+    for count in range(common):
+        state = {"status": "starting", "compiled": count, "programs": len(lengths)}
+        assert programs.state() == state
+        programs.compile_next()
+    assert programs.state()["status"] == "ready"
 
 
 def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
     run = transformer.load(loaded["translation"].folder)
-    work = Translate("own", run)
-    for program in work.programs():
-        program.compile()
+    operation = Translate(run)
+    for _, compile_program in operation.programs():
+        compile_program()
     search = run.trained.predictor._search
     programs = search._start, search._continue, search._grow
     counts = [each._cache_size() for each in programs]
-    for texts in (["a"], ["a b"] * work.most, ["a b c d e f g h " * 3]):
-        [*items] = work.plan({"texts": texts}).items
-        work.compute(items[0].group, [item.payload for item in items])
+    for texts in (["a"], ["a b"] * operation.max_batch, ["a b c d e f g h " * 3]):
+        groups, payloads, _ = operation.plan({"texts": texts})
+        operation.compute(groups[0], payloads)
     assert [each._cache_size() for each in programs] == counts
-    work.run.trained.predictor.translate(work.variables, ["a", "b", "c"] * 2, rows=3)
+    operation.run.trained.predictor.translate(operation.variables, ["a", "b", "c"] * 2, rows=3)
     assert search._start._cache_size() > counts[0]  # the control
 
 
 def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
     run = transformer.load(loaded["translation"].folder)
-    works = Translate("own", run), Explain("own", run)
-    for program in (program for work in works for program in work.programs()):
-        program.compile()
+    operations = Translate(run), Explain(run, run.trained.predictor.max_length)
+    for operation in operations:
+        for _, compile_program in operation.programs():
+            compile_program()
     monkeypatch.setattr("transformer.inference.search.MANY", 0)
     with count_programs() as programs:
-        works[1].compute(None, [{"text": "a b"}])
+        operations[1].compute(None, [{"text": "a b"}])
     assert programs == []
-
-
-@pytest.mark.usefixtures("said")
-def test_a_connection_stays_open_though_the_log_is_closed(site, monkeypatch):
-    log, connection = ClosedLog(), http.client.HTTPConnection("127.0.0.1", site.port, PATIENCE)
-    monkeypatch.setattr(logging.getLogger("experiments.serving.guard"), "handlers", [log])
-    with contextlib.closing(connection):
-        for _ in range(2):
-            connection.request("GET", "/openapi.json")
-            answer = connection.getresponse()
-            assert (answer.status, answer.read()[:1]) == (200, b"{")
-    assert log.lines  # the first request's, at least: it is written after the answer
 
 
 def test_samples_that_the_page_asks_for_were_compiled_ahead(loaded):
     folder = loaded["language_model"].folder
     settings = {"decode.batch_size": 16, "decode.num_best": 2}
-    work = Generate("own", transformer.load(folder, settings))
-    for program in work.programs():
-        program.compile()
-    writer = work.predictor._writer
+    operation = Generate(transformer.load(folder, settings))
+    for _, compile_program in operation.programs():
+        compile_program()
+    writer = operation.predictor._writer
     programs = writer._start, writer._sample, writer._grow
     counts = [each._cache_size() for each in programs]
-    for count in (1, 2, 3, work.max_best):
-        [item] = work.plan({"texts": ["one"], "num_best": count}).items
-        assert len(work.compute(item.group, [item.payload])[0]) == count
+    for count in (1, 2, 3, operation.max_best):
+        [group], payloads, _ = operation.plan({"texts": ["one"], "num_best": count})
+        assert len(operation.compute(group, payloads)[0]) == count
     assert [each._cache_size() for each in programs] == counts
-    work.predictor.write(work.variables, ["one"], num_best=9)
+    operation.predictor.write(operation.variables, ["one"], num_best=9)
     assert writer._start._cache_size() > counts[0]  # the control
 
 
@@ -354,24 +300,23 @@ SMALL_BATCHES = {
 def test_nothing_is_compiled_for_requests_of_a_run_with_smaller_batches(name, loaded):
     task, fields, settings = SMALL_BATCHES[name]
     run = transformer.load(loaded[task].folder, settings | {"decode.batch_size": 6})
-    work = WORKS[name.split()[0]]("own", run)
-    for program in work.programs():
-        program.compile()
+    operation = OPERATIONS[name.split()[0]](run)
+    for _, compile_program in operation.programs():
+        compile_program()
     for count in (8, 1):
-        plan = work.plan({key: texts[:count] for key, texts in fields.items()})
-        group, payloads = plan.items[0].group, [item.payload for item in plan.items]
+        plan = operation.plan({key: texts[:count] for key, texts in fields.items()})
         with count_programs() as programs:
-            work.compute(group, payloads)
+            operation.compute(plan.groups[0], plan.payloads)
         assert programs == []
 
 
 def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
     folder, texts = loaded["language_model"].folder, ["one", "one " * 11]
-    work = Generate("own", transformer.load(folder, {"decode.search": "beam"}))
+    operation = Generate(transformer.load(folder, {"decode.search": "beam"}))
     with pytest.raises(UserError, match=r"^texts\[1\] has 12 tokens, all that data\.context=12 "):
-        work.plan({"texts": texts})
-    sampling = Generate("own", loaded["language_model"])
-    assert len(sampling.plan({"texts": texts}).items) == 2  # the control
+        operation.plan({"texts": texts})
+    sampling = Generate(loaded["language_model"])
+    assert len(sampling.plan({"texts": texts}).payloads) == 2  # the control
 
 
 def test_the_page_runs_only_its_own_scripts(site):

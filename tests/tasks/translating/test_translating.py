@@ -4,7 +4,6 @@ import contextlib
 
 import pytest
 
-from experiments.tasks import translation as translating
 from tiny_run import command, refused
 
 # -- lines
@@ -104,7 +103,7 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
         told.append(total)
         yield told.append
 
-    monkeypatch.setattr(translating, "line_progress", recorded)
+    monkeypatch.setattr("experiments.text_io.line_progress", recorded)
     monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
     lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
@@ -114,6 +113,3 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
     total, *counts = told
     assert (total, sum(counts)) == (33, 33)
     assert len(counts) > 4  # and not only at the end
-    told.clear()
-    command(*arguments, stdin=b"a\tb\n")
-    assert told[0] is None

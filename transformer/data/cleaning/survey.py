@@ -4,26 +4,36 @@ A pair takes thirty bytes, whatever its length. Decisions that need more than on
 which of two duplicates is the first, are made with these numbers.
 """
 
+import collections
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from html import unescape
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
 from transformer.data.characters import canonicalize
-from transformer.data.cleaning.cores import ordered_map
 from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
-from transformer.data.cleaning.report import FAULTS, CleaningReport
-from transformer.data.cleaning.rules import CleaningRules
-from transformer.data.holdout import rank
+from transformer.data.cleaning.rules import FAULTS, CleaningReport, CleaningRules
+from transformer.data.held_out import rank
 from transformer.data.pairs import Pair
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
+ALONE = 5  # items that this process does before it starts others, which takes a second
+MAX_PROCESSES = 16
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
 
@@ -34,8 +44,7 @@ class Survey(NamedTuple):
     Attributes:
       faults: the first rule that it breaks, as a place in `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
-      exact: a hash of both sides: `pair_hash`, whose last bit says which side comes first. Two
-        different pairs among five million have the same with a chance of one in a million.
+      exact: `pair_hash` of both sides.
       near: a hash of both sides by `folded`; zero if near-duplicates are not sought.
       scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
         matter.
@@ -48,11 +57,6 @@ class Survey(NamedTuple):
     near: UInt64[np.ndarray, "pairs"]
     scripts: UInt8[np.ndarray, "pairs sides 2"]
     html: UInt8[np.ndarray, "pairs"]
-
-    @property
-    def either(self) -> UInt64[np.ndarray, "pairs"]:
-        """`pair_hash` of each pair, which is the same in both directions."""
-        return self.exact & ~np.uint64(1)
 
 
 _NO_BYTES, _NO_HASHES = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
@@ -93,9 +97,8 @@ def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
     ):
         if wanted:
             places = np.flatnonzero(faults == 0)
-            _, first = np.unique(hashes[places], return_index=True)
             again = np.ones(len(places), bool)
-            again[first] = False
+            again[np.unique(hashes[places], return_index=True)[1]] = False
             faults[places[again]] = NUMBER[fault]
     return faults
 
@@ -143,7 +146,7 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         if number:
             continue
         found.ranks[i] = rank(source, seed)
-        found.exact[i] = pair_hash(source, target) + (source > target)
+        found.exact[i] = pair_hash(source, target)
         texts = unescape(source), unescape(target)
         found.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
@@ -163,11 +166,75 @@ def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns an even hash of two canonical sides, in any order."""
-    return (_hash(target, source) if source > target else _hash(source, target)) & ~1
+    """Returns a hash of two canonical sides, whose last bit says which of them comes first.
+
+    Two different pairs among five million have the same with a chance of one in a million.
+    """
+    swapped = source > target
+    return _hash(*((target, source) if swapped else (source, target))) & ~1 | swapped
+
+
+def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
+    """Returns hashes that are the same in both directions of a pair."""
+    return hashes & ~np.uint64(1)
 
 
 def _hash(source: str, target: str) -> int:
     # The length makes it plain where the source ends, whatever characters both hold.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
+) -> Iterator[Result]:
+    """Yields the result of each item, in their order, from all cores if they are many.
+
+    Few items are ahead of the one that is yielded, so that little memory is taken. If a process
+    ends early, such as one killed for its memory, this one does the rest.
+
+    Args:
+      function: pure, and one that can be pickled.
+      processes: by default as many as there are cores.
+    """
+    items = iter(items)
+    yield from map(function, itertools.islice(items, ALONE))
+    processes = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
+    if processes == 1 or not (first := [*itertools.islice(items, 1)]):
+        yield from map(function, items)
+        return
+    # Not forked: a thread of jax may hold a lock.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_follow_parent)
+    waiting: collections.deque[tuple[Item, Future[Result] | None]] = collections.deque()
+
+    def result(item: Item, future: Future[Result] | None) -> Result:
+        try:
+            return future.result() if future else function(item)
+        except BrokenProcessPool:
+            return function(item)
+
+    try:
+        for item in itertools.chain(first, items):
+            try:
+                waiting.append((item, pool.submit(function, item)))
+            except BrokenProcessPool:
+                waiting.append((item, None))
+            if len(waiting) > 2 * processes:
+                yield result(*waiting.popleft())
+        yield from itertools.starmap(result, waiting)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _follow_parent() -> None:
+    """Leaves Ctrl-C to the parent, and ends with it, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only started processes call this"
+
+    def follow():
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()

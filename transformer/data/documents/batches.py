@@ -1,14 +1,15 @@
-"""Batches of text for language models, and the plan of all of them."""
+"""Batches of text for language models: the plan of training, and a text once, for evaluation."""
 
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from transformer.data.buckets import even_part
 from transformer.data.documents.encode import Text
-from transformer.data.plan import Plan
-from transformer.data.stream import shuffle
+from transformer.data.plan import Plan, shuffle
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 
@@ -58,7 +59,8 @@ class TextPlan(Plan[TextBatch]):
         start = shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0]
         places = even_part(self.windows, self.epoch_length, place)
         windows = shuffle(places, self.windows, (self.seed, epoch, 1))
-        batch = read_rows(self.text, [start + w * self.context for w in windows], self)
+        starts = [start + w * self.context for w in windows]
+        batch = read_rows(self.text, starts, self.rows, self.context)
         return spread_positions(batch) if self.each_position else batch
 
 
@@ -76,18 +78,72 @@ def spread_positions(batch: TextBatch) -> TextBatch:
     return TextBatch(tokens * there, labels * here, segments * there)
 
 
-def read_rows(text: Text, starts: list[int], shape: Any) -> TextBatch:
+def read_rows(text: Text, starts: list[int], rows: int, context: int) -> TextBatch:
     """Returns the rows of the stream of all documents that start at these places.
 
     Args:
-      starts: of at most `shape.rows` rows, each followed by `shape.context` tokens.
+      starts: of at most `rows` rows, each followed by `context` tokens.
     """
-    places = np.array(starts)[:, None] + np.arange(shape.context)
+    places = np.array(starts)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
     labels = tokens[places]
     before = tokens[np.maximum(places - 1, 0)]
     documents = np.searchsorted(offsets, places, side="right")
     first = offsets[documents - 1] == places
     batch = TextBatch(np.where(first, BOS_ID, before), labels, documents - documents[:, :1] + 1)
-    empty = ((0, shape.rows - len(starts)), (0, 0))
+    empty = ((0, rows - len(starts)), (0, 0))
     return TextBatch(*(np.pad(x, empty, constant_values=PAD_ID).astype(np.int32) for x in batch))
+
+
+def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
+    """Yields all of a text once, in its order; each document is read from its start.
+
+    Documents share a row if they fit into it together; a document longer than a row continues in
+    the next one. The last batch is padded.
+
+    Args:
+      rows: of a batch.
+      context: tokens of a row.
+    """
+    open_rows: list[list[tuple[int, int]]] = []
+    room = 0
+    for first, end in cut_chunks(text, context):
+        if end - first > room:
+            if len(open_rows) == rows:
+                yield pack_chunks(text, open_rows, rows, context)
+                open_rows = []
+            open_rows.append([])
+            room = context
+        open_rows[-1].append((first, end))
+        room -= end - first
+    if open_rows:
+        yield pack_chunks(text, open_rows, rows, context)
+
+
+def cut_chunks(text: Text, context: int) -> Iterator[tuple[int, int]]:
+    """Yields (first token, end) of each chunk of a text, in order; each is read by itself.
+
+    A chunk is a document, or a part of one that is longer than a row of `context` tokens.
+    """
+    for start, end in itertools.pairwise(text.store.offsets.tolist()):
+        for first in range(start, end, context):
+            yield first, min(first + context, end)
+
+
+def pack_chunks(
+    text: Text, chunks: list[list[tuple[int, int]]], rows: int, context: int
+) -> TextBatch:
+    """Returns the batch whose rows hold these chunks; see `cut_chunks`, `pack_rows`."""
+    batch = TextBatch(*np.full((3, rows, context), PAD_ID, np.int32))
+    tokens, starts = text.store.tokens, text.store.offsets
+    for row, of_row in enumerate(chunks):
+        place = 0
+        for number, (first, end) in enumerate(of_row, 1):
+            there = slice(place, place + end - first)
+            labels = tokens[first:end]
+            is_start = starts[np.searchsorted(starts, first)] == first
+            batch.tokens[row, there] = [BOS_ID if is_start else tokens[first - 1], *labels[:-1]]
+            batch.labels[row, there] = labels
+            batch.segments[row, there] = number
+            place = there.stop
+    return batch

@@ -1,34 +1,35 @@
 """From documents to tokens, for language models."""
 
-import dataclasses
 import hashlib
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
-    EncodedBuilder,
+    Part,
     Restartable,
-    TokenizerText,
+    Side,
     batched,
-    prepare,
+    encode,
+    encode_training_text,
+    make_tokenizer,
 )
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import EOS_ID, Tokenizer
-from transformer.data.unknown import NOTHING_LOST, Lost
-from transformer.errors import RunError, UserError
+from transformer.data.unknown import Lost
+from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 1_000  # documents
 # Scripts without blanks between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """Encoded documents with statistics of their text.
 
     Attributes:
@@ -49,7 +50,7 @@ class Text:
     bytes: int
     unknown: int
     digest: str
-    lost: Lost = NOTHING_LOST
+    lost: Lost = Lost()
     arrays_digest: str = ""
 
     @property
@@ -59,47 +60,37 @@ class Text:
 
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
-    """Encodes documents as tokens.
-
-    Args:
-      whole: see `Text`.
-    """
-    return _text_of(_encode(documents, tokenizer, whole, None))
+    """Returns documents, which can be read repeatedly, as tokens."""
+    encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
+    return _text_of(encoded, _fingerprint(documents)[0], whole)
 
 
-def _text_of(encoded: Encoded) -> Text:
-    store = encoded.store("tokens")
+def _text_of(encoded: Encoded, fingerprint: str, whole: bool) -> Text:
+    store, notes = encoded.store("tokens"), encoded.notes
     return Text(
         store,
-        unknown=encoded.unknown,
-        lost=encoded.lost,
-        arrays_digest=encoded.arrays_digest,
-        **encoded.notes,
+        whole,
+        len(store),
+        notes.get("words", 0),
+        notes.get("bytes", 0),
+        encoded.unknown,
+        fingerprint[:8],
+        encoded.lost,
+        encoded.arrays_digest,
     )
 
 
-def _encode(
-    documents: Iterable[str], tokenizer: Tokenizer, whole: bool, folder: Path | None
-) -> Encoded:
-    builder, digest = EncodedBuilder(folder, tokens=tokenizer), hashlib.sha256()
-    number = words = size = 0
+def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[Part]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line, since sentencepiece is slow on one long text.
         lines = list(_lines(chunk))
         encoded = tokenizer.encode(lines)
-        parts = iter(encoded)
+        rest = iter(encoded)
         counts = [len(text.splitlines()) for text in chunk]
-        tokens = [[*itertools.chain(*itertools.islice(parts, n)), *end] for n in counts]
-        builder.add("tokens", tokens, lines, encoded)
-        number += len(chunk)
-        for text in chunk:
-            words += count_words(text)
-            size += len(text.encode())
-            digest.update(_delimited(text))
-    return builder.build(
-        whole=whole, documents=number, words=words, bytes=size, digest=digest.hexdigest()[:8]
-    )
+        tokens = [[*itertools.chain(*itertools.islice(rest, n)), *end] for n in counts]
+        words, size = sum(map(count_words, chunk)), sum(len(text.encode()) for text in chunk)
+        yield Part({"tokens": Side(tokens, lines, encoded)}, counts={"words": words, "bytes": size})
 
 
 def count_words(text: str) -> int:
@@ -112,9 +103,13 @@ def _lines(documents: Iterable[str]) -> Iterator[str]:
     return itertools.chain.from_iterable(text.splitlines(keepends=True) for text in documents)
 
 
-def _delimited(text: str) -> bytes:
-    """A document as bytes whose concatenation is unambiguous."""
-    return f"{len(text)} {text}".encode()
+def _fingerprint(documents: Iterable[str]) -> tuple[str, int]:
+    """A digest of documents, and how many lines they have."""
+    digest, lines = hashlib.sha256(), 0
+    for text in documents:
+        digest.update(f"{len(text)} {text}".encode())
+        lines += text.count("\n") + 1
+    return digest.hexdigest(), lines
 
 
 def prepare_text(
@@ -128,31 +123,24 @@ def prepare_text(
 
     Args:
       documents: restartable: hashing, training a tokenizer and encoding read it in turn.
-      data: `config.data`.
-      settings: `config.tokenizer`.
-      saved: a run's tokenizer, taken if it is of this text.
-      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
-
-    Raises:
-      UserError: there is no text, the vocabulary does not suit it, too many tokens are unknown, or
-        it is shorter than a row.
+      data, settings: `config.data` and `config.tokenizer`.
+      saved, initial: see `train_tokenizer`.
     """
-    digest, lines = hashlib.sha256(), 0
-    for text in documents:
-        digest.update(_delimited(text))
-        lines += text.count("\n") + 1
-    content, whole = digest.hexdigest(), data.documents == "file"
-
-    def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
-        return _encode(documents, *tokenizers, whole=whole, folder=folder)
-
-    restartable = Restartable(lambda: _lines(documents))
-    texts = [TokenizerText(restartable, content, lines, (False,), saved, initial)]
-    key = ("documents", content, whole)
-    [tokenizer], encoded = prepare(texts, encode, key, data, settings)
-    text = _text_of(encoded)
-    if not text.documents:
-        raise UserError("no training text is left: name a file with some")
+    (content, lines), whole = _fingerprint(documents), data.documents == "file"
+    tokenizer = make_tokenizer(
+        Restartable(lambda: _lines(documents)),
+        content,
+        data,
+        settings,
+        model=settings.model,
+        count=lines,
+        reads=(False,),
+        saved=saved,
+        initial=initial,
+    ).writer()
+    key, parts = ("documents", content, whole), _parts(documents, tokenizer, whole)
+    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
+    text = _text_of(encoded, content, whole)
     if len(text.store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(text.store.tokens):,} tokens, less than a row of "

@@ -17,8 +17,8 @@ from transformer.data import tfds
 from transformer.data.characters import canonicalize
 from transformer.data.encode import Restartable
 from transformer.data.files.locate import locate
-from transformer.data.files.rows import Fields
-from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of, text_value
+from transformer.data.files.rows import text_value
+from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
 from transformer.data.files.text import read_lines
 from transformer.data.parallel import sources
 from transformer.data.splits import SPLITS
@@ -43,14 +43,7 @@ Documents = Mapping[str, Iterable[str]]
 
 
 def open_documents(settings: ConfigDict) -> Documents:
-    """Returns the documents of each split of the corpus that the settings describe.
-
-    Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
-
-    Raises:
-      UserError: the source is unknown, or there is an error in the text.
-    """
+    """Returns the documents of each split of the corpus that `config.data` describes."""
     if settings.documents not in DOCUMENTS:
         raise UserError(
             f"data.documents='{settings.documents}' is unknown: choose one of "
@@ -171,24 +164,10 @@ class TextFile:
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file.
-
-    Args:
-      settings: `config.data`, for the unit of a document and the field of rows.
-
-    Raises:
-      UserError: the field of rows has no name.
-    """
-    kind, rows = format_of(path), None
-    if kind in FORMATS:
-        fields = Fields(("text_field",), (settings.text_field,), exact=False)
-        fields.check()
-        rows = TableFile(path, kind, fields, _text, settings.skip_broken)
+    """Returns the documents of a file, by the unit and the field of rows in `config.data`."""
+    has_rows = format_of(path) in FORMATS
+    rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
     return TextFile(path, settings.documents, rows)
-
-
-def _text(text: Any) -> str:
-    return text_value("text", text)
 
 
 REGISTRY: dict[str, Callable[[Any], Documents]] = {

@@ -4,14 +4,14 @@ They are read by pyarrow alone, some rows at a time.
 """
 
 import contextlib
+import itertools
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from transformer.data.files.rows import Broken, Fields, Row, listed
+from transformer.data.files.rows import Fields, Rows, Table, listed, missing
 from transformer.data.files.tmx import memories
 from transformer.errors import UserError, one_line
 from transformer.storage.reading import read_json
@@ -26,105 +26,84 @@ DAMAGED = "copy or download it again"
 
 def is_dataset(path: Path) -> bool:
     """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
-    if not path.is_dir():
-        return bool(_shards(path.parent, path.name) or memories(path))
     is_saved = any((path / name).is_file() for name in (STATE, SPLITS))
-    return is_saved or bool(_shards(path, None) or memories(path))
+    return is_saved or bool(_shards(path) or memories(path))
 
 
-def read_arrow(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the rows of a Parquet file or of a data set, numbered from one.
+def read_arrow(path: Path, fields: Fields) -> Table:
+    """Returns the rows of a Parquet file or of a data set, numbered from one.
 
     A field is a column, a field of a struct after a dot (`translation.en`), or the number of a
     column, from zero. A class label is its name, if the data set says it.
-
-    Raises:
-      UserError: the data cannot be read, or does not have the fields.
     """
-    number = 0
-    for file in data_files(path):
-        with _open(file) as (schema, batches):
-            columns = [_Column(file, schema, fields, i) for i in range(len(fields.names))]
-            for batch in batches([column.path for column in columns]):
-                for values in zip(*(column.values(batch) for column in columns), strict=True):
-                    number += 1
-                    yield Row(number, values)
+    files = data_files(path)
+    with _open(files[0]) as (schema, _):
+        names = _names(schema)
+    return Table(f"its columns are {listed(map(repr, names))}", names, _rows(files, fields))
 
 
-def describe_arrow(path: Path, _: Fields) -> tuple[str, list[str]]:
-    """Returns a phrase on the columns, for messages, and their names."""
-    with _open(data_files(path)[0]) as (schema, _):
-        return f"its columns are {listed(map(repr, _names(schema)))}", [*_names(schema)]
+def _rows(files: list[Path], fields: Fields) -> Rows:
+    number = itertools.count(1)
+    for file in files:
+        with _open(file) as (schema, reader):
+            names = [_column(file, schema, fields, name) for name in fields.names]
+            labels = [_labels(schema, name) for name in names]
+            for batch in _batches(reader, names):
+                columns = [batch.column(name).to_pylist() for name in names]
+                for i, classes in enumerate(labels):
+                    if classes:  # -1, of none, is a label that is kept back
+                        columns[i] = [classes.get(value) for value in columns[i]]
+                for values in zip(*columns, strict=True):
+                    yield next(number), values
 
 
-def _names(schema: Any) -> Iterator[str]:
-    """Yields the names of the columns, those of a struct's fields after a dot."""
-    import pyarrow
-
-    for field in schema:
-        if pyarrow.types.is_struct(field.type):
-            yield from (f"{field.name}.{inner.name}" for inner in field.type)
-        else:
-            yield field.name
+def _names(schema: Any) -> list[str]:
+    """Returns the names of the columns, those of a struct's fields after a dot."""
+    return schema.empty_table().flatten().column_names
 
 
-class _Column:
-    """A column, or a field of one that is a struct.
-
-    Attributes:
-      path: its name, and the field's after a dot.
-    """
-
-    def __init__(self, file: Path, schema: Any, fields: Fields, i: int):
-        name = fields.names[i]
-        group, dot, inner = name.partition(".")
-        self._inner = None
-        if name in schema.names:
-            self._name = name
-        elif name.isdecimal() and int(name) < len(schema.names):
-            self._name = schema.names[int(name)]
-        elif dot and name in _names(schema):
-            self._name, self._inner = group, inner
-        else:
-            raise UserError(f"{file} has {fields.missing(name, _names(schema))}: set {fields}")
-        if schema.names.count(self._name) > 1:
-            raise UserError(f"{file} has several columns {self._name!r}: rename all but one")
-        self.path = name if self._inner else self._name
-        self._labels = _labels(schema, self.path)
-
-    def values(self, batch: Any) -> list[Any]:
-        """Returns the values of a batch of rows."""
-        values = batch.column(self._name).to_pylist()
-        if self._inner:
-            values = [value and value.get(self._inner) for value in values]
-        if self._labels:
-            values = [self._label(value) for value in values]
-        return values
-
-    def _label(self, value: Any) -> Any:
-        known = isinstance(value, int) and 0 <= value < len(self._labels)
-        return self._labels[value] if known else None  # -1: the label is kept back
+def _column(file: Path, schema: Any, fields: Fields, name: str) -> str:
+    """Returns the name of the column of a field, which may be its number."""
+    names = _names(schema)
+    if name not in names and name.isdecimal() and int(name) < len(schema.names):
+        name = schema.names[int(name)]
+    if name not in names:
+        raise UserError(f"{file} has {missing(name, names)}: set {fields}")
+    if names.count(name) > 1:
+        raise UserError(f"{file} has several columns {name!r}: rename all but one")
+    return name
 
 
-def _labels(schema: Any, path: str) -> list[str]:
+def _labels(schema: Any, path: str) -> dict[int, str]:
     """Returns the names of a class label, if `datasets` says them; otherwise none."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         for name in path.split("."):
             feature = feature[name]
         if feature["_type"] == "ClassLabel":
-            return [str(name) for name in feature["names"]]
-    return []
+            return dict(enumerate(map(str, feature["names"])))
+    return {}
 
 
 @contextlib.contextmanager
 def _open(file: Path) -> Iterator[tuple[Any, Any]]:
-    """The schema of a file, and a function that yields its batches of rows with some columns."""
+    """The schema of a file, and its reader."""
     import pyarrow
+    from pyarrow import parquet
 
+    kind = "Parquet" if file.suffix.lower() == ".parquet" else "Arrow"
     try:
-        with contextlib.ExitStack() as stack:
-            yield _open_parquet(file) if _is_parquet(file) else _open_arrow(file, stack)
+        # Not mapped: what a damaged file says of its parts would lead beyond its end.
+        with pyarrow.OSFile(str(file)) as source:
+            magic = source.read(len(MAGIC_OF_FILE))
+            source.seek(0)
+            if kind == "Parquet" or magic.startswith(b"PAR1"):
+                kind, reader = "Parquet", parquet.ParquetFile(source)
+                yield reader.schema_arrow, reader
+            else:
+                is_file = magic == MAGIC_OF_FILE
+                reader = (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(source)
+                yield reader.schema, reader
     except UnicodeDecodeError as error:  # pyarrow does not check the text that it reads
         raise UserError(
             f"{file} has a text that is not UTF-8 ({error.object[:40]!r}): convert it, and write "
@@ -133,93 +112,71 @@ def _open(file: Path) -> Iterator[tuple[Any, Any]]:
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise UserError(f"{file} cannot be read ({error.strerror}): check the file") from None
-        kind, why = "Parquet" if _is_parquet(file) else "Arrow", one_line(str(error))
         raise UserError(
-            f"{file} is a damaged or incomplete {kind} file ({why}): {DAMAGED}"
+            f"{file} is a damaged or incomplete {kind} file ({one_line(str(error))}): {DAMAGED}"
         ) from None
 
 
-def _is_parquet(file: Path) -> bool:
-    with file.open("rb") as stream:
-        return file.suffix.lower() == ".parquet" or stream.read(4) == b"PAR1"
-
-
-def _open_parquet(file: Path) -> tuple[Any, Any]:
-    from pyarrow import parquet
-
-    table = parquet.ParquetFile(file)
-
-    def batches(columns: list[str]) -> Iterator[Any]:
-        for group in range(table.num_row_groups):  # of several at once more would be held
-            yield from table.iter_batches(ROWS_AT_ONCE, [group], columns)
-
-    return table.schema_arrow, batches
-
-
-def _open_arrow(file: Path, stack: contextlib.ExitStack) -> tuple[Any, Any]:
+def _batches(reader: Any, names: list[str]) -> Iterator[Any]:
+    """Yields a few rows at a time of a reader, with columns for the fields of a struct."""
     import pyarrow
 
-    # Not mapped: what a damaged file says of its parts would lead beyond its end.
-    source = stack.enter_context(pyarrow.OSFile(str(file)))
-    if source.read(len(MAGIC_OF_FILE)) == MAGIC_OF_FILE:
-        reader = pyarrow.ipc.open_file(source)
-        batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
-    else:
-        source.seek(0)
-        reader = batches = pyarrow.ipc.open_stream(source)
-    return reader.schema, lambda columns: _cut(batches)
-
-
-def _cut(batches: Iterable[Any]) -> Iterator[Any]:
+    batches = reader
+    if is_parquet := hasattr(reader, "num_row_groups"):  # of several at once more would be held
+        groups = range(reader.num_row_groups)
+        batches = (b for i in groups for b in reader.iter_batches(ROWS_AT_ONCE, [i], names))
+    elif hasattr(reader, "get_batch"):
+        batches = map(reader.get_batch, range(reader.num_record_batches))
     for batch in batches:
-        batch.validate(full=True)  # offsets that lead out of the batch would end the process
-        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            yield batch.slice(start, ROWS_AT_ONCE)
+        if not is_parquet:
+            batch.validate(full=True)  # offsets that lead out of the batch would end the process
+        yield from pyarrow.Table.from_batches([batch]).flatten().to_batches(ROWS_AT_ONCE)
 
 
 def data_files(path: Path) -> list[Path]:
-    """Returns the files of a data set, in their order; of any other file, itself.
-
-    Raises:
-      UserError: they are of several splits, one is missing, or the folder is damaged.
-    """
+    """Returns the files of one split of a data set, in their order; of any other file, itself."""
     if path.is_file():
         return [path]
     if files := memories(path):
         return files
-    if not path.is_dir():
-        return _check_shards(path, _shards(path.parent, path.name))
-    if (path / SPLITS).is_file():
-        names = read_json(path / SPLITS, {"splits": [str]}, DAMAGED)["splits"]
-        raise UserError(_several(path, names))
     if (path / STATE).is_file():
         return _saved_files(path)
-    shards = _shards(path, None)
-    splits = sorted(set(map(_split_of, shards)))
+    files = _shards(path)
+    shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
+    splits = sorted(set(map(_split_of, files)))
+    if (path / SPLITS).is_file():
+        splits = read_json(path / SPLITS, {"splits": [str]}, DAMAGED)["splits"]
     if len(splits) > 1:
-        raise UserError(_several(path, splits))
-    return _check_shards(path / (splits[0] or "shards"), shards)
+        raise UserError(
+            f"{path} holds several splits, {listed(splits)}: name one of them, such as "
+            f"{path / splits[0]}"
+        )
+    if shards and [int(m[2]) for m in shards] != list(range(int(shards[0][3]))):
+        raise UserError(
+            f"{path} has {len(shards)} of {int(shards[0][3])} shards: copy or download those that "
+            "are missing"
+        )
+    return files
 
 
-def _split_of(name: str) -> str:
+def _split_of(file: Path) -> str:
     """Returns the part of a file's name before its number."""
-    match = SHARD.fullmatch(name) or re.match(r"(\D*)", name)
-    assert match is not None, "the second matches any name"
-    return match[1]
+    match = SHARD.fullmatch(file.name)
+    return match[1] if match else re.split(r"\d", file.name, maxsplit=1)[0]
 
 
-def _several(path: Path, names: Iterable[str]) -> str:
-    names = list(names)
-    return (
-        f"{path} holds several splits, {listed(names)}: name one of them, such as {path / names[0]}"
-    )
+def _shards(path: Path) -> list[Path]:
+    """Returns the shards in a folder, or those of a split in one, such as `data/train`."""
+    if path.is_dir():
+        kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".parquet", ".arrow"))
+        return next(filter(None, kinds), [])
+    files = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+    return [f for f in files if SHARD.fullmatch(f.name) and _split_of(f) == path.name]
 
 
 def _saved_files(path: Path) -> list[Path]:
     """Returns the files of a folder that `save_to_disk` wrote."""
-    state: Mapping[str, Any] = read_json(
-        path / STATE, {"_data_files": [{"filename": str}]}, DAMAGED
-    )
+    state = read_json(path / STATE, {"_data_files": [{"filename": str}]}, DAMAGED)
     if state.get("_indices_data_files"):
         raise UserError(
             f"{path} is a selection of rows by their numbers: save it again after "
@@ -230,24 +187,3 @@ def _saved_files(path: Path) -> list[Path]:
         if Path(name).name != name or not (path / name).is_file():
             raise UserError(f"{path / STATE} names {name!a}, which is not there: {DAMAGED}")
     return [path / name for name in names]
-
-
-def _shards(folder: Path, split: str | None) -> list[str]:
-    """Returns the names of a folder's shards, sorted: of one split, or of all and other files."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    if split is None:
-        for suffix in (".parquet", ".arrow"):
-            if found := [name for name in names if name.endswith(suffix)]:
-                return found
-        return []
-    return [name for name in names if (m := SHARD.fullmatch(name)) and m[1] == split]
-
-
-def _check_shards(path: Path, names: list[str]) -> list[Path]:
-    numbered = [match for name in names if (match := SHARD.fullmatch(name))]
-    if numbered and [int(m[2]) for m in numbered] != list(range(int(numbered[0][3]))):
-        raise UserError(
-            f"{path} has {len(numbered)} of {int(numbered[0][3])} shards: copy or download those "
-            "that are missing"
-        )
-    return [path.parent / name for name in names]

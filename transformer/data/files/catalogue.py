@@ -17,7 +17,6 @@ class Download(NamedTuple):
       name: of the file; if it is not an archive, also of the file that is kept.
       urls: its addresses, of which the first that answers is taken.
       checksum: `sha256:` or `md5:` and hexadecimal digits; '' if none is published.
-      size: bytes; 0 if that is not published.
       members: of an archive, the files that are kept, and their names then.
       classes: of an archive, folders of a class each, with a text in each file, and the names of
         the tables that are made of them: label<TAB>text, shuffled.
@@ -26,7 +25,6 @@ class Download(NamedTuple):
     name: str
     urls: tuple[str, ...]
     checksum: str = ""
-    size: int = 0
     members: Mapping[str, str] = {}
     classes: Mapping[str, tuple[str, ...]] = {}
 
@@ -40,16 +38,16 @@ class Corpus(NamedTuple):
     """A public corpus.
 
     Attributes:
+      size: of all downloads, for people.
       settings: keys of `config.data` that read its files.
-      hosts: that redirects may lead to without https.
     """
 
     title: str
     licence: str
     citation: str
+    size: str
     downloads: tuple[Download, ...]
     settings: Mapping[str, str]
-    hosts: tuple[str, ...] = ()
 
 
 MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw"
@@ -84,6 +82,14 @@ EUROPARL_LICENCE = "its authors are not aware of any copyright restrictions of t
 EUROPARL_V10 = "europarl-v10.de-en.tsv.gz"
 
 
+def _files(source: str, target: str = "", splits: str = "train") -> dict[str, str]:
+    """Returns the keys that read two files, whose names have {} for the name of the split."""
+    keys = {"source": "files"}
+    for key, split in zip(("train", "validation", "test"), splits.split(), strict=False):
+        keys |= {f"{key}_source": source.format(split), f"{key}_target": target.format(split)}
+    return keys
+
+
 def _tatoeba(language: str) -> Corpus:
     """Returns the English sentences of Tatoeba with their translations into a language."""
     archive, file = f"{language}-eng.zip", f"eng-{language}.tsv"
@@ -92,6 +98,7 @@ def _tatoeba(language: str) -> Corpus:
         "grows with time",
         "CC BY 2.0 France; the third column names the authors of each pair",
         "www.manythings.org/anki and tatoeba.org",
+        "about 10 MB for Spanish or German, less for most languages",
         (
             Download(
                 archive,
@@ -99,7 +106,7 @@ def _tatoeba(language: str) -> Corpus:
                 members={f"{language}.txt": file},
             ),
         ),
-        {"source": "files", "train_source": file, "train_target": ""},
+        _files(file),
     )
 
 
@@ -109,31 +116,24 @@ CATALOGUE: dict[str, Corpus] = {
         "for research, not for commercial use",
         "Desmond Elliott, Stella Frank, Khalil Sima'an, Lucia Specia: Multi30K: Multilingual "
         "English-German Image Descriptions. Workshop on Vision and Language 2016",
+        "2 MB",
         tuple(
             Download(name, (f"{MULTI30K}/{name}",), f"md5:{md5}")
             for name, md5 in MULTI30K_MD5.items()
         ),
-        {
-            "source": "files",
-            "train_source": "train.en",
-            "train_target": "train.de",
-            "validation_source": "val.en",
-            "validation_target": "val.de",
-            "test_source": "test_2016_flickr.en",
-            "test_target": "test_2016_flickr.de",
-        },
+        _files("{}.en", "{}.de", "train val test_2016_flickr"),
     ),
     "ted_ru_en": Corpus(
         "TED talks, Russian and English, of the corpus ted_hrlr: 208,000 pairs, tokenised",
         "CC BY-NC-ND 4.0",
         "Ye Qi, Devendra Sachan, Matthieu Felix, Sarguna Padmanabhan, Graham Neubig: When and Why "
         "Are Pre-Trained Word Embeddings Useful for Neural Machine Translation? NAACL 2018",
+        "131 MB",
         (
             Download(
                 "qi18naacl-dataset.tar.gz",
                 ("http://www.phontron.com/data/qi18naacl-dataset.tar.gz",),
                 "sha256:216a86c3df4d4f522856fe9b920ff5be6b394d769cc88974ae8f9f5546953bbc",
-                131_005_909,
                 {
                     f"{TED}/{side}.{split}": f"{side}.{split}"
                     for split in ("train", "dev", "test")
@@ -141,21 +141,14 @@ CATALOGUE: dict[str, Corpus] = {
                 },
             ),
         ),
-        {
-            "source": "files",
-            "train_source": "ru.train",
-            "train_target": "en.train",
-            "validation_source": "ru.dev",
-            "validation_target": "en.dev",
-            "test_source": "ru.test",
-            "test_target": "en.test",
-        },
+        _files("ru.{}", "en.{}", "train dev test"),
     ),
     "imdb": Corpus(
         "Large Movie Review Dataset: 25,000 reviews to train on and 25,000 to test, neg or pos",
         "none is stated; for research, with the citation",
         "Andrew L. Maas, Raymond E. Daly, Peter T. Pham, Dan Huang, Andrew Y. Ng, Christopher "
         "Potts: Learning Word Vectors for Sentiment Analysis. ACL 2011",
+        "84 MB",
         (
             Download(
                 "aclImdb_v1.tar.gz",
@@ -164,7 +157,6 @@ CATALOGUE: dict[str, Corpus] = {
                     "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
                 ),
                 "sha256:c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
-                84_125_825,
                 classes={
                     f"{split}.tsv.gz": (f"aclImdb/{split}/neg", f"aclImdb/{split}/pos")
                     for split in ("train", "test")
@@ -182,6 +174,7 @@ CATALOGUE: dict[str, Corpus] = {
         "Tiny Shakespeare: 1.1 MB of the plays",
         "public domain",
         "Andrej Karpathy: char-rnn. https://github.com/karpathy/char-rnn, 2015",
+        "1 MB",
         (
             Download(
                 "input.txt",
@@ -190,7 +183,6 @@ CATALOGUE: dict[str, Corpus] = {
                     "tinyshakespeare/input.txt",
                 ),
                 "sha256:86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-                1_115_394,
             ),
         ),
         {"source": "files", "train_source": "input.txt"},
@@ -199,28 +191,25 @@ CATALOGUE: dict[str, Corpus] = {
         "Europarl v7, German and English: 1.9 million pairs",
         EUROPARL_LICENCE,
         EUROPARL,
+        "658 MB",
         (
             Download(
                 "training-parallel-europarl-v7.tgz",
                 ("https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",),
                 "sha256:0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
-                657_632_379,
                 {
                     f"training/europarl-v7.de-en.{side}": f"europarl-v7.de-en.{side}"
                     for side in ("de", "en")
                 },
             ),
         ),
-        {
-            "source": "files",
-            "train_source": "europarl-v7.de-en.de",
-            "train_target": "europarl-v7.de-en.en",
-        },
+        _files("europarl-v7.de-en.de", "europarl-v7.de-en.en"),
     ),
     "europarl_v10_de_en": Corpus(
         "Europarl v10, German and English: 1.8 million pairs",
         EUROPARL_LICENCE,
         EUROPARL,
+        "215 MB",
         (
             Download(
                 EUROPARL_V10,
@@ -230,9 +219,8 @@ CATALOGUE: dict[str, Corpus] = {
                     f"529fd310c7e22e5db35d6a2e2c03dbb1b705623a/data/v10/training/{EUROPARL_V10}",
                 ),
                 "sha256:3874e47fd9224d9d37a65dba4537b05cef8abb3f1e89471d2d8bc0894a3d072f",
-                214_989_654,
             ),
         ),
-        {"source": "files", "train_source": EUROPARL_V10, "train_target": ""},
+        _files(EUROPARL_V10),
     ),
 } | {f"tatoeba_{language}": _tatoeba(language) for language in LANGUAGES}

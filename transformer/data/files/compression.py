@@ -1,20 +1,18 @@
 """Files that may be compressed: gzip, xz or zstd by their first bytes, whatever their names."""
 
 import contextlib
-import functools
 import gzip
 import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from transformer.errors import UserError
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 SUFFIXES = (".gz", ".xz", ".zst")
-HEAD = max(map(len, MAGIC))  # bytes
 
 
 def compression_of(head: bytes) -> str:
@@ -32,15 +30,14 @@ def plain_name(name: str) -> str:
 def open_unpacked(path: Path) -> Iterator[BinaryIO]:
     """The content of a file as a stream of bytes, decompressed as it is read.
 
-    Raises:
-      UserError: the file cannot be read, or is a damaged archive; of reading too.
+    If the file cannot be opened or read, or is a damaged archive, that is a `UserError`.
     """
     kind = ""
     try:
         with open(path, "rb") as file:
-            kind = compression_of(file.read(HEAD))
-        with OPENERS[kind](path) as stream:
-            yield stream
+            kind = compression_of(file.peek())
+            with OPENERS[kind](file) as stream:
+                yield stream
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise UserError(f"{path} cannot be read ({error.strerror}): check the file") from error
@@ -49,20 +46,14 @@ def open_unpacked(path: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
-@contextlib.contextmanager
-def _open_zstd(path: Path) -> Iterator[BinaryIO]:
+def _open_zstd(file: Any) -> io.BufferedReader:
     import pyarrow  # takes a quarter of a second
 
-    with (
-        open(path, "rb") as file,
-        pyarrow.CompressedInputStream(file, "zstd") as stream,
-        io.BufferedReader(stream) as buffered,
-    ):
-        yield buffered
+    return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
 
 
-OPENERS: dict[str, Callable[[Path], contextlib.AbstractContextManager]] = {
-    "": functools.partial(open, mode="rb"),
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "": contextlib.nullcontext,
     "gzip": gzip.open,
     "xz": lzma.open,
     "zstd": _open_zstd,

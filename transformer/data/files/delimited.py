@@ -1,16 +1,19 @@
-"""Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted.
+r"""Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted.
 
 Spreadsheets and pandas quote the cells of TSV as well; such a file is recognised by its content.
+pyarrow's reader of CSV will not do: it ends rows at a lone '\r', forgives text behind a closing
+quote, and does not know the line of a broken row.
 """
 
 import csv
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from transformer.data.files.rows import Broken, Fields, Row, listed
+from transformer.data.files.compression import plain_name
+from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed, missing
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError, shorten
 
@@ -26,104 +29,65 @@ SHOWN = 100  # records that show which of them a file has
 QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
 QUOTED = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # a cell
-Cells = list[str] | csv.Error
+Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
 
-def read_tsv(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the rows of a TSV file; those of a quoted one as `read_csv` does.
+def read_delimited(path: Path, fields: Fields) -> Table:
+    """Returns the rows of a CSV file, or of one of TSV if the name does not end in `.csv`.
 
-    Raises:
-      UserError: the file cannot be read, or its first line does not have the fields.
+    A quoted cell may hold ends of lines. A row of CSV, or of quoted TSV, that has another number of
+    columns than the first is broken: a cell may hold a separator that no quotes protect.
     """
-    if _is_quoted(path, path.stat().st_mtime_ns):
-        return read_csv(path, fields, "\t")
-    return _rows(path, fields, _tsv_records(read_lines(path), fields.exact), fields.exact)
-
-
-def read_csv(path: Path, fields: Fields, separator: str = "") -> Iterator[Row | Broken]:
-    """Yields the rows of a CSV file, see `read_tsv`; a quoted cell may hold ends of lines.
-
-    The columns are separated as given, or as they are in its first records, see `_separator`. A row
-    of another number of columns than the first is broken: the text of a cell may hold a separator
-    that no quotes protect.
-    """
-    records = _csv_records(read_lines(path), separator or _separator(path))
-    return _rows(path, fields, records, True, " (a cell that has a separator needs quotes)")
-
-
-def describe_tsv(path: Path, fields: Fields) -> tuple[str, list[str]]:
-    """Returns a phrase on the first line's columns; and their names, or numbers if it has none."""
-    if _is_quoted(path, path.stat().st_mtime_ns):
-        columns, names = describe_csv(path, fields, "\t")
-        return columns + "; its cells are quoted as in CSV", names
-    return _describe(_tsv_records(read_lines(path), True), fields)
-
-
-def describe_csv(path: Path, fields: Fields, separator: str = "") -> tuple[str, list[str]]:
-    """Returns the columns of the first record, see `describe_tsv`."""
-    return _describe(_csv_records(read_lines(path), separator or _separator(path)), fields)
-
-
-def _describe(records: Iterator[tuple[int, Cells]], fields: Fields) -> tuple[str, list[str]]:
-    _, cells = next(records, (0, None))
-    if not isinstance(cells, list):
-        return "its first line is not CSV" if cells else "it has no lines", []
-    is_header = fields.numbers is None or _is_header(cells, fields, fields.numbers)
+    separator = _separator(path, path.stat().st_mtime_ns)
+    records = _csv_records(path, separator) if separator else _tsv_records(path, fields.exact)
+    number, cells = next(records, (0, []))
+    if not number:
+        return Table("it has no lines", [], iter(()))
+    if isinstance(cells, csv.Error):
+        raise UserError(f"{path}, line {number}: not CSV ({cells}): fix the line")
+    names, places = [cell.strip() for cell in cells], fields.numbers
+    is_header = places is None or _is_header(names, fields, places)
+    if places is None:
+        for key, name in zip(fields.keys, fields.names, strict=True):
+            if name not in names:
+                raise UserError(
+                    f"{path}, line {number} has {missing(name, names)}: set config.data.{key} to "
+                    f"the name of one; or, of a file without a header line, {fields} to numbers of "
+                    "columns, from 0"
+                )
+        places = tuple(map(names.index, fields.names))
     item = "pair" if "source_field" in fields.keys else "text"
     read = "a header that is not read as text" if is_header else f"read as a {item}"
-    names = [cell.strip() if is_header else str(place) for place, cell in enumerate(cells)]
-    return f"its first line, {read}, has the columns {listed(map(repr, cells))}", names
+    about = f"its first line, {read}, has the columns {listed(map(repr, cells))}"
+    about += "; its cells are quoted as in CSV" * (separator != "" and not _is_csv(path))
+    if not is_header:
+        records = itertools.chain([(number, cells)], records)
+        names = [*map(str, range(len(cells)))]
+    width = len(cells) if separator or fields.exact else 0
+    uneven = f"where the first line has {width}"
+    uneven += " (a cell that has a separator needs quotes)" * (separator != "")
+    return Table(about, names, _rows(records, fields, places, width, uneven))
 
 
-def _rows(
-    path: Path, fields: Fields, records: Iterable[tuple[int, Cells]], even: bool, hint: str = ""
-) -> Iterator[Row | Broken]:
-    """Yields the rows of records; if `even`, all must have as many columns as the first.
-
-    Args:
-      hint: to a row that has not.
-    """
-    width, places = 0, ()
+def _rows(records: Records, fields: Fields, places: Sequence[int], width: int, uneven: str) -> Rows:
+    """Yields the rows of records; those of another width, unless it is 0, are uneven."""
+    last = max(places)
     for number, cells in records:
-        if not width:
-            where = f"{path}, line {number}"
-            if isinstance(cells, csv.Error):
-                raise UserError(f"{where}: not CSV ({cells}): fix the line")
-            places, is_header = _places(where, cells, fields)
-            width = len(cells)
-            if is_header:
-                continue
         if isinstance(cells, csv.Error):
-            yield Broken(number, f"not CSV ({cells})")
-        elif even and len(cells) != width:
-            yield Broken(number, f"{len(cells)} column(s), where the first line has {width}{hint}")
-        elif max(places) >= len(cells):
-            place = max(places)
-            key, name = fields.keys[places.index(place)], fields.names[places.index(place)]
-            why = f"data.{key}={shorten(name)!r} is column {place}, counted from 0"
-            yield Broken(number, f"{len(cells)} column(s), and {why}")
+            yield number, BrokenError(f"not CSV ({cells})")
+        elif width and len(cells) != width:
+            yield number, BrokenError(f"{len(cells)} column(s), {uneven}")
+        elif last >= len(cells):
+            key, name = fields.keys[places.index(last)], fields.names[places.index(last)]
+            why = f"data.{key}={shorten(name)!r} is column {last}, counted from 0"
+            yield number, BrokenError(f"{len(cells)} column(s), and {why}")
         else:
-            values = [cells[place] for place in places]  # quick, for there are many
-            yield Row(number, tuple(values))
-
-
-def _places(where: str, first: list[str], fields: Fields) -> tuple[tuple[int, ...], bool]:
-    """Returns the columns of the fields, and whether the first line is a header."""
-    if (places := fields.numbers) is not None:
-        return places, _is_header(first, fields, places)
-    names = [cell.strip() for cell in first]
-    for key, name in zip(fields.keys, fields.names, strict=True):
-        if name not in names:
-            raise UserError(
-                f"{where} has {fields.missing(name, names)}: set config.data.{key} to the name of "
-                f"one; or, of a file without a header line, {fields} to numbers of columns, from 0"
-            )
-    return tuple(map(names.index, fields.names)), True
+            yield number, tuple([cells[place] for place in places])  # quick, for there are many
 
 
 def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
     """Whether the cells of the fields, or that of the label, are names of columns."""
-    cells = [first[place].strip() if place < len(first) else "" for place in places]
+    cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
     names = [cell for cell in cells if cell]  # that of the index which pandas writes is empty
@@ -137,54 +101,53 @@ def _names_column(cell: str) -> bool:
     return bool(CODE.fullmatch(cell)) or (is_name and cell[-1] not in ".!?")
 
 
+def _is_csv(path: Path) -> bool:
+    return plain_name(path.name).endswith(".csv")
+
+
 @functools.lru_cache
-def _is_quoted(path: Path, _: int) -> bool:
-    """Whether quotes of a TSV file are around cells, and doubled or around all commas in them."""
+def _separator(path: Path, _: int) -> str:
+    """Returns what separates the columns of a file whose cells may be quoted; '' for plain TSV.
+
+    In CSV it is the one of `SEPARATORS` by which most of the first records have equal columns; a
+    comma if there is no second column. Spreadsheets write semicolons if the comma is a decimal
+    point. In TSV, quotes are around cells, and doubled or around all commas in them.
+    """
+    if _is_csv(path):
+        return max(SEPARATORS, key=functools.partial(_count_equal, path))
     text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
     cells, rest = QUOTED.findall(text), QUOTED.sub("", text)
     doubled = sum('""' in cell[1:-1] for cell in cells)
     commas = not {'"', ","} & {*rest} and len(cells) >= MANY
-    return commas or 0 < doubled >= rest.count('"') / FEW
+    return "\t" * (commas or 0 < doubled >= rest.count('"') / FEW)
 
 
-def _tsv_records(lines: Iterable[str], skip_blank: bool) -> Iterator[tuple[int, Cells]]:
-    """Yields the number and the cells of each line."""
-    for number, line in enumerate(lines, 1):
+def _count_equal(path: Path, separator: str) -> int:
+    """Returns how many of the first records have as many columns as the first one."""
+    records = itertools.islice(_csv_records(path, separator), SHOWN)
+    widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
+    return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+
+
+def _tsv_records(path: Path, skip_blank: bool) -> Records:
+    for number, line in enumerate(read_lines(path), 1):
         if not skip_blank or line.strip():
             yield number, line.split("\t")
 
 
-def _separator(path: Path) -> str:
-    """Returns the one of `SEPARATORS` by which most of the first records have equal columns.
+def _csv_records(path: Path, separator: str) -> Records:
+    """Yields each record; of one that is not CSV, the fault in each of its lines.
 
-    Spreadsheets write semicolons if the comma is a decimal point. Of equally good ones it is the
-    first, and a comma if there is no second column.
+    A quote that is never closed takes in lines that would be records.
     """
-
-    def count_equal(separator: str) -> int:
-        """How many records have as many columns as the first one."""
-        records = itertools.islice(_csv_records(read_lines(path), separator), SHOWN)
-        widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
-        return widths.count(widths[0]) if widths and widths[0] > 1 else 0
-
-    return max(SEPARATORS, key=count_equal)
-
-
-def _csv_records(lines: Iterable[str], separator: str) -> Iterator[tuple[int, Cells]]:
-    """Yields the number of each record's first line, and its cells.
-
-    Of a record that is not CSV, it yields the number of each line and the fault: a quote that is
-    never closed takes in lines that would be records.
-    """
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True, delimiter=separator)
+    lines = (f"{line}\n" for line in read_lines(path))
+    reader = csv.reader(lines, strict=True, delimiter=separator)
     while True:
         number = reader.line_num + 1
         try:
-            cells = next(reader)
+            if cells := next(reader):
+                yield number, cells
         except StopIteration:
             return
         except csv.Error as error:
             yield from ((line, error) for line in range(number, reader.line_num + 1))
-            continue
-        if cells:
-            yield number, cells

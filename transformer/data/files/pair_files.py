@@ -12,8 +12,8 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from transformer.data.files.locate import locate
-from transformer.data.files.rows import Fields
-from transformer.data.files.table import FORMATS, TableFile, format_of, text_value
+from transformer.data.files.rows import text_value
+from transformer.data.files.table import FORMATS, TableFile, format_of
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -33,7 +33,7 @@ class TwoFiles:
         lines = [read_lines(path) for path in files]
         for number, pair in enumerate(itertools.zip_longest(*lines)):
             if None in pair:
-                counts = [number if side is None else number + 1 for side in pair]
+                counts = [number + (side is not None) for side in pair]
                 longer = pair.index(None) ^ 1
                 counts[longer] += sum(1 for _ in lines[longer])
                 raise UserError(
@@ -50,43 +50,29 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
     Args:
       settings: `config.data`.
-      split: whose `<split>_source` and `<split>_target` are read; no target means rows, of TSV if
-        the name does not say another format.
-
-    Raises:
-      UserError: a file is not there, or a field is missing or named twice.
+      split: whose `<split>_source` and `<split>_target` are read; no target means rows.
     """
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
+    if not getattr(settings, target):
+        return pair_table(path, settings)
     kind = format_of(path)
-    if getattr(settings, target):
-        if kind in ROWS_ALONE:
-            raise UserError(
-                f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
-                f"data.{target} names a second file: set config.data.{target}= (empty)"
-            )
-        if (other := locate(settings, target)) == path and kind in FORMATS:
-            raise UserError(
-                f"data.{source} and data.{target} are the same file, {path}: to read both sides "
-                f"from its rows, set config.data.{target}= (empty)"
-            )
-        return TwoFiles(path, other)
-    return pair_table(path, settings)
+    if kind in ROWS_ALONE:
+        raise UserError(
+            f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
+            f"data.{target} names a second file: set config.data.{target}= (empty)"
+        )
+    if (other := locate(settings, target)) == path and kind in FORMATS:
+        raise UserError(
+            f"data.{source} and data.{target} are the same file, {path}: to read both sides "
+            f"from its rows, set config.data.{target}= (empty)"
+        )
+    return TwoFiles(path, other)
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file, of TSV if its name does not say another format.
-
-    Args:
-      settings: `config.data`, for the fields.
-
-    Raises:
-      UserError: a field is missing or named twice.
-    """
-    kind, keys = format_of(path), ("source_field", "target_field")
-    fields = Fields(keys, (settings.source_field, settings.target_field), exact=False)
-    fields.check()
-    return TableFile(path, kind if kind in FORMATS else ".tsv", fields, _pair, settings.skip_broken)
+    """Returns the pairs in the rows of one file; `settings` is `config.data`, for the fields."""
+    return TableFile(path, settings, ("source_field", "target_field"), _pair)
 
 
 def _pair(source: Any, target: Any) -> Pair:
@@ -94,8 +80,8 @@ def _pair(source: Any, target: Any) -> Pair:
     try:
         (source + target).encode()  # quick, for there are many
     except (TypeError, AttributeError, UnicodeEncodeError):
-        text_value("source", source)
-        text_value("target", target)
+        text_value(source, "source")
+        text_value(target, "target")
     if "\n" in source or "\n" in target:
         source, target = (s.replace("\r\n", " ").replace("\n", " ") for s in (source, target))
     return Pair(source, target)

@@ -1,28 +1,34 @@
-"""A row of a file of many, the fault of a broken one, and the fields that are read of it."""
+"""The rows of a file of many: the values of the fields that are read, or why there are none."""
 
 import difflib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from transformer.errors import UserError, shorten
-
-
-class Row(NamedTuple):
-    """The values of the fields that are read of a row, and its place: its line, or its number."""
-
-    place: int
-    values: tuple[Any, ...]
-
-
-class Broken(NamedTuple):
-    """A row that cannot be read: its place, and why."""
-
-    place: int
-    why: str
+from transformer.errors import shorten
 
 
 class BrokenError(Exception):
-    """Why a row cannot be read."""
+    """Why a row cannot be read; its place is its line, or its number."""
+
+    place: int | str = 0
+
+
+Rows = Iterator[tuple[int | str, tuple[Any, ...] | BrokenError]]
+
+
+class Table(NamedTuple):
+    """An open file of rows.
+
+    Attributes:
+      about: a phrase on its fields, for messages.
+      names: of its fields, or numbers of its columns.
+      rows: the place of each row, and the values of the fields that are read.
+    """
+
+    about: str
+    names: list[str]
+    rows: Rows
 
 
 class Fields(NamedTuple):
@@ -42,30 +48,41 @@ class Fields(NamedTuple):
     @property
     def numbers(self) -> tuple[int, ...] | None:
         """The numbers of the columns; None if a field has a name."""
-        if all(name.isdecimal() for name in self.names):
-            return tuple(map(int, self.names))
-        return None
-
-    def check(self) -> None:
-        """Raises UserError if a field has no name, or two have the same."""
-        if "" in self.names or len(set(self.names)) < len(self.names):
-            pairs = zip(self.keys, self.names, strict=True)
-            named = " and ".join(f"config.data.{key}={shorten(name)!r}" for key, name in pairs)
-            raise UserError(f"{named}: name different fields")
+        return tuple(map(int, self.names)) if all(map(str.isdecimal, self.names)) else None
 
     def __str__(self) -> str:
         """The flags that name them, as a message quotes them."""
         return " and ".join(f"config.data.{key}" for key in self.keys)
 
-    def missing(self, name: str, there: Iterable[str]) -> str:
-        """Returns why a row without a field is broken, with the fields that there are."""
-        there = list(there)
-        near = difflib.get_close_matches(name, there, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        shown = listed(map(repr, there))
-        return f"no field {shorten(name)!r}{hint}; its fields are {shown}"
+    def values(self, record: Mapping[str, Any] | BrokenError) -> tuple[Any, ...] | BrokenError:
+        """Returns the values of the fields in a record by their names; a broken one, as it is."""
+        if isinstance(record, BrokenError):
+            return record
+        try:
+            return tuple([record[name] for name in self.names])  # quick, for there are many
+        except KeyError as error:
+            return BrokenError(missing(error.args[0], record))
+
+
+def missing(name: str, names: Iterable[str]) -> str:
+    """Returns why a row without a field is broken, with the names of the fields that it has."""
+    names = list(names)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    return f"no field {shorten(name)!r}{hint}; its fields are {listed(map(repr, names))}"
 
 
 def listed(names: Iterable[str]) -> str:
     """Returns names as a message quotes them."""
     return shorten(", ".join(shorten(name, 40) for name in names) or "none")
+
+
+def text_value(value: Any, name: str = "text") -> str:
+    """Returns a value that is a text; raises BrokenError, with the name, of any other."""
+    if not isinstance(value, str):
+        raise BrokenError(f"the {name} is not a string but {json.dumps(value, default=str)[:40]}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BrokenError(f"the {name} has a lone surrogate, {ascii(value)[:40]}") from None
+    return value

@@ -1,48 +1,33 @@
 """A file of rows in any of the formats, as items such as pairs or labelled texts."""
 
-import dataclasses
+import collections
 import itertools
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from transformer.data.files.arrow import describe_arrow, read_arrow
+from ml_collections import ConfigDict
+
+from transformer.data.files.arrow import read_arrow
 from transformer.data.files.compression import open_unpacked, plain_name
-from transformer.data.files.delimited import describe_csv, describe_tsv, read_csv, read_tsv
-from transformer.data.files.json_lines import describe_jsonl, read_jsonl
-from transformer.data.files.rows import Broken, BrokenError, Fields, Row, listed
-from transformer.data.files.tmx import describe_tmx, memories, read_tmx
+from transformer.data.files.delimited import read_delimited
+from transformer.data.files.json_lines import read_jsonl
+from transformer.data.files.rows import BrokenError, Fields, Table, listed
+from transformer.data.files.tmx import memories, read_tmx
 from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
-
-
-class Format(NamedTuple):
-    """A format of files.
-
-    Attributes:
-      read: yields the rows of a file.
-      describe: returns a phrase on the fields of the file, for messages, and their names.
-      unit: of the place of a row, such as "line".
-    """
-
-    read: Callable[[Path, Fields], Iterator[Row | Broken]]
-    describe: Callable[[Path, Fields], tuple[str, list[str]]]
-    unit: str = "line"
-
-
 DATASET = "folder"  # of Hugging Face's `datasets`
-FORMATS = {
-    ".tsv": Format(read_tsv, describe_tsv),
-    ".csv": Format(read_csv, describe_csv),
-    ".jsonl": Format(read_jsonl, describe_jsonl),
-    ".tmx": Format(read_tmx, describe_tmx),
-    ".parquet": Format(read_arrow, describe_arrow, "row"),
-    ".arrow": Format(read_arrow, describe_arrow, "row"),
-    DATASET: Format(read_arrow, describe_arrow, "row"),
+FORMATS: dict[str, Callable[[Path, Fields], Table]] = {
+    ".tsv": read_delimited,
+    ".csv": read_delimited,
+    ".jsonl": read_jsonl,
+    ".tmx": read_tmx,
+    ".parquet": read_arrow,
+    ".arrow": read_arrow,
+    DATASET: read_arrow,
 }
 HEAD = 4096  # bytes that show a format, if the name does not
 CONTENTS = {
@@ -71,61 +56,67 @@ def format_of(path: Path) -> str:
     return next((kind for kind, content in CONTENTS.items() if content.match(head)), suffix)
 
 
-@dataclasses.dataclass(frozen=True)
 class TableFile(Generic[Item]):
     """The items of a file of rows, read from its start by each iteration.
 
-    Iteration raises UserError at the first broken row, unless `skip_broken`.
+    It is a file of TSV if its name and content show no other format. Iteration raises UserError at
+    the first broken row, unless `config.data.skip_broken`.
 
-    Attributes:
-      source: the file, or the folder of a data set.
-      format: a key of `FORMATS`.
-      fields: that are read of each row.
+    Args:
+      settings: `config.data`.
+      keys: of it, that name the fields.
       make: makes an item of their values; raises BrokenError if they are none.
-      skip_broken: whether broken rows are skipped.
+      exact: see `Fields`.
     """
 
-    source: Path
-    format: str
-    fields: Fields
-    make: Callable[..., Item]
-    skip_broken: bool
+    def __init__(
+        self,
+        source: Path,
+        settings: ConfigDict,
+        keys: tuple[str, ...],
+        make: Callable[..., Item],
+        exact: bool = False,
+    ):
+        names = tuple(getattr(settings, key) for key in keys)
+        if "" in names or len(set(names)) < len(names):
+            pairs = zip(keys, names, strict=True)
+            named = " and ".join(f"config.data.{key}={shorten(name)!r}" for key, name in pairs)
+            raise UserError(f"{named}: name different fields")
+        self.source, self.fields, self._make = source, Fields(keys, names, exact), make
+        self.skip_broken = settings.skip_broken
+        self._read = FORMATS.get(format_of(source), read_delimited)
+        self.unit = "row" if self._read is read_arrow else "line"
 
     def __iter__(self) -> Iterator[Item]:
         records = self.records()
         for number, record in enumerate(records):
-            if not isinstance(record, Broken):
+            if not isinstance(record, BrokenError):
                 yield record
             elif not self.skip_broken:
                 fix = f"fix the {self.unit}, or set config.data.skip_broken=True to skip such rows"
                 # If the first two are broken, the fields may be wrong, and nothing would be left.
-                if not number and isinstance(next(records, record), Broken):
+                if not number and isinstance(next(records, record), BrokenError):
                     fix = f"set {self.fields}, or fix the {self.unit}"
-                raise UserError(f"{self.source}, {self.unit} {record.place}: {record.why}: {fix}")
+                raise UserError(f"{self.source}, {self.unit} {record.place}: {record}: {fix}")
 
-    @property
-    def unit(self) -> str:
-        """The unit of the place of a row: its line, or its number."""
-        return FORMATS[self.format].unit
+    def open(self, fields: Fields | None = None) -> Table:
+        """Returns the rows with the values of fields, by default its own."""
+        return self._read(self.source, fields or self.fields)
 
-    def records(self) -> Iterator[Item | Broken]:
-        """Yields the item of each row, and the broken rows in their places."""
-        for row in FORMATS[self.format].read(self.source, self.fields):
-            if isinstance(row, Broken):
-                yield row
-                continue
+    def records(self) -> Iterator[Item | BrokenError]:
+        """Yields the item of each row, or why there is none."""
+        for place, values in self.open().rows:
             try:
-                yield self.make(*row.values)
-            except BrokenError as error:
-                yield Broken(row.place, str(error))
-
-    def describe(self) -> str:
-        """Returns the fields of the file, for messages."""
-        return FORMATS[self.format].describe(self.source, self.fields)[0]
+                if isinstance(values, BrokenError):
+                    raise values
+                item = self._make(*values)
+            except BrokenError as broken:
+                broken.place, item = place, broken
+            yield item
 
     def describe_columns(self) -> Iterator[str]:
         """Yields a line on the columns that are read, and one if some have no sentences."""
-        about, columns = FORMATS[self.format].describe(self.source, self.fields)
+        about, columns, _ = self.open()
         yield f"{self.source}: reads {listed(self.fields.names)} as {self.fields}; {about}"
         if wrong := [*self._without_sentences(self.fields)]:
             keys = [key for key in self.fields.keys if key != "label_field"]
@@ -137,8 +128,8 @@ class TableFile(Generic[Item]):
 
     def _without_sentences(self, fields: Fields) -> Iterator[str]:
         """Yields what each field without sentences has."""
-        first = itertools.islice(FORMATS[self.format].read(self.source, fields), ROWS_SHOWN)
-        rows = [[str(v)[:CUT] for v in row.values] for row in first if isinstance(row, Row)]
+        first = itertools.islice(self.open(fields).rows, ROWS_SHOWN)
+        rows = [[str(v)[:CUT] for v in row] for _, row in first if isinstance(row, tuple)]
         for key, *texts in zip(fields.keys, *rows, strict=bool(rows)):
             wrong = [text for text in texts if NO_SENTENCE.fullmatch(text)]
             few = len({*texts}) < FEW_VALUES * len(texts)
@@ -147,32 +138,20 @@ class TableFile(Generic[Item]):
                 yield f"data.{key} reads ids, categories or attributions, such as {such}"
 
     def count_broken(self) -> int:
-        """Returns how many rows are broken; reads all.
-
-        Raises:
-          UserError: all are.
-        """
-        count, whole, first = 0, False, None
-        for record in self.records():
-            if isinstance(record, Broken):
-                count += 1
-                first = first or record
-            else:
-                whole = True
-        if first and not whole:
+        """Returns how many rows are broken; reads all. If none can be read, that is a UserError."""
+        counts = collections.Counter(isinstance(record, BrokenError) for record in self.records())
+        if counts[True] and not counts[False]:
+            first = next(self.records())
+            assert isinstance(first, BrokenError)
             raise UserError(
-                f"{self.source} has only broken {self.unit}s, {count:,} of them; {self.unit} "
-                f"{first.place}: {first.why}: check {self.fields}"
+                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them; "
+                f"{self.unit} {first.place}: {first}: check {self.fields}"
             )
-        return count
+        return counts[True]
 
 
 def describe_rows(files: Iterable[object]) -> list[str]:
-    """Returns lines on the columns of each file of rows, and on broken rows that are skipped.
-
-    Raises:
-      UserError: a file cannot be read, or all its rows are broken.
-    """
+    """Returns lines on the columns of each file of rows, and on broken rows that are skipped."""
     lines = []
     for file in files:
         if isinstance(file, TableFile):
@@ -180,26 +159,3 @@ def describe_rows(files: Iterable[object]) -> list[str]:
             if file.skip_broken and (count := file.count_broken()):
                 lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
     return lines
-
-
-def text_value(name: str, value: Any) -> str:
-    """Returns a value that is a text.
-
-    Args:
-      name: of the value, for the message.
-
-    Raises:
-      BrokenError: it is not one.
-    """
-    if not isinstance(value, str):
-        raise BrokenError(f"the {name} is not a string but {_shown(value)}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BrokenError(f"the {name} has a lone surrogate, {ascii(value)[:40]}") from None
-    return value
-
-
-def _shown(value: Any) -> str:
-    """A value of JSON or Arrow as a message quotes it."""
-    return json.dumps(value, default=str)[:40]

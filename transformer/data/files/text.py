@@ -1,6 +1,5 @@
 """The lines of text files, and their encoding."""
 
-import codecs
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,13 +11,7 @@ HEAD = 4096  # bytes that show an encoding
 SHOWN = 5  # lines that a message names
 # Archives and compressions that are not read, and the bytes that show them from their places on.
 PACKED = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
-# Byte order marks; the longer first, since one begins with another.
-WIDE = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-)
+WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -27,9 +20,6 @@ def read_lines(path: Path) -> Iterator[str]:
     A line ends at '\n' or '\r\n' (in a file without '\n' at '\r') and nowhere else: other
     separators of `str.splitlines`, such as U+2028, occur inside sentences of real corpora and would
     shift all lines after them.
-
-    Raises:
-      UserError: the file cannot be read, is a damaged archive, or is not UTF-8.
     """
     with open_unpacked(path) as file:
         for number, line in enumerate(split_lines(file), 1):
@@ -45,33 +35,30 @@ def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
-    """Decodes a line of UTF-8 text, including its end.
+    """Returns a line of UTF-8 text, including its end.
+
+    A UserError names another encoding, if the bytes reveal it, or the kind of an archive.
 
     Args:
       name: of the file, for messages.
       number: of the line, from one; before the first there may be a byte order mark.
-
-    Raises:
-      UserError: it has another encoding, which is named if the bytes reveal it, or the file is
-        an archive.
     """
     for kind, (place, magic) in PACKED.items() if number == 1 else ():
         if line.startswith(magic, place):
             raise UserError(f"{name} is a {kind} archive: unpack it, and name a file of it")
-    encoding = _wide_encoding(line[:HEAD]) if number == 1 else ""
-    try:
-        if not encoding:
+    encoding, what = _wide_encoding(line[:HEAD]) if number == 1 else "", "the text"
+    if not encoding:
+        try:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
-        what = "the text"
-    except UnicodeDecodeError as error:
-        encoding = "UTF-16" if b"\0" in line else ""
-        what = f"byte 0x{line[error.start]:02X}"
+        except UnicodeDecodeError as error:
+            encoding = "UTF-16" if b"\0" in line else ""
+            what = f"byte 0x{line[error.start]:02X}"
     likely = f" but {encoding}" if encoding else ""
     fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
     if not encoding:  # a wrong one would be read without an error
         fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
         fix = (_mixed(name) if isinstance(name, Path) and name.is_file() else "") or fix
-    raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}") from None
+    raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}")
 
 
 def _mixed(path: Path) -> str:
@@ -92,9 +79,9 @@ def _mixed(path: Path) -> str:
 
 def _wide_encoding(head: bytes) -> str:
     """The iconv name of an encoding with two or four bytes per character; else ''."""
-    for mark, encoding in WIDE:
-        if head.startswith(mark):
-            return encoding
+    for encoding in WIDE:
+        if head.startswith("\ufeff".encode(encoding)):
+            return encoding[:-2]
     if len(head) < 4 or 3 * head.count(0) < len(head):
         return ""
     zeros = [4 * head[i::4].count(0) > len(head) / 2 for i in range(4)]

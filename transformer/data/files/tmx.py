@@ -6,20 +6,18 @@ stranger's.
 Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 """
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from xml.parsers import expat
 
 from transformer.data.files.compression import open_unpacked, plain_name
-from transformer.data.files.rows import Broken, Fields, Row, listed
+from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed
 from transformer.errors import UserError
 
-BLOCK = 2**16  # bytes
-MAX_UNIT = 2**20  # characters of a unit: a bound of the memory
-# Elements inside a segment whose content is code of a document, not text.
-CODE = ("bpt", "ept", "it", "ph", "ut")
+LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+# Text of a segment, but that of elements whose content is code of a document.
+TEXT = ".//text()[not(ancestor::*[contains(' bpt ept it ph ut ', concat(' ', local-name(), ' '))])]"
 
 
 def memories(path: Path) -> list[Path]:
@@ -37,149 +35,76 @@ def split_list(names: str) -> list[str]:
     return [p if "/" in p else os.path.join(os.path.dirname(parts[0]), p) for p in parts]
 
 
-def read_tmx(path: Path, fields: Fields) -> Iterator[Row | Broken]:
-    """Yields the segments of each translation unit in the languages that the fields name.
+def read_tmx(path: Path, fields: Fields) -> Table:
+    """Returns the segments of each translation unit in the languages that the fields name.
 
     They are those of one file after another, if the path stands for several, see `memories`.
 
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
-
-    Raises:
-      UserError: the file cannot be read, its XML is broken, or it declares entities.
     """
-    languages = [name.lower().replace("_", "-") for name in fields.names]
     files = memories(path) or [path]
-    units = (
-        (f"in {file.parent.name}/{file.name}: ", unit) for file in files for unit in _units(file)
-    )
-    for where, (line, segments, lost) in units:
-        texts = tuple(_find(segments, language) for language in languages)
-        where *= len(files) > 1
-        if lost:
-            yield Broken(line, f"{where}the entity &{lost}; is not declared in the file")
-        elif None in texts:
-            why = fields.missing(fields.names[texts.index(None)], dict(segments))
-            yield Broken(line, where + why)
-        else:
-            yield Row(line, texts)
+    _, first = next(_units(files[0]), (0, {}))
+    names = [] if isinstance(first, BrokenError) else [*first]
+    about = f"its languages are {listed(map(repr, names))}"
+    if not path.is_file():
+        about += f"; it has {len(files)} TMX file(s)"
+    if path.is_dir() and (skipped := {*os.listdir(path)} - {file.name for file in files}):
+        about += f", and {listed(sorted(skipped))} is skipped"
+    return Table(about, names, _rows(files, fields))
 
 
-def describe_tmx(path: Path, _: Fields) -> tuple[str, list[str]]:
-    """Returns a phrase on the languages of the first unit and on several files, for messages."""
-    files = memories(path) or [path]
-    skipped = {*os.listdir(path)} - {file.name for file in files} if path.is_dir() else ()
-    count = "" if path.is_file() else f"; it has {len(files)} TMX file(s)"
-    count += f", and {listed(sorted(skipped))} is skipped" if skipped else ""
-    for _line, segments, _lost in _units(files[0]):
-        return f"its languages are {listed(map(repr, dict(segments)))}{count}", []
-    return "it has no units", []
+def _rows(files: list[Path], fields: Fields) -> Rows:
+    for file in files:
+        where = f" in {file.parent.name}/{file.name}" * (len(files) > 1)
+        for line, unit in _units(file):
+            tags = () if isinstance(unit, BrokenError) else tuple(unit)
+            tagged = fields._replace(names=tuple(_tag(name, tags) for name in fields.names))
+            yield f"{line}{where}", tagged.values(unit)
 
 
-def _find(segments: list[tuple[str, str]], language: str) -> str | None:
-    """Returns the segment of a language: an exact match, or else the first of a region of it."""
-    tags = [(tag.lower().replace("_", "-"), text) for tag, text in segments]
-    for tag, text in tags:
-        if tag == language:
-            return text
-    return next((text for tag, text in tags if tag.startswith(f"{language}-")), None)
+@functools.lru_cache
+def _tag(language: str, tags: tuple[str, ...]) -> str:
+    """Returns the tag of a language: an equal one, or else the first of its regions."""
+    wanted = _plain(language)
+    near = [tag for tag in tags if _plain(tag).startswith(wanted)]
+    return min(near, key=lambda tag: _plain(tag) != wanted, default=language)
 
 
-def _units(path: Path) -> Iterator[tuple[int, list[tuple[str, str]], str]]:
-    """Yields the line of each unit, its (language, segment) pairs, and an entity that is lost."""
-    parser, size = _Parser(path), 0
+def _plain(language: str) -> str:
+    return f"{language}-".lower().replace("_", "-")
+
+
+def _units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
+    """Yields the line of each translation unit, and its segments by their languages."""
+    from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
+
+    text_of = etree.XPath(TEXT)
     with open_unpacked(path) as stream:
+        units = etree.iterparse(stream, tag="{*}tu", resolve_entities=False)
         try:
-            while block := stream.read(BLOCK):
-                parser.expat.Parse(block, False)
-                yield from parser.take()
-                size += len(block)
-                parser.check(size - parser.expat.CurrentByteIndex)
-            parser.expat.Parse(b"", True)
-        except expat.ExpatError as error:
-            raise UserError(
-                f"{path}, line {error.lineno}: broken XML ({expat.ErrorString(error.code)}): fix "
-                "the file, or copy or download it again"
-            ) from None
-        except (LookupError, ValueError) as error:  # of the encoding that its first line declares
-            raise UserError(
-                f"{path}: its encoding cannot be read ({error}): convert the file to UTF-8 and "
-                'declare that: encoding="UTF-8"'
-            ) from None
-    yield from parser.take()
-
-
-class _Parser:
-    """Collects translation units from the events of expat."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._units: list[tuple[int, list[tuple[str, str]], str]] = []
-        self._line, self._language, self._lost = 0, "", ""
-        self._segments: list[tuple[str, str]] = []
-        self._parts: list[str] | None = None  # of the segment that is open
-        self._code = 0  # elements of code that are open
-        self._size = 0  # characters of the unit
-        self.expat = expat.ParserCreate()
-        self.expat.buffer_text = True
-        self.expat.StartElementHandler = self._start
-        self.expat.EndElementHandler = self._end
-        self.expat.CharacterDataHandler = self._text
-        self.expat.EntityDeclHandler = self._refuse_entity
-        self.expat.SkippedEntityHandler = self._skip_entity
-
-    def take(self) -> list[tuple[int, list[tuple[str, str]], str]]:
-        """Returns the units that have ended since the last call."""
-        units, self._units = self._units, []
-        return units
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if name == "tu":
-            self._line, self._segments = self.expat.CurrentLineNumber, []
-            self._size, self._lost = 0, ""
-        elif name == "tuv":
-            self._language = attributes.get("xml:lang") or attributes.get("lang", "")
-        elif name == "seg":
-            self._parts, self._code = [], 0
-        elif self._parts is not None and (name in CODE or self._code):
-            self._code += 1
-
-    def _end(self, name: str) -> None:
-        if name == "seg" and self._parts is not None:
-            self._segments.append((self._language, "".join(self._parts)))
-            self._parts = None
-            self._grow(1)
-        elif name == "tu":
-            self._units.append((self._line, self._segments, self._lost))
-            self._segments = []
-        elif self._code:
-            self._code -= 1
-
-    def _text(self, text: str) -> None:
-        if self._parts is not None and not self._code:
-            self._parts.append(text)
-            self._grow(len(text))
-
-    def _grow(self, characters: int) -> None:
-        self._size += characters
-        self.check(self._size)
-
-    def check(self, size: int) -> None:
-        """Raises UserError if a unit, or a tag that has not ended, is too large.
-
-        Expat reads such a tag from its start with every block.
-        """
-        if size > MAX_UNIT:
-            raise UserError(
-                f"{self._path}, line {self._line or 1}: a unit or a tag of more than {MAX_UNIT:,} "
-                "characters is no translation of sentences: fix the file"
-            )
-
-    def _refuse_entity(self, name: str, *declaration: Any) -> None:
-        raise UserError(
-            f"{self._path}, line {self.expat.CurrentLineNumber}: the entity {name!a} is declared, "
-            "which may read other files or fill the memory: write out what it stands for"
-        )
-
-    def _skip_entity(self, name: str, is_parameter: int) -> None:
-        if not is_parameter:
-            self._lost = name
+            for _, unit in units:
+                dtd = unit.getroottree().docinfo.internalDTD
+                for entity in dtd.iterentities() if dtd is not None else ():
+                    raise UserError(
+                        f"{path} declares the entity {entity.name!a}, which may read other files "
+                        "or fill the memory: write out what it stands for"
+                    )
+                segments: dict[str, str] | BrokenError = {}
+                for tuv in unit.iterchildren("{*}tuv"):
+                    for segment in tuv.iterchildren("{*}seg"):
+                        language = tuv.get(LANGUAGE) or tuv.get("lang", "")
+                        text = "".join(text_of(segment)) if len(segment) else segment.text or ""
+                        segments.setdefault(language, text)
+                for entity in unit.iter(etree.Entity):
+                    segments = BrokenError(f"the entity {entity.text} is not declared in the file")
+                yield unit.sourceline, segments
+                unit.clear()
+                while unit.getprevious() is not None and unit.getparent() is not None:
+                    del unit.getparent()[0]  # units that have been read
+        except etree.XMLSyntaxError as error:
+            first = next(iter(units.error_log), None)
+            line, why = (first.line, first.message) if first else (1, error.msg)
+            fix = "fix the file, or copy or download it again"
+            if "ncoding" in why:
+                fix = 'convert the file to UTF-8 and declare that: encoding="UTF-8"'
+            raise UserError(f"{path}, line {line}: broken XML ({why}): {fix}") from None

@@ -1,10 +1,10 @@
 """From labelled texts to tokens and numbers of classes."""
 
-import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -12,11 +12,13 @@ from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
-    EncodedBuilder,
+    Part,
     Restartable,
-    TokenizerText,
+    Side,
     batched,
-    prepare,
+    encode,
+    encode_training_text,
+    make_tokenizer,
 )
 from transformer.data.labels import Labelled
 from transformer.data.token_store import TokenStore
@@ -27,8 +29,7 @@ ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
 
 
-@dataclasses.dataclass(frozen=True)
-class EncodedTexts:
+class EncodedTexts(NamedTuple):
     """Labelled texts as the model reads them.
 
     Attributes:
@@ -44,7 +45,7 @@ class EncodedTexts:
     labels: Int[np.ndarray, "texts"]
     cut: int
     unknown: int
-    lost: Lost
+    lost: Lost = Lost()
     arrays_digest: str = ""
 
     @property
@@ -63,7 +64,6 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 
 def _plain(text: str) -> str:
-    """A text without line breaks of HTML."""
     return LINE_BREAK.sub(" ", text)
 
 
@@ -76,7 +76,7 @@ def encode_labelled(
       labels: names of the classes, by number.
       max_tokens: maximum tokens of a text; the rest is not read.
     """
-    return _texts_of(_encode(items, labels, tokenizer, max_tokens, None))
+    return _texts_of(encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer}))
 
 
 def _texts_of(encoded: Encoded) -> EncodedTexts:
@@ -90,23 +90,19 @@ def _texts_of(encoded: Encoded) -> EncodedTexts:
     )
 
 
-def _encode(
-    items: Iterable[Labelled],
-    labels: Sequence[str],
-    tokenizer: Tokenizer,
-    max_tokens: int,
-    folder: Path | None,
-) -> Encoded:
+def _parts(
+    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+) -> Iterator[Part]:
     number = {label: i for i, label in enumerate(labels)}
-    builder, classes, cut = EncodedBuilder(folder, tokens=tokenizer), [], 0
     for chunk in batched(items, ENCODE_AT_ONCE):
         texts = [_plain(item.text) for item in chunk]
         encoded = read_texts(texts, tokenizer)
-        read = [ids[:max_tokens] for ids in encoded]
-        builder.add("tokens", read, texts, [ids[1:] for ids in encoded])
-        cut += sum(len(ids) > max_tokens for ids in encoded)
-        classes += [number[item.label] for item in chunk]
-    return builder.build({"labels": np.array(classes, np.int32)}, cut=cut)
+        tokens = [ids[:max_tokens] for ids in encoded]
+        side = Side(tokens, texts, [ids[1:] for ids in encoded])
+        cut = sum(len(ids) > max_tokens for ids in encoded)
+        yield Part(
+            {"tokens": side}, {"labels": [number[item.label] for item in chunk]}, {"cut": cut}
+        )
 
 
 def prepare_labelled(
@@ -122,28 +118,26 @@ def prepare_labelled(
     Args:
       items: restartable: hashing, training a tokenizer and encoding read it in turn.
       labels: names of the classes, by number.
-      data: `config.data`.
-      settings: `config.tokenizer`.
-      saved: a run's tokenizer, taken if it is of this text.
-      initial: the tokenizer of the run that this one starts from, if it is kept or grows.
-
-    Raises:
-      UserError: the vocabulary does not suit the texts, or too many tokens are unknown.
+      data, settings: `config.data` and `config.tokenizer`.
+      saved, initial: see `train_tokenizer`.
     """
-    texts_digest, labels_digest = hashlib.sha256(), hashlib.sha256()
-    count = 0
+    texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
     for item in items:
         count += 1
         texts_digest.update(f"{len(item.text)} {item.text}".encode())
         labels_digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
-
-    def encode(tokenizers: Sequence[Tokenizer], folder: Path) -> Encoded:
-        return _encode(items, labels, *tokenizers, max_tokens=data.max_tokens, folder=folder)
-
-    plain = Restartable(lambda: (_plain(item.text) for item in items))
-    # The same texts as documents have other lines.
-    texts = [TokenizerText(plain, f"labelled {content}", count, (True,), saved, initial)]
+    tokenizer = make_tokenizer(
+        Restartable(lambda: (_plain(item.text) for item in items)),
+        f"labelled {content}",  # the same texts as documents have other lines
+        data,
+        settings,
+        model=settings.model,
+        count=count,
+        saved=saved,
+        initial=initial,
+    )
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
-    [tokenizer], encoded = prepare(texts, encode, key, data, settings)
+    parts = _parts(items, labels, tokenizer, data.max_tokens)
+    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
     return _texts_of(encoded), tokenizer

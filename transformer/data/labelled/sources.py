@@ -5,19 +5,23 @@ Errors in files, names or labels are raised when they are opened: all text is re
 
 import collections
 import dataclasses
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.characters import canonicalize
-from transformer.data.files.labelled_files import labelled_file
-from transformer.data.holdout import check_not_empty, hold_out, splits_held_out
+from transformer.data.files.locate import locate
+from transformer.data.files.rows import BrokenError, text_value
+from transformer.data.files.table import FORMATS, TableFile, format_of
+from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
 from transformer.data.labels import Labelled
-from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.splits import SPLITS
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
@@ -55,21 +59,17 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the labelled texts that the settings describe.
-
-    Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+    """Returns the labelled texts that `config.data` describes.
 
     Raises:
-      UserError: an unknown source, whatever is wrong with the text named, a training text of
-        fewer than two classes, or labels elsewhere that it does not have.
+      UserError: the training text has fewer than two classes, another has labels that it lacks, or
+        whatever is wrong with the text named.
     """
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} gives no labelled texts: choose one of "
             f"{', '.join(REGISTRY)}"
         )
-    check_sizes(settings)
     splits, broken = REGISTRY[settings.source](settings)
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
@@ -91,7 +91,6 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 
 
 def _few(labels: Sequence[str]) -> str:
-    """Labels for a message: the first ones, and their number."""
     shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
     return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
 
@@ -104,7 +103,7 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     file = labelled_file(settings, "train")
     return (
         f"{file.source} has {found}, so data.label_field={shorten(settings.label_field)!r} is "
-        f"hardly the column of the classes; {file.describe()}: set config.data.label_field and "
+        f"hardly the column of the classes; {file.open().about}: set config.data.label_field and "
         "config.data.text_field (names in a header line, or numbers from 0)"
     )
 
@@ -132,6 +131,36 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
     return {**files, **splits}, broken
+
+
+def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
+    """Returns the labelled texts of the file `<split>_source`; `settings` is `config.data`."""
+    return labelled_table(locate(settings, f"{split}_source"), settings, f"data.{split}_source")
+
+
+def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
+    """Returns the labelled texts in the rows of a file.
+
+    Args:
+      settings: `config.data`, for the fields.
+      name: of the key that names the file, for messages.
+    """
+    if format_of(path) not in FORMATS:
+        raise UserError(
+            f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
+            "and give it the ending of its format"
+        )
+    return TableFile(path, settings, ("text_field", "label_field"), _labelled, exact=True)
+
+
+def _labelled(text: Any, label: Any) -> Labelled:
+    """Returns a labelled text; a label may be a whole number or a truth value too."""
+    if isinstance(label, bool | int):
+        label = json.dumps(label)
+    for name, value in (("text", text), ("label", label)):
+        if not canonicalize(text_value(value, name)):
+            raise BrokenError(f"the {name} is empty")
+    return Labelled(text.strip(), label.strip())
 
 
 def _tfds(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:

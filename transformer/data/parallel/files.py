@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -20,40 +19,37 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.report import CleaningReport
-from transformer.data.cleaning.rules import CleaningRules, rules_of
+from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import (
     Survey,
     count_faults,
     duplicates,
     survey,
+    undirected,
     without_copies,
 )
-from transformer.data.corpora.settings import SHARED
-from transformer.data.encode import NOTES, cache_folder
+from transformer.data.corpora import SHARED
+from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.pair_files import TwoFiles, parallel_text
 from transformer.data.files.table import TableFile, describe_rows
-from transformer.data.holdout import (
-    Ranks,
+from transformer.data.held_out import (
     TooFewError,
-    Without,
     check_not_empty,
     check_room,
     choose,
     splits_held_out,
     take,
+    without,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.held_out_checks import EARLIER, HeldOutReport
-from transformer.data.parallel.trained_on import Earlier, among
-from transformer.data.parallel.training import TrainingPairs, clean
+from transformer.data.parallel.leaks import EARLIER, NOTHING, Hashes, HeldOutReport, among
+from transformer.data.parallel.training import TrainingPairs, clean, cleaned
 from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
-SETTLED = 2 * 10**9  # nanoseconds: a file written later may change without a change of its time
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
 OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
 LIBRARIES = ("ftfy", "py3langid")  # that filters use
@@ -62,39 +58,37 @@ Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 logger = logging.getLogger(__name__)
 
 
-def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str, Iterable[Pair]]:
+def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str, Iterable[Pair]]:
     """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
 
-    A validation or test set without a file is held out of the training text, see `holdout.choose`:
-    only pairs that satisfy the rules of cleaning are held out, so that each set has its size, and
-    none of them stays in the training text as a duplicate. All text is read here, if it was not
-    read before, so that errors do not occur later.
+    A validation or test set without a file is held out of the training text, see `choose`: only
+    pairs that satisfy the rules of cleaning are held out, so that each set has its size, and none
+    of them stays in the training text as a duplicate. All text is read here, if it was not read
+    before, so that errors do not occur later.
 
     Args:
-      earlier: the pairs that earlier runs were trained on; of a source that is among theirs, none
-        is held out.
-
-    Raises:
-      UserError: a file is missing, empty or damaged, or too small to hold out the other splits.
+      earlier: the pairs that earlier runs were trained on, see `read_earlier`; of a source that is
+        among theirs, none is held out.
     """
     texts, rules = named_files(settings), rules_of(settings)
-    found = _remembered(
+    arrays, notes = _remembered(
         "pairs", texts, settings, lambda: _read(texts, rules, settings, earlier), earlier
     )
-    notes = json.loads(found[NOTES].tobytes())
     for line in notes["lines"]:
         logger.warning(line)
     held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
     if settings.train_subset:
-        pairs = len(found["kept"]), len(found["kept"]) + len(found["gone"]) - notes["taken"]
-        logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in pairs))
+        counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
+        logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
+    pairs, kept = without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
-        _without(texts["train"], found["gone"]),
-        found["kept"].tobytes(),
+        cleaned(pairs, kept),
         CleaningReport(**notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
-        found["hashes"],
+        arrays["hashes"],
+        pairs,
+        kept,
     )
     return {**texts, **held, "train": train}
 
@@ -102,23 +96,15 @@ def open_files(settings: ConfigDict, earlier: Earlier | None = None) -> dict[str
 def count_all(settings: ConfigDict) -> int:
     """Returns the number of pairs of the training file, those included that are held out."""
     text = parallel_text(settings, "train")
-
-    def count() -> dict[str, np.ndarray]:
-        return {"count": np.array([sum(1 for _ in text)])}
-
-    return int(_remembered("count", {"train": text}, settings, count)["count"][0])
+    return _remembered("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
 
 
 def count_pairs(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files that `config.data` names.
 
     Not counted are those that are held out; cleaning, which comes later, may drop more.
-
-    Raises:
-      UserError: a file is missing or damaged, or too small to hold out the other splits.
     """
-    text, pairs = parallel_text(settings, "train"), count_all(settings)
-    sizes = {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
+    text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
     check_not_empty(text, pairs)
     check_room(text, sizes, pairs)
     rest = pairs - sum(sizes.values())
@@ -126,11 +112,7 @@ def count_pairs(settings: ConfigDict) -> int:
 
 
 def named_files(settings: ConfigDict) -> Texts:
-    """Returns the text of each split that has files of its own.
-
-    Raises:
-      UserError: a file is missing, or a target file has no source.
-    """
+    """Returns the text of each split that has files of its own."""
     taken = splits_held_out(settings)
     for split in taken:
         if target := getattr(settings, f"{split}_target"):
@@ -155,16 +137,17 @@ def check_files(texts: Texts) -> list[str]:
 
 
 def _read(
-    texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Earlier | None
-) -> dict[str, np.ndarray]:
-    """Returns the result of reading the files, as arrays."""
+    texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the result of reading the files, as arrays and notes."""
     lines = check_files(texts)
-    text, taken = texts["train"], splits_held_out(settings)
+    text, sizes = texts["train"], _sizes(settings)
     found, rules = survey(text, rules, settings.seed)
-    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
     faults = duplicates(found, rules)
     usable = faults == 0
-    known = among(found.ranks, _known_ranks(found, earlier)) & usable
+    # Neither is another pair of the source of one that earlier runs were trained on.
+    learnt = among(undirected(found.exact), NOTHING if earlier is None else earlier)
+    known = among(found.ranks, np.sort(found.ranks[learnt])) & usable
     try:
         numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
         count = sum(map(len, numbers.values()))
@@ -185,26 +168,22 @@ def _read(
     gone = _not_trained_on(numbers.values(), found, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = clean(_without(text, gone), rules, scored, rest)
+    train = clean(without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "taken": count,
-        "held": {split: [pair[:2] for pair in splits[split]] for split in taken},
+        "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
         "report": dataclasses.asdict(train.report),
         "fingerprints": train.fingerprints,
         "held_out": {split: dataclasses.asdict(own) for split, own in train.held_out.items()},
     }
-    return {
-        "gone": gone,
-        "kept": np.frombuffer(train.kept, np.uint8),
-        "hashes": train.hashes,
-        NOTES: np.frombuffer(json.dumps(notes).encode(), np.uint8),
-    }
+    arrays = {"gone": gone, "kept": np.frombuffer(train.kept, np.uint8), "hashes": train.hashes}
+    return arrays, notes
 
 
-def _known_ranks(found: Survey, earlier: Earlier | None) -> Ranks:
-    """The ranks of the sources of pairs that earlier runs were trained on, ascending."""
-    return np.sort(found.ranks[earlier.has(found.either)]) if earlier else found.ranks[:0]
+def _sizes(settings: ConfigDict) -> dict[str, int]:
+    """The number of pairs of each split that is held out."""
+    return {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
 
 
 def _not_trained_on(
@@ -221,17 +200,13 @@ def _not_trained_on(
     return np.delete(np.arange(len(usable)), chosen)
 
 
-def _without(text: TwoFiles | TableFile[Pair], gone: np.ndarray) -> Iterable[Pair]:
-    return Without(text, frozenset(gone.tolist())) if len(gone) else text
-
-
 def _remembered(
     name: str,
     texts: Texts,
     settings: ConfigDict,
-    read: Callable[[], dict[str, np.ndarray]],
-    earlier: Earlier | None = None,
-) -> Mapping[str, np.ndarray]:
+    read: Callable[[], tuple[dict[str, np.ndarray], Any]],
+    earlier: Hashes | None = None,
+) -> tuple[Mapping[str, np.ndarray], Any]:
     """Returns the result of `read`, from the cache if these files were read before.
 
     Args:
@@ -239,24 +214,23 @@ def _remembered(
       earlier: the pairs that it depends on, if any.
     """
     facts = _facts(texts)
-    newest = max(time_ns for _, _, time_ns in facts)
-    if sum(size for _, size, _ in facts) < WORTH_KEEPING or time.time_ns() - newest < SETTLED:
+    if sum(size for _, size, _ in facts) < WORTH_KEEPING:
         return read()
 
-    def make(_: Path) -> dict[str, np.ndarray]:
-        arrays = read()
+    def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
+        result = read()
         if _facts(texts) != facts:
             raise UserError(
                 f"{texts['train'].source} or a file with it changed while it was read: start again "
                 "when it is complete"
             )
-        return arrays
+        return result
 
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
-    known = earlier and earlier.digest()
-    described = json.dumps([facts, sorted(values.items()), _versions(), known], default=str)
+    learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
+    described = json.dumps([facts, sorted(values.items()), _versions(), learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
-    return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")
+    return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
 
 
 def _facts(texts: Texts) -> list[tuple[str, int, int]]:

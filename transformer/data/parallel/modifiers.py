@@ -128,6 +128,7 @@ MODIFIERS: Mapping[str, Modifier] = {
     "joined": joined,
     "copied": copied,
 }
+CASES = ("capitals", "title")
 MAX_PAIRS = 3  # that a modifier reads
 TAGS = regex.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
@@ -196,6 +197,10 @@ class Augmentation(NamedTuple):
         """What draws depend on; empty if there is none."""
         return (RULE, *self.fractions.items()) if self.fractions else ()
 
+    def of_case(self) -> "Augmentation":
+        """Returns the part that changes the case alone: names take no subwords from the text."""
+        return self._replace(fractions={k: v for k, v in self.fractions.items() if k in CASES})
+
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of a pair; '' and None if the pair stays.
 
@@ -241,11 +246,7 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
 
 
 def check_augmentation(data: ConfigDict, task: str) -> None:
-    """Checks the keys `data.augment_*`, each of which is a fraction.
-
-    Raises:
-      UserError: they add to more than one, or the task has no pairs.
-    """
+    """Raises UserError if `data.augment_*` add to more than 1, or the task has no pairs."""
     fractions = augmentation_of(data).fractions
     keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
     if (total := sum(fractions.values())) > 1 + 1e-9:

@@ -2,25 +2,27 @@
 
 import collections
 import dataclasses
-from collections.abc import Sequence
+import hashlib
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.encode import Encoded
+from transformer.data.encode import Encoded, cache_folder
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
-from transformer.data.token_store import TextStore, TokenStore
+from transformer.data.token_store import TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
-from transformer.data.tokenizer.sampling import make_generator, strengths_of
+from transformer.data.tokenizer.draws import make_generator, sampling_key, strengths_of
 
 # Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
 # and of modifications, whose lengths differ more.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
 TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
-DRAWN, MODIFIED = "drawn", "modified"  # an array and a note of an encoded corpus
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,31 +50,6 @@ class PairSampler:
     max_tokens: int
     drawn: Int[np.ndarray, "2 draws pairs"]
 
-    @classmethod
-    def of(
-        cls,
-        encoded: Encoded,
-        tokenizers: Sequence[Tokenizer],
-        settings: ConfigDict,
-        augmentation: Augmentation,
-        max_tokens: int,
-    ) -> "PairSampler":
-        """Returns the sampler of a corpus that is encoded with its texts.
-
-        Args:
-          tokenizers: one for both sides, or one each.
-          settings: `config.tokenizer`.
-        """
-        return cls(
-            (encoded.text("source"), encoded.text("target")),
-            (encoded.store("source"), encoded.store("target")),
-            (tokenizers[0], tokenizers[-1]),
-            strengths_of(settings, tokenizers),
-            augmentation,
-            max_tokens,
-            encoded.arrays.get(DRAWN, np.zeros((2, 0, 0), np.int32)),  # before they are planned
-        )
-
     def draw(self, number: int, epoch: int, random: Random, lengths: range) -> Sequence[Ids]:
         """Returns the tokens of source and target of a draw of a pair, without ends.
 
@@ -93,19 +70,15 @@ class PairSampler:
         """Planned draws of each pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
-    def plan(self, encoded: Encoded) -> Encoded:
-        """Returns the corpus with `drawn`, and the fraction of these that each modifier changed."""
-        count = len(self.tokens[0])
-        drawn = np.zeros((2, self.planned_draws, count), np.int32)
+    def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], dict[str, float]]:
+        """Returns `drawn`, and by modifier the fraction of the planned draws that it changed."""
+        drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         changes: collections.Counter[str] = collections.Counter()
-        for number in range(count):
-            for i in range(self.planned_draws):
-                name, ids = self._draw(number, self._planned(number, i))
-                drawn[:, i, number] = [*map(len, ids)]
-                changes[name] += 1
-        fractions = {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}
-        arrays, notes = {**encoded.arrays, DRAWN: drawn}, {**encoded.notes, MODIFIED: fractions}
-        return dataclasses.replace(encoded, arrays=arrays, notes=notes)
+        for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
+            name, ids = self._draw(number, self._planned(number, i))
+            drawn[:, i, number] = [*map(len, ids)]
+            changes[name] += 1
+        return drawn, {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}
 
     @staticmethod
     def _planned(number: int, draw: int) -> Random:
@@ -129,3 +102,36 @@ class PairSampler:
         if max(map(len, ids)) < self.max_tokens and not unknown:
             return name, ids
         return "", [tokens[number] for tokens in self.tokens]
+
+
+def make_sampler(
+    encoded: Encoded,
+    tokenizers: Sequence[Tokenizer],
+    augmentation: Augmentation,
+    max_tokens: int,
+    data: ConfigDict,
+    settings: ConfigDict,
+) -> tuple[PairSampler, Mapping[str, float]]:
+    """Returns the sampler of a corpus that is encoded with its texts; its plan is in the cache.
+
+    And by modifier, the fraction of the pairs that it changes.
+    """
+    sampler = PairSampler(
+        (encoded.text("source"), encoded.text("target")),
+        (encoded.store("source"), encoded.store("target")),
+        (tokenizers[0], tokenizers[1]),
+        strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers]),
+        augmentation,
+        max_tokens,
+        np.zeros((2, 0, 0), np.int32),
+    )
+    digests = [encoded.arrays_digest, *(tokenizer.digest for tokenizer in tokenizers)]
+    key = repr((*digests, *sampling_key(settings), *augmentation.key, max_tokens))
+    folder = cache_folder(data) / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.drawn"
+
+    def make(_: Path) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        drawn, fractions = sampler.plan()
+        return {"drawn": drawn}, fractions
+
+    arrays, fractions, _ = cached_arrays(folder, make, "drawn from")
+    return dataclasses.replace(sampler, drawn=arrays["drawn"]), fractions

@@ -17,16 +17,16 @@ from transformer.data import tfds
 from transformer.data.encode import batched
 from transformer.data.pairs import Pair
 from transformer.data.parallel.files import open_files
+from transformer.data.parallel.leaks import Hashes
 from transformer.data.parallel.modifiers import joined
-from transformer.data.parallel.trained_on import Earlier
-from transformer.data.splits import SPLITS, check_sizes
+from transformer.data.splits import SPLITS
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
 Splits = Mapping[str, Iterable[Pair]]
 
 
-def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
+def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     """Returns the pairs of each split of the corpus that the settings describe.
 
     With `length_generalization_size` there is a split "length_generalization" to score beyond the
@@ -34,18 +34,13 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
     for other sources, pairs of test pairs joined.
 
     Args:
-      settings: `config.data`, or anything with its keys as attributes; see `configs/base.py`.
+      settings: `config.data`.
       earlier: the pairs that are not held out of files, since the weights know them.
-
-    Raises:
-      UserError: the source is unknown, a size is negative, there is an error in the text, or there
-        are no two test pairs to join.
     """
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} is unknown: choose one of {', '.join(REGISTRY)}"
         )
-    check_sizes(settings)
     splits = REGISTRY[settings.source](settings, earlier)
     size = settings.length_generalization_size
     if not size or "length_generalization" in splits:
@@ -63,27 +58,22 @@ def open_source(settings: ConfigDict, earlier: Earlier | None = None) -> Splits:
 def _generated(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]],
     settings: ConfigDict,
-    _: Earlier | None,
+    _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus.
-
-    Args:
-      make: gets the seed and the number of pairs in each split.
-      makes_longer: whether it has a split "length_generalization" of its own.
-    """
+    """Returns a synthetic corpus, perhaps with a split "length_generalization" of its own."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
 
 
-def _tfds(settings: ConfigDict, _: Earlier | None) -> Splits:
+def _tfds(settings: ConfigDict, _: Hashes | None) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
 
 
-REGISTRY: dict[str, Callable[[Any, Earlier | None], Splits]] = {
+REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
     "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
     "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),

@@ -1,9 +1,7 @@
 """Phrases, clauses and sentences, spelled out in English and in German.
 
-A meaning goes in, two lists of words come out: agreement inside the noun phrase, the forms and
-places of verbs, the order of everything between them. Nothing here is random; `grammar` draws what
-is said. Each word carries keys of the pieces of meaning it expresses, from which `align` makes the
-links that `grammar` documents.
+Agreement inside the noun phrase, the forms and places of verbs, the order of everything between
+them; nothing is random. Words that share a piece of meaning are linked, as `grammar` documents.
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on adjectives (endings) and
 word order (the verbal bracket, objects and adverbials in the central section, place of nicht).
@@ -14,346 +12,185 @@ from typing import NamedTuple
 
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import lexicon as lx
-from transformer.data.synthetic.inflection import (
-    BE,
-    SEIN,
-    WAR,
-    WAS,
-    Adjective,
-    Adverbial,
-    Determiner,
-    Modal,
-    Noun,
-    Preposition,
-    Pronoun,
-    Verb,
-    adjective_ending,
-)
 
-Word = tuple[str, tuple[int, ...]]  # text, and the keys of its meaning
-Sentence = tuple[list[Word], list[Word]]  # in English and in German
-
-# A piece of meaning is (constituent's key) + (role in it); constituents are numbered by STEP.
-STEP = 8
-DETERMINER, NOUN, OF, ADJECTIVES = 0, 1, 2, 3
-AUXILIARY, VERB, PARTICLE, NEGATION, CONJUNCTION = 0, 1, 2, 3, 4
-
-
-# --- Phrases -----------------------------------------------------------------------------------
+Piece = object  # of meaning
+MARKS = {"'s", ",", ".", "?"}
+Word = tuple[str, tuple[Piece, ...]]  # text, and the pieces of meaning that it expresses
 
 
 class Phrase(NamedTuple):
-    """A constituent in both languages."""
+    """A constituent or a sentence in both languages."""
 
     english: list[Word]
     german: list[Word]
     person: str = "3s"
     definite: bool = False
     pronoun: bool = False
-
-
-class NounPhrase(NamedTuple):
-    """A noun with what agrees with it; `gender` is "p" in the plural, whatever the noun's.
-
-    `owner` is a genitive: a name ("Anna's"), or a noun phrase, with 's or, if `of`, with "of".
-    """
-
-    key: int
-    noun: Noun
-    gender: str
-    determiner: Determiner
-    adjectives: tuple[Adjective, ...] = ()
-    owner: "NounPhrase | str | None" = None
-    of: bool = False
-
-
-def _spread(text: str, *keys: int) -> list[Word]:
-    return [(word, keys) for word in text.split()]
-
-
-def english_noun_phrase(phrase: NounPhrase) -> list[Word]:
-    """The English words of `phrase`."""
-    key, noun, plural = phrase.key, phrase.noun, phrase.gender == "p"
-    inner = [(a.english, (key + ADJECTIVES + i,)) for i, a in enumerate(phrase.adjectives)]
-    inner += _spread(noun.plural if plural else noun.singular, key + NOUN)
-    owner = phrase.owner
-    if isinstance(owner, str):
-        return [(owner + "'s", (key + DETERMINER,)), *inner]
-    if owner and not phrase.of:
-        *words, (text, keys) = english_noun_phrase(owner)
-        return [*words, (text + "'s", (*keys, key + DETERMINER)), *inner]
-    article = phrase.determiner.plural if plural else phrase.determiner.singular
-    if article == "a" and inner[0][0][0] in "aeiou":
-        article = "an"
-    words = [(article, (key + DETERMINER,)), *inner] if article else inner
-    return [*words, ("of", (key + OF,)), *english_noun_phrase(owner)] if owner else words
-
-
-def german_noun_phrase(phrase: NounPhrase, case: str, negation: int | None = None) -> list[Word]:
-    """The German words of `phrase`; `negation` is the key that kein also expresses."""
-    key, gender, owner = phrase.key, phrase.gender, phrase.owner
-    form, ending = phrase.determiner.forms[case, gender]
-    if isinstance(owner, str):
-        form, ending = owner + "s", ""
-    keys = (key + DETERMINER,) if negation is None else (key + DETERMINER, negation)
-    words: list[Word] = [(form, keys)] if form else []
-    if phrase.adjectives:
-        suffix = adjective_ending(case, gender, ending)
-        for i, adjective in enumerate(phrase.adjectives):
-            words.append((adjective.stem + suffix, (key + ADJECTIVES + i,)))
-    words.append((phrase.noun.forms[case, gender], (key + NOUN,)))
-    if isinstance(owner, NounPhrase):
-        (article, article_keys), *rest = german_noun_phrase(owner, "genitive")
-        words += [(article, (*article_keys, key + OF) if phrase.of else article_keys), *rest]
-    return words
-
-
-def noun_in_case(phrase: NounPhrase, case: str, negation: int | None = None) -> Phrase:
-    """`phrase` spelled out; under a `negation` an indefinite one becomes "any", German kein."""
-    determiner = phrase.determiner
-    if determiner not in (lx.INDEFINITE, lx.BARE):
-        negation = None
-    elif negation is not None:
-        phrase = phrase._replace(determiner=lx.NO_MASS if phrase.noun.mass else lx.NO)
-    return Phrase(
-        english_noun_phrase(phrase),
-        german_noun_phrase(phrase, case, negation),
-        "p" if phrase.gender == "p" else "3s",
-        determiner.definite,
-    )
-
-
-def prepositional_phrase(key: int, preposition: Preposition, phrase: Phrase) -> Phrase:
-    """The preposition and `phrase`, which is in its case; an article may contract: im, zur."""
-    (first, keys), *rest = phrase.german
-    contraction = lx.CONTRACTIONS.get((preposition.german, first))
-    if contraction:
-        german: list[Word] = [(contraction, (key, *keys)), *rest]
-    else:
-        german = [(preposition.german, (key,)), *phrase.german]
-    return Phrase([*_spread(preposition.english, key), *phrase.english], german)
-
-
-def adverbial_phrase(key: int, adverbial: Adverbial) -> Phrase:
-    """A fixed adverbial, linked as the lexicon says; link n expresses key + n."""
-    links = list(enumerate(adverbial.links))
-    english, german = (
-        [(w, tuple(key + n for n, link in links if link[side] == i)) for i, w in enumerate(words)]
-        for side, words in enumerate((adverbial.english, adverbial.german))
-    )
-    return Phrase(english, german)
-
-
-def pronoun_phrase(key: int, pronoun: Pronoun, case: str) -> Phrase:
-    """A pronoun; English has one form for all cases but the nominative."""
-    english = pronoun.subject if case == "nominative" else pronoun.object
-    german = getattr(pronoun, case)
-    return Phrase([(english, (key,))], [(german, (key,))], pronoun.person, True, True)
-
-
-def name_phrase(key: int, name: str) -> Phrase:
-    """A person's name, which is the same in both languages."""
-    word = [(name, (key,))]
-    return Phrase(word, word, definite=True)
-
-
-def names_joined(key: int, one: Phrase, other: Phrase) -> Phrase:
-    """Two persons, joined by "and"."""
-    english = [*one.english, ("and", (key,)), *other.english]
-    german = [*one.german, ("und", (key,)), *other.german]
-    return Phrase(english, german, "p", definite=True)
-
-
-def word_for_word(key: int, *words: tuple[str, str]) -> Phrase:
-    """A fixed phrase of (English, German) words."""
-    english = [(word, (key + i,)) for i, (word, _) in enumerate(words)]
-    german = [(word, (key + i,)) for i, (_, word) in enumerate(words)]
-    return Phrase(english, german)
-
-
-# --- Clauses -----------------------------------------------------------------------------------
+    negatable: bool = True  # no negation follows "every"
 
 
 class Clause(NamedTuple):
-    """What a clause says; `english_clause` and `german_clause` put it into words.
+    """What a clause says; `spell` puts it into words."""
 
-    `tense` is "present", "perfect", "past" or "modal"; a `verb` of None is the copula. `middle` is
-    a single adverb such as "often".
-    """
-
-    key: int
     subject: Phrase
-    verb: Verb | None
-    tense: str = "present"
-    modal: Modal | None = None
-    negated: bool = False
+    verb: lx.Verb | None  # None: the copula
+    tense: str = "present"  # or "perfect", "past", "modal", "future"
+    modal: lx.Modal | None = None
+    negation: Piece | None = None  # the piece of meaning of "not"
     objects: Sequence[Phrase] = ()
     places: Sequence[Phrase] = ()
-    time: Phrase | None = None
-    middle: Phrase | None = None
+    time: Sequence[Phrase] = ()  # at most one
+    middle: Sequence[Phrase] = ()  # at most one, a single adverb such as "often"
     fronted: bool = False
 
-    @property
-    def kein(self) -> bool:
-        """Whether the negation is inside an object."""
-        key = self.key + NEGATION
-        return any(key in keys for phrase in self.objects for _, keys in phrase.german)
+
+def _spread(text: str, *pieces: Piece) -> list[Word]:
+    return [(word, pieces) for word in text.split()]
 
 
-def _english_verb(clause: Clause, support: bool) -> tuple[list[Word], list[Word]]:
-    """The auxiliary, if any, and the other verbs; `support` calls for do in its absence."""
-    verb, tense, person = clause.verb, clause.tense, clause.subject.person
-    auxiliary, lexical, particle = (clause.key + role for role in (AUXILIARY, VERB, PARTICLE))
-    if verb is None:
-        form = (WAS if tense == "past" else BE)[person]
-        return [(form, (auxiliary, lexical, particle))], []
-    third = person == "3s"
-    own = (lexical,) if verb.particle else (lexical, particle)
-    after: list[Word] = _spread(verb.particle, particle)
-    base: list[Word] = [(verb.base, own), *after]
-    do = [("did" if tense == "past" else "does" if third else "do", (auxiliary,))]
-    if clause.modal:
-        if not clause.modal.to:
-            return [(clause.modal.english, (auxiliary,))], base
-        inflected = clause.modal.english + ("s" if third and not support else "")
-        rest = [(inflected, (auxiliary,)), ("to", (auxiliary,)), *base]
-        return (do if support else []), rest
-    if tense == "perfect":
-        return [("has" if third else "have", (auxiliary,))], [(verb.past_participle, own), *after]
-    if support:
-        return do, base
-    form = verb.past if tense == "past" else verb.third if third else verb.base
-    return [], [(form, (auxiliary, *own)), *after]
+def joined(*phrases: Phrase) -> Phrase:
+    """The words of several phrases as one."""
+    english = [word for phrase in phrases for word in phrase.english]
+    return Phrase(english, [word for phrase in phrases for word in phrase.german])
 
 
-def english_clause(clause: Clause, question: bool = False) -> list[Word]:
-    """The words of a clause, in statement order or with the auxiliary first."""
-    finite, rest = _english_verb(clause, clause.negated or question)
-    negation: list[Word] = [("not", (clause.key + NEGATION,))] if clause.negated else []
-    if clause.negated and finite[0][0] == "can":
-        finite, negation = [("cannot", (*finite[0][1], clause.key + NEGATION))], []
-    subject = clause.subject.english
-    words = finite + subject if question else subject + finite
-    words += negation
-    if clause.middle:
-        words += clause.middle.english
-    objects = [word for phrase in clause.objects for word in phrase.english]
-    if clause.verb and clause.verb.splits and clause.objects[0].pronoun:
-        words += [*rest[:-1], *objects, rest[-1]]
-    else:
-        words += rest + objects
-    for phrase in clause.places:
-        words += phrase.english
-    if clause.time:
-        words = clause.time.english + words if clause.fronted else words + clause.time.english
-    return words
+def fixed(english: str, german: str, links: str = "") -> Phrase:
+    """These words; `links` has the German positions of each English word, by default its own."""
+    words, pieces = english.split(), [Piece() for _ in german.split()]
+    places = zip(words, links.split(",") if links else "0123", strict=False)
+    return Phrase(
+        [(word, tuple([pieces[int(i)] for i in positions])) for word, positions in places],
+        [(word, (piece,)) for word, piece in zip(german.split(), pieces, strict=True)],
+    )
 
 
-def _german_verb(clause: Clause, final: bool) -> tuple[Word, list[Word]]:
-    """The finite verb, and what closes the bracket: infinitive, participle or prefix."""
-    verb, person = clause.verb, clause.subject.person
-    auxiliary, lexical, particle = (clause.key + role for role in (AUXILIARY, VERB, PARTICLE))
-    if verb is None:
-        form = (WAR if clause.tense == "past" else SEIN)[person]
-        return (form, (auxiliary, lexical, particle)), []
-    if clause.modal:
-        finite = (clause.modal.present[person], (auxiliary,))
-        return finite, [(verb.infinitive, (lexical, particle))]
-    if clause.tense != "present":
-        assert verb.auxiliary is not None  # the tense was chosen for the verb
-        return (verb.auxiliary[person], (auxiliary,)), [(verb.participle, (lexical, particle))]
-    form = verb.present[person]
-    if verb.prefix and not final:
-        return (form, (auxiliary, lexical)), [(verb.prefix, (particle,))]
-    return (verb.prefix + form, (auxiliary, lexical, particle)), []
+def noun_phrase(
+    noun: lx.Noun,
+    plural: bool,
+    determiner: lx.Determiner,
+    adjectives: Sequence[lx.Adjective],
+    case: str,
+    owner: Phrase | None = None,
+    of: bool = False,
+    negation: Piece | None = None,
+) -> Phrase:
+    """A noun and what agrees with it; under a `negation` an indefinite one has "any", German kein.
 
-
-def german_clause(clause: Clause, order: str) -> list[Word]:
-    """The words of a clause whose finite verb comes "first", "second" or "final".
-
-    Within the bracket: subject, definite objects, time, adverb, nicht, other objects, place.
+    `owner` is in the genitive; it takes 's or, if `of`, "of".
     """
-    finite, rest = _german_verb(clause, order == "final")
-    middle = [word for phrase in clause.objects if phrase.definite for word in phrase.german]
-    if clause.time and not clause.fronted:
-        middle += clause.time.german
-    if clause.middle:
-        middle += clause.middle.german
-    if clause.negated and not clause.kein:
-        middle.append(("nicht", (clause.key + NEGATION,)))
-    for phrase in clause.objects:
-        if not phrase.definite:
-            middle += phrase.german
-    for phrase in clause.places:
-        middle += phrase.german
-    subject = clause.subject.german
-    if order == "final":
-        return [*subject, *middle, *rest, finite]
-    if order == "second" and not clause.fronted:
-        return [*subject, finite, *middle, *rest]
-    field = clause.time.german if clause.time and clause.fronted else []
-    return [*field, finite, *subject, *middle, *rest]
+    gender, article, genitive, head = "p" if plural else noun.gender, Piece(), Piece(), Piece()
+    pieces = [article]
+    if negation and determiner in (lx.INDEFINITE, lx.BARE):
+        determiner, pieces = lx.NO if noun.plural else lx.NO_MASS, [article, negation]
+    form = determiner.forms[case, gender]
+    ending = lx.ENDINGS["strong" if form == determiner.stem else "weak"][case, gender]
+    english, german = [], _spread(form, *pieces)
+    for adjective in adjectives:
+        quality = (Piece(),)
+        english.append((adjective.english, quality))
+        german.append((adjective.stem + ending, quality))
+    english += _spread(noun.plural if plural else noun.singular, head)
+    german.append((noun.forms[case, gender], (head,)))
+    form = determiner.plural if plural else determiner.singular
+    before = _spread("an" if form == "a" and english[0][0][0] in "aeiou" else form, article)
+    if owner:
+        (first, pieces), *rest = owner.german
+        german += [(first, (*pieces, genitive)), *rest]
+    if owner and of:
+        english += [("of", (genitive,)), *owner.english]
+    elif owner:
+        before = [*owner.english, ("'s", (article,))]
+    person, negatable = "p" if plural else "3s", determiner is not lx.EVERY
+    return Phrase(before + english, german, person, determiner.definite, negatable=negatable)
 
 
-# --- Sentences ---------------------------------------------------------------------------------
+def _verbs(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
+    """The finite verbs, the rest of the verbs, the English particle; `support` calls for do."""
+    verb, modal, tense, person = clause.verb, clause.modal, clause.tense, clause.subject.person
+    auxiliary, lexical, particle = every = Piece(), Piece(), Piece()
+    past, third = tense == "past", person == "3s"
+    if verb is None:
+        be, sein = (lx.AUXILIARIES[w][person] for w in (("was", "war") if past else ("be", "sein")))
+        return Phrase([(be, every)], [(sein, every)]), Phrase([], []), Phrase([], [])
+
+    do, form = "did" if past else "does" if third else "do", verb.base
+    finite, before = _spread(do if support else "", auxiliary), []
+    pieces = (lexical,) if verb.particle else (lexical, particle)
+    if modal and modal.english == "want to":  # an ordinary verb in English
+        before = _spread("wants to" if third and not support else "want to", auxiliary)
+    elif modal:
+        finite = _spread(modal.english, auxiliary)
+    elif tense == "perfect":
+        finite, form = _spread("has" if third else "have", auxiliary), verb.past_participle
+    elif not support:
+        form = verb.past if past else verb.third if third else verb.base
+        pieces = (auxiliary, *pieces)
+    rest = [*before, (form, pieces)]
+    after = Phrase(_spread(verb.particle, particle), [])
+
+    forms = modal.present if modal else verb.present if tense == "present" else verb.auxiliary
+    assert forms  # the tense was chosen for the verb
+    if modal or tense != "present":
+        bracket = [(verb.infinitive if modal else verb.participle, (lexical, particle))]
+        german = (forms[person], (auxiliary,))
+    elif final or not verb.prefix:
+        german, bracket = (verb.prefix + forms[person], every), []
+    else:
+        german, bracket = (forms[person], (auxiliary, lexical)), [(verb.prefix, (particle,))]
+    return Phrase(finite, [german]), Phrase(rest, bracket), after
 
 
-def statement(clause: Clause) -> Sentence:
-    """A main clause that says that something is so."""
-    return english_clause(clause), german_clause(clause, "second")
+def spell(clause: Clause, order: str = "second", question: bool = False) -> Phrase:
+    """The words of a clause; the German finite verb comes "first", "second" or "final"."""
+    subject, verb, _, _, negation, objects, places, time, middle, fronted = clause
+    first, last = (time, ()) if fronted else ((), time)
+    finite, rest, after = _verbs(clause, bool(negation) or question, order == "final")
+    no = Phrase([], [])
+    if negation:
+        kein = any(negation in pieces for _, pieces in joined(*objects).german)
+        no = Phrase(_spread("not", negation), [] if kein else _spread("nicht", negation))
+    splits = verb and verb.splits and objects[0].pronoun
+    english = [finite, subject] if question else [subject, finite]
+    english += [no, *middle, rest, *([*objects, after] if splits else [after, *objects])]
+    definite, others = ([p for p in objects if p.definite is side] for side in (True, False))
+    field = [*definite, *last, *middle, no, *others, *places, rest]  # within the German bracket
+    german = {
+        "first": [*first, finite, subject, *field],
+        "second": [subject, finite, *field],
+        "final": [subject, *field, finite],
+    }["first" if fronted else order]
+    return Phrase(joined(*first, *english, *places, *last).english, joined(*german).german)
 
 
-def question(clause: Clause, *question_word: tuple[str, str]) -> Sentence:
-    """A clause that asks, after an (English, German) word such as "why" if one is given."""
-    asked = word_for_word(clause.key + CONJUNCTION, *question_word)
-    return (
-        asked.english + english_clause(clause, question=True),
-        asked.german + german_clause(clause, "first"),
-    )
+def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool = False) -> Phrase:
+    """Two clauses joined by because and weil, or that and dass, in either order."""
+    second, comma = joined(conjunction, spell(sub, "final")), _spread(",")
+    if sub_first:
+        return joined(second, Phrase(comma, comma), spell(main, "first"))
+    return joined(spell(main), Phrase([], comma), second)
 
 
-def reason(main: Clause, sub: Clause, reason_first: bool) -> Sentence:
-    """Two clauses joined by because and weil, in either order."""
-    key = (sub.key + CONJUNCTION,)
-    because = [("because", key), *english_clause(sub)]
-    weil = [("weil", key), *german_clause(sub, "final")]
-    if reason_first:
-        english = [*_marked(because, ","), *english_clause(main)]
-        return english, [*_marked(weil, ","), *german_clause(main, "first")]
-    german = _marked(german_clause(main, "second"), ",")
-    return [*english_clause(main), *because], [*german, *weil]
+def _written(words: list[Word]) -> list[Word]:
+    """The words with contractions; marks and 's belong to the word before."""
+    result = words[:1]
+    for text, pieces in words[1:]:
+        last, others = result[-1]
+        if form := last + text if text in MARKS else lx.CONTRACTIONS.get(f"{last} {text}"):
+            result[-1] = form, (*others, *pieces)
+        else:
+            result.append((text, pieces))
+    return result
 
 
-def report(main: Clause, sub: Clause) -> Sentence:
-    """Someone knows or says that something is so."""
-    key = (sub.key + CONJUNCTION,)
-    german = _marked(german_clause(main, "second"), ",")
-    return (
-        [*english_clause(main), ("that", key), *english_clause(sub)],
-        [*german, ("dass", key), *german_clause(sub, "final")],
-    )
-
-
-def _marked(words: list[Word], mark: str) -> list[Word]:
-    *rest, (text, keys) = words
-    return [*rest, (text + mark, keys)]
-
-
-def finish(sentence: Sentence, mark: str) -> Sentence:
-    """The sentence capitalised and closed by its mark, in both languages."""
-    english, german = (_marked(words, mark) for words in sentence)
-    for words in (english, german):
-        text, keys = words[0]
-        words[0] = (text[0].upper() + text[1:], keys)
-    return english, german
-
-
-def align(source: list[Word], target: list[Word]) -> Pair:
-    """The texts, and links between the words that share a key."""
-    places: dict[int, list[int]] = {}
-    for i, (_, keys) in enumerate(source):
-        for key in keys:
-            places.setdefault(key, []).append(i)
-    links = {(i, j) for j, (_, keys) in enumerate(target) for k in keys for i in places.get(k, ())}
-    english, german = (" ".join([text for text, _ in words]) for words in (source, target))
-    return Pair(english, german, tuple(sorted(links)))
+def align(sentence: Phrase) -> Pair:
+    """The texts, with a capital, and links between words that share a piece of meaning."""
+    english, german = _written(sentence.english), _written(sentence.german)
+    places: dict[Piece, list[int]] = {}
+    for i, (_, pieces) in enumerate(english):
+        for piece in pieces:
+            places.setdefault(piece, []).append(i)
+    cells = [(piece, j) for j, (_, pieces) in enumerate(german) for piece in pieces]
+    links = {(i, j) for piece, j in cells for i in places.get(piece, ())}
+    source, target = (" ".join([text for text, _ in words]) for words in (english, german))
+    capitals = source[0].upper() + source[1:], target[0].upper() + target[1:]
+    return Pair(*capitals, tuple(sorted(links)))

@@ -1,42 +1,27 @@
-"""The embedded corpus: a generated English-German grammar, and two toy sequence tasks.
+"""The built-in corpus: a generated English-German grammar, and two toy sequence tasks.
 
 Every sentence is drawn as one structure of meaning and spelled out twice, so German is a function
 of English by construction. The phenomena are those that make German hard to translate into:
 agreement inside the noun phrase, verb-second and verb-final order, separable verbs, the verb
 bracket of perfect and modals, nicht against kein, case from verbs and prepositions, genitives.
 
-Alignment. Each word carries the keys of the pieces of meaning it expresses; two words are linked
-if they share one. So an article links to its article, "does" to the finite German verb, "has" to
-"hat", a simple past ("bought") to both "hat" and "gekauft", "calls" to both parts of "ruft ... an",
-the particle of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a"
-or "any", "wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that
-'s stands for, and "in the" to "im". Every word has a link.
-
-Splits. The German text decides, see `splits`: pairs with equal targets, and hence those with equal
-sources, meet in one split, which keeps the first.
-
-What is drawn here is spelled out by `clauses`, from the words in `lexicon` and their forms by the
-rules of `inflection`.
+Alignment. Words that express the same piece of meaning are linked, and every word has a link:
+"does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft", the particle
+of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a" or "any",
+"wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that 's stands
+for, "in the" to "im".
 """
 
-import itertools
 import random
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TypeVar
 
 from transformer.data.pairs import Pair
 from transformer.data.splits import fill
 from transformer.data.synthetic import clauses
 from transformer.data.synthetic import lexicon as lx
-from transformer.data.synthetic.clauses import Clause, NounPhrase, Phrase, Sentence, align
-from transformer.data.synthetic.inflection import (
-    Adjective,
-    Adverbial,
-    Noun,
-    Preposition,
-    Pronoun,
-    Verb,
-)
+from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joined, subordinate
 
 Option = TypeVar("Option")
 
@@ -44,7 +29,13 @@ MIN_WORDS, MAX_WORDS = 4, 16  # words a sentence, in both languages
 MAX_SEQUENCE = 12  # letters, of the toy sequences to train on
 LETTERS = "abcdefghijklmnop"
 
-# --- Composition: what is said, drawn at random --------------------------------------------------
+# By tense: how often a clause has an adverbial of time, and what adverb it may have instead.
+TIMES = {"present": 0.3, "past": 1.0, "modal": 0.2, "future": 0.6}
+MIDDLES = {"present": "frequency", "perfect": "aspect"}
+# What has a roof, and what has a price; what may be in a state or place, as often as it is here.
+WHOLES = {"part": ("room", "building"), "quality": ("clothing", "vehicle")}
+COPULA_KINDS = ("person", "person", "person", "animal", "food", "drink", "text", "thing")
+COPULA_KINDS += ("clothing", "vehicle", "device", "part", "place", "surface")
 
 
 class Composer:
@@ -52,14 +43,9 @@ class Composer:
 
     def __init__(self, seed: int):
         self.uniform = random.Random(seed).random
-        self.start()
-
-    def start(self) -> None:
-        """Forgets the last sentence."""
-        self.keys = itertools.count(clauses.STEP, clauses.STEP)
+        self.used: list[object] = []  # nouns and names of the sentence
         self.brief = False  # in sentences of two clauses
-        self.used: list[object] = []
-        self.pronoun: Pronoun | None = None  # the subject, if it is one
+        self.pronoun: lx.Pronoun | None = None  # the subject of the clause, if it is one
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -67,179 +53,157 @@ class Composer:
     def pick(self, options: Sequence[Option]) -> Option:
         return options[int(self.uniform() * len(options))]
 
-    def new(self, options: Sequence[Option]) -> Option:
+    def new(self, options: Sequence[Option], tries: int = 3) -> Option:
         """An option that the sentence does not have yet, if a few tries find one."""
         option = self.pick(options)
-        for _ in range(3):
-            if option not in self.used:
-                break
-            option = self.pick(options)
+        if tries and option in self.used:
+            return self.new(options, tries - 1)
         self.used.append(option)
         return option
 
-    def name(self) -> Phrase:
-        return clauses.name_phrase(next(self.keys), self.new(lx.NAMES))
+    def fixed(self, group: str) -> Phrase:
+        return fixed(*self.pick(lx.FIXED[group]))
 
-    def noun_phrase(self, kinds: tuple[str, ...], definite: bool = False) -> NounPhrase:
+    def name(self) -> Phrase:
+        name = self.new(lx.NAMES)
+        return fixed(name, name)._replace(definite=True)
+
+    def adjectives(self, noun: lx.Noun, probability: float) -> list[lx.Adjective]:
+        if not self.chance(probability):
+            return []
+        first, second = (self.pick(lx.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
+        # Only a colour follows another adjective: the order is the same in both languages.
+        both = "color" in second.kinds and "color" not in first.kinds
+        return [first, second] if both else [first]
+
+    def owner(self, kinds: lx.Kinds) -> Phrase:
+        """A genitive; only "the" and possessives come before its noun, and rarely an adjective."""
+        noun = self.new(lx.nouns_of(kinds))
+        plural = self.chance(0.2)
+        mine = "unowned" not in noun.kinds and self.chance(0.3)
+        determiner = self.pick(lx.POSSESSIVES) if mine else lx.THE
+        return clauses.noun_phrase(noun, plural, determiner, self.adjectives(noun, 0.1), "genitive")
+
+    def noun_phrase(
+        self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
+    ) -> Phrase:
         """A noun of one of the kinds, with determiner, adjectives and owner as chance has it."""
-        noun, key = self.new(lx.NOUNS_OF[kinds]), next(self.keys)
-        plural = not noun.mass and self.chance(0.1 if "place" in kinds else 0.25)
-        ownable = "unowned" not in noun.kinds
-        owner, of, draw = None, False, self.uniform()
-        if noun.kinds[0] in lx.WHOLES and self.chance(0.6):
-            owner, of, determiner = self.owner(lx.WHOLES[noun.kinds[0]]), True, lx.THE
+        noun = self.new(lx.nouns_of(kinds))
+        plural = bool(noun.plural) and self.chance(0.1 if "place" in kinds else 0.25)
+        indefinite = lx.INDEFINITE if noun.plural and not plural else lx.BARE
+        ownable, whole = "unowned" not in noun.kinds, WHOLES.get(noun.kinds[0])
+        determiner, owner, of, draw = lx.THE, None, bool(whole), self.uniform()
+        if whole and self.chance(0.6):
+            owner = self.owner(whole)
         elif draw < 0.08 and ownable:
-            owner, determiner = self.owner(("person",)), lx.THE
-            of = isinstance(owner, NounPhrase) and owner.gender == "p"
+            if self.chance(0.3):
+                determiner = lx.GENITIVES[self.new(lx.NAMES)]
+            else:
+                owner = self.owner(("person",))
+                of = owner.person == "p"
         elif draw < 0.26 and ownable:
             determiner = self.pick(lx.POSSESSIVES)
         elif draw < 0.36:
             determiner = lx.THIS
         elif draw < 0.44 and plural:
             determiner = self.pick(lx.NUMERALS)
-        elif draw < 0.66 or definite:
-            determiner = lx.THE
-        else:
-            determiner = lx.BARE if noun.mass else lx.INDEFINITE
+        elif draw >= 0.66 and not definite:
+            determiner = indefinite
         adjectives = self.adjectives(noun, 0.3 if self.brief else 0.5)
-        gender = "p" if plural else noun.gender
-        return NounPhrase(key, noun, gender, determiner, adjectives, owner, of)
+        if not owner and determiner not in lx.GENITIVES.values():
+            one = case == "nominative" and noun.plural and not plural
+            if one and self.chance(0.1):
+                determiner = lx.EVERY
+            # A numeral would be denied itself; and kein is to be as common as nicht.
+            elif negation and (determiner in lx.NUMERALS or self.chance(0.4)):
+                determiner = indefinite
+        return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
 
-    def adjectives(self, noun: Noun, probability: float) -> tuple[Adjective, ...]:
-        if not self.chance(probability):
-            return ()
-        first, second = (self.pick(lx.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
-        # Only a colour follows another adjective: the order is the same in both languages.
-        return (first, second) if second.color and not first.color else (first,)
-
-    def owner(self, kinds: tuple[str, ...]) -> NounPhrase | str:
-        """A genitive; only "the" and possessives come before its noun, and rarely an adjective."""
-        if kinds == ("person",) and self.chance(0.3):
-            return self.new(lx.NAMES)
-        noun, key = self.new(lx.NOUNS_OF[kinds]), next(self.keys)
-        gender = "p" if self.chance(0.2) else noun.gender
-        mine = "unowned" not in noun.kinds and self.chance(0.3)
-        determiner = self.pick(lx.POSSESSIVES) if mine else lx.THE
-        return NounPhrase(key, noun, gender, determiner, self.adjectives(noun, 0.1))
-
-    def subject(self, kinds: tuple[str, ...]) -> tuple[Phrase, bool]:
-        """A phrase in the nominative, and whether a negation may follow ("every" forbids it)."""
-        if kinds == ("weather",):
-            return clauses.pronoun_phrase(next(self.keys), lx.EXPLETIVE, "nominative"), True
-        draw = self.uniform() if "person" in kinds else 1.0
-        if draw < 0.34:
-            self.pronoun = self.pick(lx.PRONOUNS)
-            return clauses.pronoun_phrase(next(self.keys), self.pronoun, "nominative"), True
-        if draw < 0.46:
-            return self.name(), True
-        if draw < 0.52:
-            return clauses.names_joined(next(self.keys), self.name(), self.name()), True
-        phrase = self.noun_phrase(kinds)
-        if phrase.gender != "p" and not phrase.noun.mass and not phrase.owner and self.chance(0.1):
-            return clauses.noun_in_case(phrase._replace(determiner=lx.EVERY), "nominative"), False
-        return clauses.noun_in_case(phrase, "nominative"), True
-
-    def object(
-        self, kinds: tuple[str, ...], case: str, negation: int | None = None, definite: bool = False
+    def phrase(
+        self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """A phrase in `case`; `negation` is the clause's key for it, if kein may express it."""
-        draw = self.uniform() if "person" in kinds else 1.0
-        if draw < 0.22:
-            pronoun = self.pick(lx.PRONOUNS)
-            if pronoun.is_reflexive(self.pronoun):
-                pronoun = lx.PRONOUNS[2]
-            return clauses.pronoun_phrase(next(self.keys), pronoun, case)
-        if draw < 0.34:
+        """A subject or object; `negation` is that of the clause, if kein may express it."""
+        draw, nominative = self.uniform() if "person" in kinds else 1.0, case == "nominative"
+        if draw < (0.34 if nominative else 0.22) or kinds == ("weather",):
+            pronoun = self.pick(lx.PRONOUNS) if kinds != ("weather",) else lx.EXPLETIVE
+            both = {pronoun.subject, self.pronoun and self.pronoun.subject}
+            if not nominative and (both <= {"I", "we"} or both == {"you"}):
+                pronoun = lx.PRONOUNS[2]  # instead of "we see me", "you see you"
+            self.pronoun = pronoun if nominative else self.pronoun
+            words = fixed(pronoun.subject if nominative else pronoun.object, getattr(pronoun, case))
+            return words._replace(person=pronoun.person, definite=True, pronoun=True)
+        if draw < (0.46 if nominative else 0.34):
             return self.name()
-        phrase = self.noun_phrase(kinds, definite)
-        # A numeral would be denied itself; and kein is to be as common as nicht.
-        numeral = phrase.determiner in lx.NUMERALS
-        if negation is not None and not phrase.owner and (numeral or self.chance(0.4)):
-            phrase = phrase._replace(determiner=lx.BARE if phrase.noun.mass else lx.INDEFINITE)
-        return clauses.noun_in_case(phrase, case, negation)
+        if draw < 0.52 and nominative:
+            names = joined(self.name(), fixed("and", "und"), self.name())
+            return names._replace(person="p", definite=True)
+        return self.noun_phrase(kinds, case, negation, definite)
 
-    def prepositional(self, preposition: Preposition, kinds: tuple[str, ...]) -> Phrase:
-        inner = self.object(kinds, preposition.case)
-        return clauses.prepositional_phrase(next(self.keys), preposition, inner)
-
-    def adverbial(self, options: Sequence[Adverbial]) -> Phrase:
-        return clauses.adverbial_phrase(next(self.keys), self.pick(options))
-
-    def word_for_word(self, *words: tuple[str, str]) -> Phrase:
-        return clauses.word_for_word(next(self.keys), *words)
+    def prepositional(self, preposition: list[str], *kinds: str) -> Phrase:
+        english, german, case = preposition
+        return joined(fixed(english, german, "0,0"), self.phrase(kinds, case))
 
     def location(self, home: float = 0.15) -> Phrase:
-        draw = self.uniform()
+        draw, prepositions = self.uniform(), lx.PREPOSITIONS["location"]
         if draw < home:
-            return self.word_for_word(("at", "zu"), ("home", "Hause"))
+            return fixed("at home", "zu Hause")
         if draw < home + 0.15:
-            return self.word_for_word(("in", "in"), self.pick(lx.CITIES))
-        preposition = lx.LOCATIVE[0] if self.chance(0.6) else self.pick(lx.LOCATIVE)
-        return self.prepositional(preposition, ("place",))
+            return joined(fixed("in", "in"), self.fixed("city"))
+        preposition = prepositions[0] if self.chance(0.6) else self.pick(prepositions)
+        return self.prepositional(preposition, "place")
 
-    def complements(self, verb: Verb, negation: int | None) -> tuple[list[Phrase], list[Phrase]]:
-        """The objects and the prepositional phrases that the frame of `verb` asks for."""
-        match verb.frame:
-            case "intransitive":
-                return [], [self.location()] if self.chance(0.6) else []
-            case "stay":
-                return [], [self.location(home=0.25)]
-            case "motion":
-                if self.chance(0.15):
-                    return [], [self.adverbial([lx.HOMEWARD])]
-                return [], [self.prepositional(self.pick(lx.DIRECTIONAL), ("place",))]
-            case "journey":
-                if self.chance(0.5):
-                    return [], [self.word_for_word(("to", "nach"), self.pick(lx.CITIES))]
-                return [], [self.prepositional(lx.DIRECTIONAL[0], ("place",))]
-            case "on":
-                preposition = lx.UNDER if self.chance(0.25) else lx.ON
-                return [], [self.prepositional(preposition, verb.objects)]
-            case "put":
-                goal = self.prepositional(lx.ONTO, ("surface",))
-                return [self.object(verb.objects, "accusative", negation)], [goal]
-            case "prepositional":
-                assert verb.preposition is not None
-                return [], [self.prepositional(verb.preposition, verb.objects)]
-            case "ditransitive":
-                recipient = self.object(("person",), "dative", definite=True)
-                return [recipient, self.object(verb.objects, "accusative", negation)], []
-            case "accusative" | "dative":
-                return self.transitive(verb, negation)
-        return [], []
+    def places(self, verb: lx.Verb) -> list[Phrase]:
+        """The phrases of place, or with a preposition, that the frame of `verb` asks for."""
+        frame = verb.frame
+        if frame == "stay" or (frame == "intransitive" and self.chance(0.6)):
+            return [self.location(home=0.25 if frame == "stay" else 0.15)]
+        if frame == "motion" and self.chance(0.15):
+            return [self.fixed("homeward")]
+        if frame == "journey" and self.chance(0.5):
+            return [joined(fixed("to", "nach"), self.fixed("city"))]
+        group = "under" if frame == "on" and self.chance(0.25) else frame
+        options = lx.PREPOSITIONS.get(verb.base if frame == "prepositional" else group, [])
+        if frame == "motion":
+            options = [self.pick(options)]
+        kinds = ("surface",) if frame == "put" else verb.objects
+        return [self.prepositional(preposition, *kinds) for preposition in options]
 
-    def transitive(self, verb: Verb, negation: int | None) -> tuple[list[Phrase], list[Phrase]]:
-        objects = [self.object(verb.objects, verb.frame, negation)]
+    def complements(self, verb: lx.Verb, negation: Piece | None) -> tuple[list[Phrase], ...]:
+        """The objects and the phrases of place or with a preposition after `verb`."""
+        objects, places, frame = [], self.places(verb), verb.frame
+        if frame == "ditransitive":
+            objects.append(self.phrase(("person",), "dative", definite=True))
+        if frame in ("accusative", "dative", "ditransitive", "put"):
+            case = "dative" if frame == "dative" else "accusative"
+            objects.append(self.phrase(verb.objects, case, negation))
         # No adjunct under nicht, which would then deny the adjunct, nor with a state.
-        if not verb.auxiliary or (negation is not None and objects[0].definite):
-            return objects, []
-        draw = self.uniform()
-        if draw < 0.12:
-            return objects, [self.location()]
-        if draw < 0.22 and verb.frame == "accusative":
-            return objects, [self.prepositional(self.pick(lx.ACCOMPANYING), ("person",))]
-        return objects, []
+        denied = negation and objects and objects[0].definite
+        if frame in ("accusative", "dative") and verb.auxiliary and not denied:
+            draw = self.uniform()
+            if draw < 0.12:
+                places = [self.location()]
+            elif draw < 0.22 and frame == "accusative":
+                places = [self.prepositional(self.pick(lx.PREPOSITIONS["company"]), "person")]
+        return objects, places
 
-    def copula(self, key: int, question: bool) -> Clause:
-        """Something is in some state or place."""
+    def copula(self, question: bool) -> Clause:
         tense = "past" if self.chance(0.4) else "present"
-        kind = self.pick(lx.COPULA_KINDS)
-        if self.chance(0.1):
-            kind = "weather"
-        subject, negatable = self.subject((kind,))
+        kind = self.pick(COPULA_KINDS)
+        kind = "weather" if self.chance(0.1) else kind
+        subject = self.phrase((kind,), "nominative")
         if kind in ("person", "thing", "text", "clothing") and self.chance(0.3):
             state = self.location(home=0.15 if kind == "person" else 0.0)
         else:
-            said = {word for word, _ in subject.english}
-            adjective = self.pick([a for a in lx.ADJECTIVES_OF[kind] if a.english not in said])
-            degree = [self.pick(lx.DEGREES)] if self.chance(0.45) else []
-            state = self.word_for_word(*degree, (adjective.english, adjective.german))
-        negated = negatable and not question and self.chance(0.25)
-        return Clause(key, subject, None, tense, None, negated, places=[state])
+            words = [word for word, _ in subject.english]
+            adjective = self.pick([a for a in lx.ADJECTIVES_OF[kind] if a.english not in words])
+            degree = [self.fixed("degree")] if self.chance(0.45) else []
+            state = joined(*degree, fixed(adjective.english, adjective.german))
+        negated = subject.negatable and not question and self.chance(0.25)
+        return Clause(subject, None, tense, None, Piece() if negated else None, places=[state])
 
-    def verbal(self, key: int, verb: Verb, question: bool) -> Clause:
-        """A clause with a full verb in some tense."""
-        subject, negatable = self.subject(verb.subjects)
+    def verbal(self, verbs: Sequence[lx.Verb], question: bool) -> Clause:
+        verb = self.pick(verbs)
+        subject = self.phrase(verb.subjects, "nominative")
         tense, modal, draw = "present", None, self.uniform()
         if verb.auxiliary and draw > 0.38:
             tense = "perfect" if draw < 0.56 else "past" if draw < 0.74 else "modal"
@@ -248,124 +212,100 @@ class Composer:
         if tense == "modal":
             # "May you ...?" is a wish, not a question: may, the last, stays out of questions.
             modals = lx.MODALS[:-1] if question else lx.MODALS
-            modal = lx.FUTURE if verb.frame == "weather" or self.chance(0.3) else self.pick(modals)
-        negatable = negatable and not question and (modal is None or modal.negatable)
-        negated = negatable and self.chance(0.28)
-        negation = key + clauses.NEGATION if negated else None
+            future = verb.frame == "weather" or self.chance(0.3)
+            tense, modal = ("future", lx.FUTURE) if future else (tense, self.pick(modals))
+        must = modal and modal.english == "must"  # "must not" is not "muss nicht"
+        negatable = subject.negatable and not question and not must
+        negation = Piece() if negatable and self.chance(0.28) else None
         objects, places = self.complements(verb, negation)
-        return Clause(key, subject, verb, tense, modal, negated, objects, places)
+        return Clause(subject, verb, tense, modal, negation, objects, places)
 
     def clause(self, kind: str = "main") -> Clause:
         """A clause with its adverbials; `kind` is "main", "sub", "that" or "question"."""
-        self.pronoun, key, question = None, next(self.keys), kind == "question"
+        self.pronoun, question = None, kind == "question"
         if kind == "that":
-            clause = self.verbal(key, self.pick(lx.THAT_VERBS), question)
+            clause = self.verbal(lx.THAT_VERBS, question)
         elif self.chance(0.13):
-            clause = self.copula(key, question)
+            clause = self.copula(question)
         else:
             rain = self.chance(0.12 if kind == "sub" else 0.02)
-            verbs = lx.WEATHER_VERBS if rain else lx.OTHER_VERBS
-            clause = self.verbal(key, self.pick(verbs), question)
-        tense = "future" if clause.modal is lx.FUTURE else clause.tense
-        probability, times = lx.TIMES.get(tense, (0.0, ()))
-        time = middle = None
-        state = clause.verb is not None and clause.verb.auxiliary is None
-        plain = clause.negated or question or state or clause.subject.english[0][0] == "every"
-        if kind != "that" and self.chance(probability):
+            clause = self.verbal(lx.WEATHER_VERBS if rain else lx.OTHER_VERBS, question)
+        subject, verb, negation = clause.subject, clause.verb, clause.negation
+        if kind != "that" and self.chance(TIMES.get(clause.tense, 0.0)):
+            times = lx.FIXED["present" if clause.tense == "modal" else clause.tense]
             # "not ... every day" denies the adverbial, not the clause.
-            fitting = [t for t in times if t.english[0] != "every" or not clause.negated]
-            time = self.adverbial(fitting)
-        elif tense in lx.MIDDLES and not plain and self.chance(0.35):
-            middle = self.adverbial(lx.MIDDLES[tense])
-        fronted = time is not None and kind == "main" and self.chance(0.5)
-        return clause._replace(time=time, middle=middle, fronted=fronted)
+            time = self.pick([t for t in times if t[0] != "every day" or not negation])
+            fronted = kind == "main" and self.chance(0.5)
+            return clause._replace(time=[fixed(*time)], fronted=fronted)
+        plain = negation or question or not subject.negatable or (verb and not verb.auxiliary)
+        if clause.tense in MIDDLES and not plain and self.chance(0.35):
+            return clause._replace(middle=[self.fixed(MIDDLES[clause.tense])])
+        return clause
 
-    def reason(self) -> Sentence:
-        reason_first = self.chance(0.4)
-        main = self.clause("sub" if reason_first else "main")
-        return clauses.reason(main, self.clause("sub"), reason_first)
-
-    def question(self) -> Sentence:
-        clause, draw = self.clause("question"), self.uniform()
+    def question(self) -> Phrase:
+        clause, draw, word = self.clause("question"), self.uniform(), []
         if draw < 0.25:
-            return clauses.question(clause, ("why", "warum"))
-        if draw < 0.45 and clause.tense != "perfect":
-            return clauses.question(clause._replace(time=None), ("when", "wann"))
-        return clauses.question(clause)
+            word = [fixed("why", "warum")]
+        elif draw < 0.45 and clause.tense != "perfect":
+            word, clause = [fixed("when", "wann")], clause._replace(time=())
+        return joined(*word, clauses.spell(clause, "first", question=True))
 
-    def sentence(self) -> Sentence:
+    def sentence(self) -> Pair:
         """A sentence in both languages, with its capital and its mark."""
-        self.start()
         draw = self.uniform()
-        self.brief = 0.15 <= draw < 0.46
+        self.used, self.brief = [], 0.15 <= draw < 0.46
         if draw < 0.15:
-            return clauses.finish(self.question(), "?")
-        if draw < 0.34:
-            sentence = self.reason()
+            sentence = self.question()
+        elif draw < 0.34:
+            sub_first = self.chance(0.4)
+            main = self.clause("sub" if sub_first else "main")
+            sentence = subordinate(main, fixed("because", "weil"), self.clause("sub"), sub_first)
         elif draw < 0.46:
-            sentence = clauses.report(self.clause("that"), self.clause("sub"))
+            sentence = subordinate(self.clause("that"), fixed("that", "dass"), self.clause("sub"))
         else:
-            sentence = clauses.statement(self.clause())
-        return clauses.finish(sentence, ".")
-
-
-# --- Corpora -----------------------------------------------------------------------------------
-
-
-def _target(pair: Pair) -> str:
-    return pair.target
+            sentence = clauses.spell(self.clause())
+        mark = [("?" if draw < 0.15 else ".", ())]
+        return clauses.align(joined(sentence, Phrase(mark, mark)))
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """English-German sentence pairs with gold alignments.
+    """Returns English-German sentence pairs with gold alignments for each split in `sizes`.
 
-    Args:
-      seed: any integer; equal seeds give equal corpora on every platform.
-      sizes: pairs for each of the splits "train", "validation" and "test" that is wanted.
-
-    Returns:
-      The pairs of each split. No source and no target occurs twice, within or across splits.
-
-    Raises:
-      UserError: a size is negative, or more than there are different pairs.
+    Equal seeds give equal corpora on every platform. No source and no target occurs twice, within
+    or across splits.
     """
     composer = Composer(seed)
 
     def draw() -> list[Pair]:
-        while True:
-            source, target = composer.sentence()
-            lengths = len(source), len(target)
-            if min(lengths) >= MIN_WORDS and max(lengths) <= MAX_WORDS:
-                return [align(source, target)]
+        pair = composer.sentence()
+        fits = all(MIN_WORDS <= len(text.split()) <= MAX_WORDS for text in pair[:2])
+        return [pair] if fits else draw()
 
-    return fill(draw, _target, sizes)
+    return fill(draw, attrgetter("target"), sizes)
 
 
-def _sequences(seed: int, sizes: Mapping[str, int], step: int) -> dict[str, list[Pair]]:
+def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[str, list[Pair]]:
+    """Returns pairs of 4 to 12 letters and every `step`-th of them; see `generate` for the rest.
+
+    There may be a split "length_generalization", of sequences of 24 letters.
+    """
     uniform = random.Random(seed).random
 
     def draw(shortest: int, longest: int) -> list[Pair]:
         length = shortest + int(uniform() * (longest - shortest + 1))
-        words = [(LETTERS[int(uniform() * len(LETTERS))], (i,)) for i in range(length)]
-        return [align(words, words[::step])]
+        letters = [LETTERS[int(uniform() * len(LETTERS))] for _ in range(length)]
+        links = tuple(zip(range(length), range(length)[::step], strict=True))
+        return [Pair(" ".join(letters), " ".join(letters[::step]), links)]
 
-    usual = {split: size for split, size in sizes.items() if split != "length_generalization"}
-    splits = fill(lambda: draw(4, MAX_SEQUENCE), _target, usual)
-    if "length_generalization" in sizes:
-        twice = 2 * MAX_SEQUENCE
-        longer = fill(lambda: draw(twice, twice), _target, {"test": sizes["length_generalization"]})
+    sizes, longest = dict(sizes), 2 * MAX_SEQUENCE
+    size = sizes.pop("length_generalization", None)
+    splits = fill(lambda: draw(4, MAX_SEQUENCE), attrgetter("target"), sizes)
+    if size is not None:
+        longer = fill(lambda: draw(longest, longest), attrgetter("target"), {"test": size})
         splits["length_generalization"] = longer["test"]
     return splits
 
 
-def copy_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Sequences of 4 to 12 letters whose target is the same; see `generate` for the rest.
-
-    There may be a split "length_generalization", of sequences of 24 letters.
-    """
-    return _sequences(seed, sizes, 1)
-
-
 def reverse_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
     """As `copy_sequences`, but with the target reversed."""
-    return _sequences(seed, sizes, -1)
+    return copy_sequences(seed, sizes, -1)

@@ -1,17 +1,22 @@
 """Subword tokenizers: text to ids and back, and their training."""
 
-from transformer.data.tokenizer.adopt import adopt_tokenizer, check_models
-from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.tokenizer.draws import UNK_ID, check_sampling
 from transformer.data.tokenizer.model import (
+    BOS_ID,
+    EOS_ID,
     KINDS,
     NEVER_WRITTEN,
+    PAD_ID,
+    RESERVED,
     Ids,
     Tokenizer,
+    adopt_tokenizer,
+    check_models,
+    check_symbols,
     load_tokenizer,
     save_tokenizer,
+    with_symbols,
 )
-from transformer.data.tokenizer.sampling import check_sampling
-from transformer.data.tokenizer.symbols import check_symbols, with_symbols
 from transformer.data.tokenizer.train import (
     BYTE_KINDS,
     BYTES,
@@ -30,6 +35,7 @@ __all__ = [
     "NEVER_WRITTEN",
     "NORMALIZATIONS",
     "PAD_ID",
+    "RESERVED",
     "UNK_ID",
     "Ids",
     "Tokenizer",

@@ -1,34 +1,39 @@
-"""Random segmentations of normalised text: BPE-dropout and unigram sampling.
+"""Random segmentations of normalised text, so that a text is read in several ways.
 
 sentencepiece draws such too, but its generator is salted with the process: its draws cannot be made
 again by a run that resumes.
 
-Source: Provilkov et al. 2020, algorithm 1; Kudo 2018, section 3.2, over all segmentations.
+Source: BPE-dropout, Provilkov et al. 2020, algorithm 1; subword regularization, Kudo 2018, section
+3.2, over all segmentations.
 """
 
 import bisect
 import functools
+import hashlib
 import itertools
 import math
+import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from transformer.data.tokenizer.ids import UNK_ID
+from ml_collections import ConfigDict
 
+from transformer.errors import UserError
+
+UNK_ID = 1  # in every vocabulary
 BLANK = "▁"  # before a word
 UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
 CACHED = 2**16  # words that are remembered
 NEVER = -math.inf  # the score of two pieces that are not merged
 SHORT = 24  # characters of a word that is
+# By kind of tokenizer, the key that says how much is drawn.
+KEYS = {"bpe": "bpe_dropout", "unigram": "sampling_alpha"}
+SIDES = ("both", "source", "target")
 
 
 class Draws:
-    """Draws segmentations by a bpe or unigram model.
-
-    Args:
-      proto: the model.
-    """
+    """Draws segmentations by a bpe or unigram model."""
 
     def __init__(self, proto: Any):
         pieces = list(enumerate(proto.pieces))
@@ -139,11 +144,7 @@ class Draws:
 
 
 class _Merging:
-    """A word whose pieces are merged one by one.
-
-    Attributes:
-      pieces: at first its characters.
-    """
+    """A word whose pieces, at first its characters, are merged one by one."""
 
     def __init__(self, word: str, scores: Mapping[str, float]):
         self.pieces = list(word)
@@ -167,3 +168,54 @@ class _Merging:
         for i in (place - 1, place):
             if 0 <= i < len(pairs):
                 pairs[i] = self._scores.get(pieces[i] + pieces[i + 1], NEVER)
+
+
+# -- how strongly they are drawn
+
+
+def check_sampling(settings: ConfigDict, task: str) -> None:
+    """Raises UserError if no such kind of tokenizer, task or side is sampled."""
+    if settings.sampling_sides not in SIDES:
+        raise UserError(
+            f"tokenizer.sampling_sides={settings.sampling_sides!r} is unknown: choose one of "
+            f"{', '.join(SIDES)}"
+        )
+    for key in KEYS.values():
+        if settings[key] and task != "translation":
+            raise UserError(
+                f"tokenizer.{key}={settings[key]:g} is for config.task=translation, whose texts "
+                f"are segmented when a batch is made: set config.tokenizer.{key}=0"
+            )
+    if not settings.model:
+        strength_of(settings, settings.kind)
+
+
+def strength_of(settings: ConfigDict, kind: str) -> float:
+    """Returns the dropout or the alpha that a tokenizer of this kind samples with; 0 for not."""
+    for other, key in KEYS.items():
+        if settings[key] and kind != other:
+            fix = f"or config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"
+            raise UserError(
+                f"tokenizer.{key}={settings[key]:g} is for subwords of kind {other}, and these are "
+                f"of kind {kind}: set config.tokenizer.{key}=0, {fix}"
+            )
+    return settings[KEYS[kind]] if kind in KEYS else 0.0
+
+
+def strengths_of(settings: ConfigDict, kinds: Sequence[str]) -> tuple[float, float]:
+    """Returns `strength_of` the source and the target, 0 for a side that is not sampled."""
+    source, target = (strength_of(settings, kind) for kind in kinds)
+    sides = settings.sampling_sides
+    return source * (sides != "target"), target * (sides != "source")
+
+
+def sampling_key(settings: ConfigDict) -> tuple[object, ...]:
+    """Returns the settings that change how segmentations are drawn; none if none is drawn."""
+    strengths = tuple(settings[key] for key in KEYS.values())
+    return (*strengths, settings.sampling_sides) if any(strengths) else ()
+
+
+def make_generator(*key: object) -> random.Random:
+    """Returns a generator of random numbers, the same for a key in every process."""
+    digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
+    return random.Random(int.from_bytes(digest, "big"))

@@ -1,14 +1,19 @@
-"""A subword tokenizer, and its file in a run's folder."""
+"""A subword tokenizer: its files, adopted models, and the strings that are always one token."""
 
 import functools
 import hashlib
+import itertools
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sentencepiece
+from google.protobuf.message import DecodeError
 from jaxtyping import Int
+from ml_collections import ConfigDict
 
 # protobuf makes these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
@@ -16,19 +21,25 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.data.characters import canonicalize
-from transformer.data.tokenizer.draws import Draws
-from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from transformer.errors import UserError
+from transformer.data.tokenizer.draws import UNK_ID, Draws
+from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes, write_json
 from transformer.storage.reading import parse_json, read_file
 
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
+PAD_ID, BOS_ID, EOS_ID = 0, 2, 3  # with UNK_ID the same in every vocabulary
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
+# Names of pieces that no text becomes.
+RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
+SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
+SPACED = "a  b \n\t c "  # which a model of running text gives back
 READING = "reading:"  # begins the name of a normalisation that texts which are written do not pass
+
+logger = logging.getLogger(__name__)
 
 
 class Tokenizer:
@@ -58,7 +69,10 @@ class Tokenizer:
         if writes and proto.normalizer_spec.name.startswith(READING):
             proto.normalizer_spec.precompiled_charsmap = b""
         if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
-            _bind(proto)
+            # sentencepiece scores a symbol, for each of its characters, by the best score of any
+            # other piece, which a segmentation of fewer pieces may beat. One more piece, which no
+            # text has, has a score that nothing beats; ids stay the same.
+            proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
         if (changed := proto.SerializeToString()) != model:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
 
@@ -89,7 +103,7 @@ class Tokenizer:
           strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
             of kind unigram, the exponent of a segmentation's probability among all that there are
             (Kudo 2018).
-          uniform: returns a random number from 0 to below 1, such as `random.Random(seed).random`.
+          uniform: draws a number from 0 to below 1.
         """
         return self._draws.draw(text, strength, uniform)
 
@@ -98,11 +112,7 @@ class Tokenizer:
         return Draws(ModelProto.FromString(self.model))
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
-        """Yields the unknown words, or parts of words, of each text.
-
-        Args:
-          encoded: the ids of each text.
-        """
+        """Yields the unknown words, or parts of words, of texts with these ids."""
         spelt = self._processor.encode([*map(self._canonical, texts)], out_type=str)
         for ids, pieces in zip(encoded, spelt, strict=True):
             for token, piece in zip(ids, pieces, strict=True):
@@ -114,13 +124,8 @@ class Tokenizer:
 
         Bytes that spell no character become U+FFFD.
         """
-        kept = []
-        for token in ids:
-            if token == EOS_ID:
-                break
-            if token not in (PAD_ID, BOS_ID):
-                kept.append(int(token))
-        return self._processor.decode(kept)
+        text = itertools.takewhile(lambda token: token != EOS_ID, ids)
+        return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
 
     def pieces(self, ids: Ids) -> list[str]:
         """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
@@ -131,28 +136,12 @@ class Tokenizer:
 
         A token that begins a word starts at the space before it. The texts are canonical.
         """
-        return [
-            _starts(text, SentencePieceText.FromString(encoded))
-            for text, encoded in zip(
-                texts, self._processor.encode(list(texts), out_type="serialized_proto"), strict=True
-            )
-        ]
-
-
-def _bind(proto: ModelProto) -> None:
-    """Lets a unigram model never split its symbols, with the same ids.
-
-    sentencepiece scores a symbol, for each of its characters, by the best score of any other
-    piece, which a segmentation of fewer pieces may beat; so one more piece, which no text has, has
-    a score that nothing beats.
-    """
-    proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
-
-
-def _starts(text: str, encoded: SentencePieceText) -> list[int]:
-    """The characters at which tokens start, from the bytes that sentencepiece reports."""
-    bytes_before = np.cumsum([0, *(len(character.encode()) for character in text)])
-    return np.searchsorted(bytes_before, [piece.begin for piece in encoded.pieces]).tolist()
+        starts = []
+        encoded = self._processor.encode(list(texts), out_type="serialized_proto")
+        for text, proto in zip(texts, map(SentencePieceText.FromString, encoded), strict=True):
+            ends = np.cumsum([0, *(len(character.encode()) for character in text)])  # in bytes
+            starts.append(np.searchsorted(ends, [piece.begin for piece in proto.pieces]).tolist())
+        return starts
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
@@ -194,11 +183,7 @@ def digest_of(data: bytes) -> str:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer of a file.
-
-    Raises:
-      UserError: the file is missing or not a tokenizer.
-    """
+    """Returns the tokenizer of a file."""
     if not path.exists():
         raise UserError(
             f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
@@ -210,3 +195,164 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return Tokenizer(model)
     except RuntimeError:
         raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
+
+
+# -- an existing sentencepiece model, in place of one that is trained
+
+
+def check_models(settings: ConfigDict, init_from: str) -> None:
+    """Raises UserError if two models are for one vocabulary, or one for that of `init_from`."""
+    if settings.joint and settings.target_model:
+        raise UserError(
+            f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
+            "config.tokenizer.joint=False, or config.tokenizer.model alone"
+        )
+    if init_from and settings.initial != "new" and (settings.model or settings.target_model):
+        raise UserError(
+            f"tokenizer.initial={settings.initial} takes the tokenizer of {init_from}, not "
+            f"{settings.model or settings.target_model!r}: leave the model out, or set "
+            "config.tokenizer.initial=new"
+        )
+
+
+def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
+    """Returns the tokenizer of a sentencepiece model, with this project's ids.
+
+    It has as many pieces as the model, and the symbols and special ones that the model lacks.
+
+    Args:
+      name: of the model's file.
+      settings: `config.tokenizer`, whose `symbols` become pieces; of the training's keys none
+        counts.
+      saved: a file of a run; taken if it holds this model, which is then not read.
+    """
+    check_symbols(settings)
+    origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
+    tokenizer = saved_tokenizer(saved, origin) if saved else None
+    tokenizer = tokenizer or _read(name, settings.symbols, origin)
+    refuse_broken_symbols(tokenizer, settings)
+    if settings.keep_spaces and tokenizer.decode(tokenizer.encode([SPACED])[0]) != SPACED:
+        raise RunError(
+            f"tokenizer.model={name!r} does not give back every blank: set "
+            "config.tokenizer.keep_spaces=False, or name a model that does"
+        )
+    logger.info(
+        "%s: %s subwords of kind %s; tokenizer.vocab_size=%s and the other keys of a tokenizer's "
+        "training do not count",
+        name,
+        f"{tokenizer.vocab_size:,}",
+        tokenizer.kind,
+        settings.vocab_size,
+    )
+    return tokenizer
+
+
+def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
+    try:
+        model = Path(name).expanduser().read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"tokenizer.model={name!r} cannot be read ({error.strerror}): name the file of a "
+            "sentencepiece model"
+        ) from None
+    try:
+        proto = ModelProto.FromString(model)
+        Tokenizer(model)
+        if not proto.pieces:
+            raise RuntimeError
+        return Tokenizer(_with_ids(proto, name, symbols), origin)
+    except (DecodeError, RuntimeError):
+        raise UserError(
+            f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
+            "such as spm_train writes, *.model"
+        ) from None
+
+
+def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
+    """The model with the four special pieces first, the others in their order, and the symbols."""
+    spec = proto.trainer_spec
+    names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
+    others = [
+        piece
+        for piece in proto.pieces
+        if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
+    ]
+    if taken := {piece.piece for piece in others} & {*SPECIAL.values()}:
+        raise RunError(
+            f"tokenizer.model={name!r} has {', '.join(sorted(taken))} as a subword of texts: name "
+            "a model that has not"
+        )
+    del proto.pieces[:]
+    for number, text in SPECIAL.items():
+        kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
+        proto.pieces.add(piece=text, type=ModelProto.SentencePiece.Type.Value(kind))
+    proto.pieces.extend(others)
+    add_symbols(proto, symbols)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = SPECIAL
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL.values()
+    spec.vocab_size = len(proto.pieces)
+    return proto.SerializeToString()
+
+
+# -- strings that are always one token, such as placeholders and tags
+
+
+def check_symbols(settings: ConfigDict) -> None:
+    """Raises UserError if one of `tokenizer.symbols` cannot be one, or its kind has none."""
+    for number, symbol in enumerate(settings.symbols):
+        if fault := symbol_fault(symbol, settings.symbols[:number]):
+            raise UserError(
+                f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
+                "config.tokenizer.symbols='{name},<URL>'"
+            )
+    if settings.symbols and settings.kind == "word" and not settings.model:
+        raise _no_symbols_in_words()
+
+
+def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
+    """Returns the settings of a tokenizer with more strings that are always one token."""
+    if not symbols:
+        return settings
+    return ConfigDict({**settings, "symbols": tuple(dict.fromkeys((*settings.symbols, *symbols)))})
+
+
+def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
+    """Makes each symbol a piece of a sentencepiece model, if it is not yet one."""
+    there = {piece.piece: piece for piece in model.pieces}
+    for symbol in symbols:
+        piece = there.get(symbol) or model.pieces.add(piece=symbol)
+        piece.type = piece.USER_DEFINED
+
+
+def refuse_broken_symbols(
+    tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
+) -> None:
+    """Raises RunError, which ends with `fix`, unless each symbol is one token, in words too."""
+    if settings.symbols and tokenizer.kind == "word":
+        raise _no_symbols_in_words()
+    for symbol in settings.symbols:
+        [ids] = tokenizer.encode([f"a{symbol}a {symbol}"])
+        if tokenizer.pieces(ids).count(symbol) != 2:
+            raise RunError(
+                f"{symbol!r} of tokenizer.symbols or a source_tag is split by the tokenizer: {fix}"
+            )
+
+
+def symbol_fault(symbol: object, others: Sequence[str] = ()) -> str:
+    """Returns why a string cannot be a symbol in addition to others; '' if it can."""
+    if not isinstance(symbol, str):
+        return "which is not text"
+    if not symbol:
+        return "which is empty"
+    if re.search(r"\s", symbol):
+        return "which has a blank (commas divide symbols)"
+    if RESERVED.fullmatch(symbol):
+        return "which the tokenizer needs itself"
+    return "twice" if symbol in others else ""
+
+
+def _no_symbols_in_words() -> UserError:
+    return UserError(
+        "tokenizer.symbols cannot be found within the words of tokenizer.kind=word: set "
+        "config.tokenizer.kind to bpe, unigram or char"
+    )

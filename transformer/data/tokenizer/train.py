@@ -1,4 +1,4 @@
-"""Training of subword tokenizers by sentencepiece on the text of the experiment."""
+"""Training of subword tokenizers by sentencepiece on the text of the experiment, and growth."""
 
 import contextlib
 import dataclasses
@@ -8,29 +8,34 @@ import itertools
 import logging
 import random
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import sentencepiece
+from ml_collections import ConfigDict
 
-# protobuf makes this class when it is imported.
+# protobuf makes these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
-from sentencepiece.sentencepiece_model_pb2 import ModelProto
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.characters import RULE
-from transformer.data.tokenizer.growth import grow
-from transformer.data.tokenizer.ids import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.tokenizer.draws import UNK_ID
 from transformer.data.tokenizer.model import (
+    BOS_ID,
+    EOS_ID,
     KINDS,
     NO_TEXT,
+    PAD_ID,
     READING,
     Tokenizer,
+    add_symbols,
+    check_symbols,
     digest_of,
     is_whole,
     load_tokenizer,
+    refuse_broken_symbols,
     saved_tokenizer,
 )
-from transformer.data.tokenizer.symbols import check_symbols, refuse_broken_symbols
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
 from transformer.storage.reading import OddFileError, read_file
@@ -51,6 +56,7 @@ SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
 MAX_LINE_BYTES = 4192  # sentencepiece's default
 MIN_COVERAGE = 0.98  # that sentencepiece takes
+TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
 # Keys that say nothing of the training.
 LATER = ("bpe_dropout", "sampling_alpha", "sampling_sides", "model", "target_model")
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
@@ -58,7 +64,7 @@ NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 def train_tokenizer(
     texts: Iterable[str],
-    settings,
+    settings: ConfigDict,
     cache_dir: Path,
     content: str,
     *,
@@ -78,15 +84,15 @@ def train_tokenizer(
       settings: `config.tokenizer`.
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
-      reads: see `TokenizerText`.
+      reads: by the sides that texts are of in turn, whether they are only read, not written too.
       saved: a file of a run; used if it has the tokenizer of this text and these settings.
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
       name: of the texts, for messages.
 
     Raises:
-      UserError: the kind is unknown, the vocabulary's size does not suit the text, or a symbol
-        cannot be one; or there is an initial tokenizer, and `saved` is of other text.
+      UserError: the vocabulary's size does not suit the text, or there is an initial tokenizer, and
+        `saved` is of other text.
     """
     if settings.kind not in KINDS:
         raise UserError(
@@ -99,9 +105,6 @@ def train_tokenizer(
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name, reads)
-
-    similar = settings.copy_and_resolve_references()
-    similar.normalization = f"{READING}{settings.normalization}" if any(reads) else "identity"
     train = functools.partial(_train, sample)
     if initial is not None:
         if saved is not None and is_whole(saved):
@@ -123,7 +126,8 @@ def train_tokenizer(
                 return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
-    model = train(similar)
+    normalization = f"{READING}{settings.normalization}" if any(reads) else "identity"
+    model = train(ConfigDict({**settings, "normalization": normalization}))
     refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)
@@ -132,6 +136,9 @@ def train_tokenizer(
 
 def _cached_name(key: str, model: bytes) -> str:
     return f"{key}.{digest_of(model)[:16]}.model"
+
+
+# -- trained
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +160,7 @@ class _Sample:
                 yield sides[reads].normalize(text).replace("▁", " ")
 
 
-def _train(texts: _Sample, settings, **changes) -> bytes:
+def _train(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     """Trains a model on texts that pass its normalisation before, each as its side does."""
     name, size = settings.normalization.removeprefix(READING), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
@@ -166,64 +173,56 @@ def _train(texts: _Sample, settings, **changes) -> bytes:
         ) from None
     least.normalizer_spec.name = settings.normalization
     texts = dataclasses.replace(texts, reader=Tokenizer(least.SerializeToString()))
-    model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
+    try:
+        model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
+    except (RuntimeError, ValueError) as error:
+        raise RunError(_explain(str(error), texts, settings)) from None
     model.normalizer_spec.CopyFrom(least.normalizer_spec)
     return model.SerializeToString(deterministic=True)
 
 
-def _train_pieces(texts: _Sample, settings, **changes) -> bytes:
+def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     """Trains a model in which single characters leave room for longer pieces.
 
     If those of a script like Chinese would take more than half of the vocabulary, the rarest are
     spelt in bytes.
-
-    Args:
-      changes: of sentencepiece's options.
     """
-    spelt, model = _spelt_in_bytes(settings), b""
+    spelt, model = spells_in_bytes(settings), b""
     room = (settings.vocab_size - BYTES) // 2
     try:
         model = _train_model(texts, settings, settings.kind, **changes)
-        if not spelt or _characters(model) <= max(room, ALPHABETS):
+        pieces = ModelProto.FromString(model).pieces
+        characters = sum(piece.type == piece.NORMAL and len(piece.piece) == 1 for piece in pieces)
+        if not spelt or characters <= max(room, ALPHABETS):
             return model
     except (RuntimeError, ValueError) as error:
-        if not spelt or room < 1 or not _too_many_characters(str(error)):
-            raise RunError(_explain(str(error), texts, settings)) from None
+        if not spelt or room < 1 or not TOO_MANY.search(str(error)):
+            raise
     try:
         first = EOS_ID + 1 + len(_user_symbols(settings))
         frequent = Tokenizer(_train_model(texts, settings, "char", vocab_size=first + room))
-        kept = "".join(frequent.pieces(range(first, frequent.vocab_size))).replace("▁", "")
-        limits = {"character_coverage": MIN_COVERAGE, "required_chars": kept}
+        required = "".join(frequent.pieces(range(first, frequent.vocab_size))).replace("▁", "")
+        limits = {"character_coverage": MIN_COVERAGE, "required_chars": required}
         return _train_model(texts, settings, settings.kind, **limits, **changes)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError):
         if model:
             return model
-        raise RunError(_explain(str(error), texts, settings)) from None
+        raise
 
 
-def _spelt_in_bytes(settings) -> bool:
+def spells_in_bytes(settings: ConfigDict) -> bool:
+    """Returns whether the tokenizer that is to be trained knows all characters, by their bytes."""
     return settings.byte_fallback and settings.kind in BYTE_KINDS
 
 
-def _characters(model: bytes) -> int:
-    """How many pieces of a model are single characters."""
-    pieces = ModelProto.FromString(model).pieces
-    return sum(piece.type == piece.NORMAL and len(piece.piece) == 1 for piece in pieces)
-
-
-def _user_symbols(settings) -> list[str]:
+def _user_symbols(settings: ConfigDict) -> list[str]:
     """The strings that are always one piece, which follow the special ones."""
     return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
 
 
-def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
-    """Returns sentencepiece's model.
-
-    Args:
-      changes: changes of its options.
-    """
-    model = io.BytesIO()
-    symbols = _user_symbols(settings)
+def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **changes) -> bytes:
+    """Returns sentencepiece's model; `changes` are of its options."""
+    model, symbols = io.BytesIO(), _user_symbols(settings)
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
@@ -252,38 +251,28 @@ def _train_model(texts: Iterable[str], settings, kind: str, **changes) -> bytes:
     return model.getvalue()
 
 
-def _symbols(settings) -> str:
-    return f", the {len(settings.symbols):,} of tokenizer.symbols" if settings.symbols else ""
-
-
-def _too_many_characters(message: str) -> re.Match[str] | None:
-    """If the vocabulary is too small, the match whose first group is the minimum size."""
-    return re.search(r"required_chars\. \d+ vs (\d+)", message)
-
-
-def _explain(message: str, texts: _Sample, settings) -> str:
+def _explain(message: str, texts: _Sample, settings: ConfigDict) -> str:
     """Returns the error with the key to change if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
         characters = _train_model(texts, settings, "char")
-        least = Tokenizer(characters).vocab_size + BYTES * _spelt_in_bytes(settings)
+        least = Tokenizer(characters).vocab_size + BYTES * spells_in_bytes(settings)
         # With the largest vocabulary, most sentences would be one or two tokens, too few to learn
         # from.
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
             f"{limit[1]}: set config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
         )
-    if limit := _too_many_characters(message):
-        what, fix = (
-            "the characters of the training text" + _symbols(settings),
-            f"lower config.tokenizer.character_coverage from {settings.character_coverage}",
-        )
-        if _spelt_in_bytes(settings):
-            what = f"{what} and the {BYTES} bytes that spell others"
+    if limit := TOO_MANY.search(message):
+        count = len(settings.symbols)
+        what = f", the {count:,} of tokenizer.symbols" if count else ""
+        fix = f"lower config.tokenizer.character_coverage from {settings.character_coverage}"
+        if spells_in_bytes(settings):
+            what += f" and the {BYTES} bytes that spell others"
             fix = "set config.tokenizer.byte_fallback=False"
         return (
-            f"tokenizer.vocab_size={size} is less than {what}: set "
-            f"config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
+            f"tokenizer.vocab_size={size} is less than the characters of the training text{what}: "
+            f"set config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
@@ -296,3 +285,71 @@ def _explain(message: str, texts: _Sample, settings) -> str:
             else f"{texts.name} has only blank lines: name a file with sentences"
         )
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
+
+
+# -- grown
+
+
+def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes:
+    """Returns a model with the pieces of `old` and, up to `vocab_size` in all, more of other text.
+
+    Args:
+      train: called with settings and options of sentencepiece, returns a model of the other text.
+      settings: `config.tokenizer`, whose kind and normalisation are those of `old` instead.
+    """
+    model = ModelProto.FromString(old)
+    names = {piece.piece for piece in model.pieces}
+    if settings.vocab_size <= len(names.union(settings.symbols)):
+        raise RunError(
+            f"tokenizer.vocab_size={settings.vocab_size} leaves no room for more than the "
+            f"{len(model.pieces)} pieces of the tokenizer that tokenizer.initial=grow starts with: "
+            "raise config.tokenizer.vocab_size, or set config.tokenizer.initial=keep"
+        )
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    similar = {
+        "kind": TrainerSpec.ModelType.Name(trainer.model_type).lower(),
+        "normalization": normalizer.name,
+        "byte_fallback": trainer.byte_fallback,
+        "keep_spaces": not normalizer.add_dummy_prefix,
+    }
+    # Text of fewer pieces adds fewer.
+    new = train(ConfigDict({**settings, **similar}), hard_vocab_limit=False)
+    return grown_model(old, new, settings.vocab_size)
+
+
+def grown_model(old: bytes, new: bytes, size: int) -> bytes:
+    """Returns a sentencepiece model with the pieces of `old`, then those that only `new` has.
+
+    The old pieces keep ids and scores. The symbols of `new` come first among the others, then its
+    single characters, then the longer pieces in its order: a longer piece is of no use without its
+    characters. Of BPE they are merged after all old ones, so that a text is cut as before and then
+    perhaps joined further. A piece that the model would never make, not even of its own text, is
+    left out: its parts are joined otherwise (Purason et al. 2025, "Teaching Old Tokenizers New
+    Words").
+
+    Args:
+      old, new: of one kind and normalisation.
+      size: pieces of the result, at most.
+    """
+    model, other = ModelProto.FromString(old), ModelProto.FromString(new)
+    add_symbols(model, [p.piece for p in other.pieces if p.type == p.USER_DEFINED])
+    first, names = len(model.pieces), {piece.piece for piece in model.pieces}
+    lacking = [p for p in other.pieces if p.type == p.NORMAL and p.piece not in names]
+    lacking.sort(key=lambda piece: len(piece.piece) > 1)
+    lowest = min(piece.score for piece in model.pieces)
+    is_bpe = model.trainer_spec.model_type == TrainerSpec.BPE
+    for i, piece in enumerate(lacking, 1):
+        model.pieces.add(piece=piece.piece, score=lowest - i if is_bpe else piece.score)
+    plain = ModelProto()  # which reads the text of a piece as it stands
+    plain.CopyFrom(model)
+    plain.normalizer_spec.Clear()
+    plain.normalizer_spec.add_dummy_prefix = False
+    plain.normalizer_spec.remove_extra_whitespaces = False
+    processor = sentencepiece.SentencePieceProcessor(model_proto=plain.SerializeToString())
+    texts = [piece.piece for piece in lacking]
+    cuts = dict(zip(texts, processor.encode(texts, out_type=str), strict=True))
+    useful = [p for p in model.pieces[first:] if cuts[p.piece] == [p.piece]][: size - first]
+    del model.pieces[first:]
+    model.pieces.extend(useful)
+    model.trainer_spec.vocab_size = len(model.pieces)
+    return model.SerializeToString(deterministic=True)

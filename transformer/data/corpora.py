@@ -1,15 +1,19 @@
-"""The settings of each of several corpora, `data.corpora`."""
+"""Several parallel corpora, `data.corpora`: the settings of each, and the tags before its sources.
+
+A tag says from which corpus or into which language a sentence is.
+"""
 
 import contextlib
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.data.tokenizer.symbols import RESERVED
+from transformer.data.characters import canonicalize
+from transformer.data.tokenizer import RESERVED
 from transformer.errors import UserError
 
 # The keys of a corpus that are not keys of `config.data`, with their defaults.
@@ -33,7 +37,7 @@ class CorpusSettings(NamedTuple):
 
     Attributes:
       name: for tables and files.
-      weight: see `mixing.mix`.
+      weight: see `mix`.
       tag: pieces before each source sentence, with a blank between them; '' for none.
       reverse: whether source and target are swapped.
       data: `config.data` with the keys that this corpus changes, and without corpora.
@@ -47,12 +51,7 @@ class CorpusSettings(NamedTuple):
 
 
 def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
-    """Returns the corpora of `config.data`, checked; none if it names none.
-
-    Raises:
-      UserError: a corpus is not a dict, has no name or that of another one, or a key or value that
-        cannot be.
-    """
+    """Returns the corpora of `config.data`, checked; none if it names none."""
     found: list[CorpusSettings] = []
     for number, values in enumerate(data.corpora):
         place = f"config.data.corpora[{number}]"
@@ -66,6 +65,11 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
             raise UserError(f"{place}: another corpus has the name {corpus.name!r}: choose another")
         found.append(corpus)
     return found
+
+
+def texts_of(data: ConfigDict) -> list[ConfigDict]:
+    """Returns the settings of each text: of all corpora, or `config.data` if it names none."""
+    return [corpus.data for corpus in corpora_of(data)] or [data]
 
 
 @contextlib.contextmanager
@@ -115,7 +119,6 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
 
 
 def _typed(value: Any, like: Any, place: str) -> Any:
-    """The value in the type of another one."""
     if isinstance(like, float) and type(value) is int:
         value = float(value)
     if isinstance(like, tuple) and isinstance(value, list | tuple):
@@ -125,3 +128,63 @@ def _typed(value: Any, like: Any, place: str) -> Any:
     elif type(value) is type(like):
         return value
     raise UserError(f"{place}={value!r} must be of type {type(like).__name__}, as {like!r} is")
+
+
+def tags_of(data: ConfigDict) -> tuple[str, ...]:
+    """Returns the different tags of the corpora of `config.data`; '' is that of one without."""
+    return tuple(dict.fromkeys(corpus.tag for corpus in corpora_of(data)))
+
+
+def symbols_of(data: ConfigDict) -> tuple[str, ...]:
+    """Returns the pieces of all tags, each of which is one token."""
+    return tuple(dict.fromkeys(piece for tag in tags_of(data) for piece in tag.split()))
+
+
+class Tagger:
+    """Checks the tags of sentences, and adds the one that is given to all of them.
+
+    Args:
+      data: `config.data`.
+      given: the tag of all sentences; None if each begins with its own.
+    """
+
+    def __init__(self, data: ConfigDict, given: str | None):
+        self.tags = tags_of(data)
+        self.pieces = symbols_of(data)
+        self.given = "" if given is None else " ".join(given.split())
+        if given is not None and not self.pieces:
+            raise UserError(
+                f"source_tag={given} is for runs with tags, and no corpus of this one has any: "
+                "leave it out"
+            )
+        if given is not None and self.given not in self.tags:
+            raise UserError(f"source_tag={given} is unknown: choose one of {_listed(self.tags)}")
+
+    def __call__(self, text: str, place: str) -> str:
+        """Returns a sentence with its tag; '' if there is no more of it than a tag.
+
+        Args:
+          place: the sentence's place, for messages.
+        """
+        if not self.pieces or not canonicalize(text):
+            return text
+        text = f"{self.given} {text}" if self.given else text
+        tag, rest = self.split(text)
+        if tag not in self.tags:
+            begins = f"begins with {tag!r}" if tag else "has no tag"
+            hint = "" if self.given else ", or give source_tag for all"
+            raise UserError(f"{place} {begins}: begin it with one of {_listed(self.tags)}{hint}")
+        return text if canonicalize(rest) else ""
+
+    def split(self, text: str) -> tuple[str, str]:
+        """Returns the tag that a sentence begins with, '' for none, and the rest of it."""
+        end = 0
+        for word in re.finditer(r"\s*(\S+)", text) if self.pieces else ():
+            if word[1] not in self.pieces:
+                break
+            end = word.end()
+        return " ".join(text[:end].split()), text[end:]
+
+
+def _listed(tags: Sequence[str]) -> str:
+    return ", ".join(tag or "no tag" for tag in tags)

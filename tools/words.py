@@ -1,11 +1,8 @@
-"""Names, messages and pages use the field's words: those below crept in once, and are gone."""
+"""Words that crept in once, and are gone: names, messages and pages use the field's words."""
 
-import ast
 import re
-
-import pytest
-
-from places import ROOT
+from collections.abc import Iterator
+from pathlib import Path
 
 # Only words that have no other meaning here: each with what to write, and lines that have it.
 WORDS = {
@@ -83,81 +80,25 @@ WORDS = {
         "MOST_FILES = 1; FEWEST = 2; LARGEST_MODEL = 3; SMALLEST = 4",
     ),
 }
+ANY = re.compile("|".join(WORDS), re.IGNORECASE)
 SUFFIXES = (".py", ".md", ".html", ".js", ".css")
 PLACES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "launch.py", "transformer", "experiments")
-PLACES += ("configs", "docs", "tests")
-FILES = sorted(
-    path
-    for place in PLACES
-    for path in ([ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*"))
-    if path.suffix in SUFFIXES and path.name != "test_words.py"
-)
+PLACES += ("configs", "docs", "studies", "tests", "tools")
 
 
 def strange(word: str, text: str) -> list[str]:
-    """The lines that have a word, as a whole or as a part of a name."""
+    """Returns the lines that have a word, as a whole or as a part of a name."""
     flags = 0 if word.isupper() or "MOST" in word else re.IGNORECASE
     pattern = re.compile(rf"(?<![A-Za-z])(?:{word})(?![A-Za-z])", flags)
     return [line.strip() for line in text.splitlines() if pattern.search(line)]
 
 
-def test_the_files_are_found():
-    assert len(FILES) > 300
-    assert {path.suffix for path in FILES} == {*SUFFIXES}
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_word_that_crept_in_is_gone(word):
-    found = {str(path.relative_to(ROOT)): strange(word, path.read_text("utf-8")) for path in FILES}
-    found = {path: lines for path, lines in found.items() if lines}
-    assert not found, f"write {WORDS[word][0]!r}"
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_a_word_would_be_seen_and_its_replacement_is_not(word):
-    replacement, examples = WORDS[word]
-    lines = examples.split("; ")
-    assert strange(word, "\n".join(lines)) == lines
-    assert strange(word, replacement) == []
-
-
-def test_words_are_found_in_names_and_in_prose_and_not_in_other_words():
-    assert len(strange(r"remedy", "def the_remedy_is_named():\n# Remedy:")) == 2
-    assert strange(r"anew", "trained anew\nrenew\ncanews") == ["trained anew"]
-    assert strange(r"(MOST|FEWEST)(_[A-Z]+)*", "MOST_FILES = 1\nmost files") == ["MOST_FILES = 1"]
-
-
-def flags_named(program: str) -> list[str]:
-    """The texts of a program, but for docstrings, that name a flag of the command."""
-    tree = ast.parse(program)
-    prose = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    return [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in prose
-        if re.search(r"(?<![\w-])--[a-z]", node.value)
-    ]
-
-
-# A whole command to type, and its flags, or flags to paste into it.
-COMMANDS = {
-    "transformer/data/files/locate.py": 2,
-    "transformer/data/files/table.py": 1,
-    "transformer/data/tokenizer/symbols.py": 1,
-    "transformer/storage/variants.py": 1,
-    "transformer/trials.py": 1,
-}
-
-
-def test_messages_of_the_library_name_arguments_and_keys_and_no_flags():
-    """Who uses it from Python or from a server has none."""
-    found = {
-        str(path.relative_to(ROOT)): len(flags_named(path.read_text("utf-8")))
-        for path in (ROOT / "transformer").rglob("*.py")
-    }
-    assert {path: count for path, count in found.items() if count} == COMMANDS
-
-
-def test_flags_are_found_in_messages_alone():
-    assert flags_named('"""Of `--name`."""\nf"{x}: set --name={y} to 3"') == [": set --name="]
-    assert flags_named('"a -- b", "x--y", "-n"') == []
+def strange_words(root: Path) -> Iterator[str]:
+    """Yields a line for each word in a file of the project, with what to write instead."""
+    for place in PLACES:
+        for path in [root / place] if (root / place).is_file() else (root / place).rglob("*"):
+            if path.suffix in SUFFIXES and path != Path(__file__):
+                text = path.read_text("utf-8")
+                for word, (replacement, _) in WORDS.items() if ANY.search(text) else ():
+                    for line in strange(word, text):
+                        yield f"{path.relative_to(root)}: {line!r}: write {replacement!r}"

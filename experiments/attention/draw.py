@@ -1,0 +1,94 @@
+"""Draws the attention of a text: pictures of its heads, their arrays, and the explorer of both."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from experiments.attention import explorer
+from experiments.options import Options
+from transformer.analysis.attention import Attention
+from transformer.storage.files import write_arrays
+from transformer.workdir import known_results
+
+logger = logging.getLogger(__name__)
+
+NO_ATTENTION = (
+    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
+    "--config.model.recurrent_attention=additive"
+)
+MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: of the text; of its digest
+
+
+def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
+    """Returns the folder, in a run's, for a text, or for it and the translation that is given."""
+    readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
+    digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
+    return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
+
+
+def draw_attention(
+    seen: Attention, steps: Sequence[int], place: Path, run: Path, options: Options
+) -> list[Path]:
+    """Draws a text's attention weights below `place`; returns the pictures and the explorer.
+
+    A picture, `<kind>_layer_<n>.png`, has all heads of a layer. `attention.npz` holds all weights
+    by kind, `value_norms/<kind>`, and `source_tokens`, `target_tokens` (read) and `written_tokens`;
+    `np.load` reads it without pickle.
+
+    The explorer also shows the snapshots of the run, and opens at the layer and head that are asked
+    for, which are drawn alone. `steps` are of the checkpoints that the model is the mean of.
+    """
+    layer, head, kinds = options.layer, options.head, explorer.kinds_to_draw(seen, options)
+    place.mkdir(parents=True, exist_ok=True)
+    sides = ("source_tokens", "target_tokens", "written_tokens")
+    arrays = {side: np.array(getattr(seen, side), np.str_) for side in sides}
+    norms = {f"value_norms/{kind}": array for kind, array in seen.value_norms.items()}
+    write_arrays(place / "attention.npz", {**arrays, **seen.weights, **norms})
+    drawn = hide_end_of_sentence(seen) if options.hide_eos else seen
+    from experiments.attention import heat_maps  # matplotlib takes a third of a second
+    from experiments.display.plotting import save_figure
+
+    files = []
+    for kind in kinds:
+        for number in [layer] if layer else range(1, len(drawn.weights[kind]) + 1):
+            name = f"{kind}_layer_{number}" + (f"_head_{head}" if head else "")
+            figure = heat_maps.build_figure(drawn, kind, number, head)
+            files.append(save_figure(figure, place / f"{name}.png"))
+    numbers = ", ".join(f"{step:,}" for step in sorted(steps))
+    label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
+    given, tracked = explorer.Example((label,), (seen,)), explorer.read_examples(run)
+    page = explorer.write_explorer(place / "explorer.html", given, tracked, options)
+    return [*files, page]
+
+
+def show_attention(seen: Attention, run: Path) -> None:
+    """Draws the attention of a finished run over an example; nothing of a model without any."""
+    if seen.weights:
+        steps = known_results(run)["averaged_steps"]
+        for file in draw_attention(seen, steps, run / "figures" / "attention", run, Options()):
+            logger.info(f"wrote {file}")
+
+
+def hide_end_of_sentence(seen: Attention) -> Attention:
+    """Returns attention without the source's `</s>`, each row brought back to a sum of one.
+
+    Trained heads rest on `</s>` when they have nothing to fetch, and that column then outshines
+    the rest. It goes as a key from `cross` and `encoder_self`, and as a query from `encoder_self`
+    too, so that the map stays square. A row whose whole mass was on `</s>` becomes zeros.
+    """
+    weights, value_norms = dict(seen.weights), dict(seen.value_norms)
+    for kind in weights.keys() & {"encoder_self", "cross"}:
+        rest = weights[kind][..., :-1]
+        if kind == "encoder_self":
+            rest = rest[:, :, :-1]
+        total = rest.sum(axis=-1, keepdims=True, dtype=np.float64)
+        zeros = np.zeros_like(rest)
+        weights[kind] = np.divide(rest, total, out=zeros, where=total > 0, casting="same_kind")
+        if kind in value_norms:
+            value_norms[kind] = value_norms[kind][..., :-1]
+    source = seen.source_tokens[:-1]
+    return seen._replace(weights=weights, value_norms=value_norms, source_tokens=source)

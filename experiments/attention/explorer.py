@@ -1,0 +1,263 @@
+"""The attention explorer: every head of a sentence in one HTML file that needs no network.
+
+It shows the sentence that was asked for, and the snapshot sentences that a run kept at its
+evaluations. Its numbers are the float32 arrays, bit for bit.
+"""
+
+import html
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.attention.snapshots import of_same_sentence, read_snapshots
+from experiments.display import web_page
+from experiments.options import Options
+from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention
+from transformer.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+TEMPLATE = "explorer.html"
+HEIGHT = 760  # pixels within a notebook: all heads of a short sentence
+SIDES = ("source", "target")
+# Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
+MAX_CHARACTERS = 1_800_000
+MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
+MIN_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
+MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
+UNREAD = "too long for the model, which does not read the last {}"
+OMITTED = (
+    "too long for a page under 2 MB: the explorer leaves out the last {} that the model reads, and "
+    "the sums of its rows fall short of 1 by what these get"
+)
+
+
+class Example(NamedTuple):
+    """A sentence and its attention at one checkpoint or several, over the same tokens."""
+
+    labels: tuple[str, ...]  # of the checkpoints
+    frames: tuple[Attention, ...]
+    length: int = sys.maxsize  # tokens of a side on a page, an end-of-sentence the last of them
+
+    @property
+    def omitted(self) -> tuple[int, int]:
+        """How many tokens of the source and of the target a page leaves out."""
+        source, target = self.frames[0].source_tokens, self.frames[0].target_tokens
+        return max(0, len(source) - self.length), max(0, len(target) - self.length)
+
+    def size(self, length: int) -> int:
+        """Returns the characters of a checkpoint with this many tokens a side: 4 for 3 bytes."""
+        total = 0
+        weights, norms = self.frames[0].weights, self.frames[0].value_norms
+        for kind, (layers, heads, *sides) in ((k, array.shape) for k, array in weights.items()):
+            queries, keys = (min(length, side) for side in sides)
+            for rows in [queries, 1] if kind in norms else [queries]:
+                total += 4 * math.ceil(4 * layers * heads * rows * keys / 3)
+        return total
+
+
+def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
+    """Returns the kinds that have the layer and head that are asked for, or raises UserError."""
+    asked = {"layer": options.layer, "head": options.head}
+    shapes = {kind: seen.weights[kind].shape[:2] for kind in KINDS if kind in seen.weights}
+    kinds = []
+    for kind, counts in shapes.items():
+        numbers = zip(asked.values(), counts, strict=True)
+        if all(number is None or 1 <= number <= count for number, count in numbers):
+            kinds.append(kind)
+    most = map(max, zip(*shapes.values(), strict=True))
+    for (name, number), count in zip(asked.items(), most, strict=True):
+        if not kinds and number is not None and not 1 <= number <= count:
+            what = f"--{name}={number} does not exist: this model has {name}s 1 to {count}"
+            raise UserError(what)
+    return kinds
+
+
+def write_explorer(
+    path: Path, given: Example, tracked: Sequence[Example], options: Options
+) -> Path:
+    """Writes the explorer of a sentence and, as far as there is room, of others; returns `path`.
+
+    A sentence too long for the page is cut, checkpoints are thinned; both the page and the log
+    tell. `layer`, `head` and `hide_eos` of the options choose the first view.
+    """
+    examples, notes = fit(given, tracked)
+    for note in notes:
+        logger.warning(note)
+    return web_page.write_page(path, TEMPLATE, **_values(examples, notes, options))
+
+
+def element(seen: Attention) -> str:
+    """Returns the explorer of one text as an element of a notebook, apart from its styles."""
+    example = _shorten(Example(("",), (seen,)))
+    notes = [f"{note}; `weights` has them all" for note in _note(OMITTED, example.omitted)]
+    page = web_page.render(TEMPLATE, **_values([example], notes, Options()))
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="Attention" '
+        f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+    )
+
+
+def live_example(seen: Attention) -> dict[str, Any]:
+    """Returns attention, cut if need be, and its notes, for an explorer on a page."""
+    example = _shorten(Example(("",), (seen,)))
+    notes = _note(UNREAD, seen.unread) + _note(OMITTED, example.omitted)
+    return {**_encode(example), "notes": notes}
+
+
+def live_values() -> dict[str, Any]:
+    """Returns the data of an explorer that has no sentence yet."""
+    view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
+    return {"kinds": _kinds(), "examples": [], "notes": [], "open": view}
+
+
+def read_examples(folder: Path) -> list[Example]:
+    """Returns the snapshot sentences of a run, each at up to `MAX_FRAMES` checkpoints."""
+    snapshots = [snapshot for snapshot in read_snapshots(folder) if snapshot.sentences]
+    examples = []
+    for n in range(len(snapshots[-1].sentences) if snapshots else 0):
+        chosen = _evenly(of_same_sentence(snapshots, n), MAX_FRAMES)
+        sentences = [snapshot.sentences[n] for snapshot in chosen]
+        frames = [  # read from their files once
+            each._replace(weights=dict(each.weights), value_norms=dict(each.value_norms))
+            for each in sentences
+        ]
+        examples.append(Example(tuple(f"step {s.step:,}" for s in chosen), tuple(frames)))
+    return examples
+
+
+def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
+    """Returns the examples that a page has room for, and a line on each thing left out.
+
+    The given sentence loses its last tokens, but for an end-of-sentence, only if it does not fit by
+    itself. Of the snapshot sentences there are as many as leave room for `MIN_FRAMES` checkpoints,
+    or one, and of the checkpoints, evenly chosen, as many as fit.
+    """
+    first = _shorten(given)
+    notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
+    room = MAX_CHARACTERS - len(first.frames) * first.size(first.length)
+    rest, most, frames = list(tracked), 0, 0
+    while rest:
+        most = max(len(example.frames) for example in rest)
+        sizes = [(example.size(sys.maxsize), len(example.frames)) for example in rest]
+        fitting = (n for n in range(most, 0, -1) if sum(s * min(n, m) for s, m in sizes) <= room)
+        frames = next(fitting, 0)
+        if frames >= min(MIN_FRAMES if len(rest) > 1 else 1, most):
+            break
+        rest.pop()
+    if len(rest) < len(tracked):
+        notes.append(
+            f"the explorer has room for {len(rest)} of the run's {len(tracked)} snapshot sentences"
+        )
+    if rest and frames < most:
+        notes.append(
+            f"the explorer has room for {frames} of the {most} checkpoints at which "
+            "the run kept snapshots"
+        )
+        thinned = ((_evenly(each.labels, frames), _evenly(each.frames, frames)) for each in rest)
+        rest = [Example(tuple(labels), tuple(chosen)) for labels, chosen in thinned]
+    return [first, *rest], notes
+
+
+def _note(text: str, tokens: tuple[int, int]) -> list[str]:
+    """A line on how many tokens of each side are missing, if any are."""
+    sides = zip(tokens, SIDES, strict=True)
+    counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
+    return [text.format(counts)] if counts else []
+
+
+def _evenly(items: Sequence[Any], count: int) -> list[Any]:
+    """Evenly chosen items from the first to the last; if it is one, the last."""
+    total = len(items)
+    chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
+    return [items[i] for i in chosen]
+
+
+def _shorten(example: Example) -> Example:
+    """The example with as many tokens a side as a page has room for."""
+    first = example.frames[0]
+    length = max(len(first.source_tokens), len(first.target_tokens))
+    while length > 1 and len(example.frames) * example.size(length) > MAX_CHARACTERS:
+        length -= 1
+    return example._replace(length=length)
+
+
+# -- data of the page's script
+
+
+def _kinds() -> dict[str, Any]:
+    return {kind: names._asdict() for kind, names in KINDS.items()}
+
+
+def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
+    """The values of the explorer's template; it opens at the first example."""
+    seen = examples[0].frames[-1]
+    data = {
+        "kinds": _kinds(),
+        "examples": [_encode(example) for example in examples],
+        "notes": _note(UNREAD, seen.unread) + notes,  # of the first the model itself warns
+        "open": {
+            "kind": kinds_to_draw(seen, options)[-1],
+            "layer": options.layer or 1,
+            "head": options.head or 1,
+            "view": "heads" if options.layer is None and options.head is None else "matrix",
+            "end": "hidden" if options.hide_eos else "shown",
+        },
+    }
+    return {"title": f"Attention: {data['examples'][0]['title']}", "data": data}
+
+
+def _encode(example: Example) -> dict[str, Any]:
+    """An example as the page's script reads it."""
+    seen = example.frames[-1]
+    places = {side: _first(getattr(seen, f"{side}_tokens"), example.length) for side in SIDES}
+    places["written"] = places["target"]
+    tokens = {
+        side: [getattr(seen, f"{side}_tokens")[i] for i in indices]
+        for side, indices in places.items()
+    }
+    title, translation = _text(tokens["source"]), _text(tokens["target"])
+    missing = zip(seen.unread, example.omitted, strict=True)
+    frames = []
+    for label, frame in zip(example.labels, example.frames, strict=True):
+        weights = {
+            kind: web_page.encode_array(
+                array[:, :, places[KINDS[kind].queries]][..., places[KINDS[kind].keys]]
+            )
+            for kind, array in frame.weights.items()
+        }
+        norms = {
+            kind: web_page.encode_array(array[..., places[KINDS[kind].keys]])
+            for kind, array in frame.value_norms.items()
+        }
+        frames.append({"label": label, "weights": weights, "norms": norms})
+    return {
+        "title": title or translation,
+        "translation": translation if title else "",
+        **{
+            side: [web_page.shortened(text, MAX_TOKEN_LENGTH) for text in texts]
+            for side, texts in tokens.items()
+        },
+        "unread": dict(zip(SIDES, seen.unread, strict=True)),
+        "omitted": dict(zip(SIDES, map(sum, missing), strict=True)),
+        "frames": frames,
+    }
+
+
+def _first(tokens: Sequence[str], length: int) -> list[int]:
+    """The numbers of the first tokens, the last of them an end-of-sentence if there is one."""
+    places = list(range(min(length, len(tokens))))
+    if places and tokens[-1] == END_OF_SENTENCE:
+        places[-1] = len(tokens) - 1
+    return places
+
+
+def _text(tokens: Sequence[str]) -> str:
+    """The tokens as a text to be known by."""
+    pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
+    return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

@@ -1,0 +1,153 @@
+"""Tokens and words as labels of pictures, in fonts that have their letters."""
+
+import contextlib
+import functools
+import logging
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+# matplotlib is imported where something is drawn: it takes a third of a second.
+logger = logging.getLogger(__name__)
+
+MAX_LABEL_LENGTH = 20  # characters
+LINE_HEIGHT = 1.2  # multiple of the size of letters
+# The first words of the names of letters that fonts of CJK have.
+CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HALFWIDTH", "FULLWIDTH")
+# A token is text, never a formula: otherwise '$x_1$' would be typeset.
+AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
+
+
+def visible(token: str, covered: frozenset[str]) -> str:
+    """Returns a token as a label: every character shows, and none is drawn as an empty box.
+
+    `∅` stands for an empty token, `␣` for a blank, `⟨4E2D⟩`, the code point, for what cannot be
+    seen or is not `covered` by the fonts. What is longer than `MAX_LABEL_LENGTH` is cut with `…`.
+    """
+    shown = []
+    for character in token:
+        if character == " ":
+            shown.append("␣")
+        elif character in covered and (character.isprintable() or character in "\u200c\u200d"):
+            shown.append(character)
+        else:
+            shown.append(f"⟨{ord(character):04X}⟩")
+    if len("".join(shown)) > MAX_LABEL_LENGTH:
+        while len("".join(shown)) >= MAX_LABEL_LENGTH:
+            shown.pop()  # a code point is whole
+        shown.append("…")
+    text = "".join(shown) or "∅"
+    # A combining mark at the front would sit on whatever is drawn before it.
+    return "◌" + text if unicodedata.combining(text[0]) else text
+
+
+def labels_of(texts: Sequence[str], size: float) -> tuple[list[str], dict[str, Any]]:
+    """Returns texts as labels, and how matplotlib draws them at this size in points."""
+    families, covered = fonts_for(frozenset("".join(texts)))
+    style = {"fontfamily": families, "fontsize": size, **AS_TEXT}
+    return [visible(text, covered) for text in texts], style
+
+
+class TickLabels(NamedTuple):
+    """The labels of an axis: of every `step`-th token, and how they are drawn."""
+
+    texts: list[str]
+    step: int
+    style: dict[str, Any]
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], pitch: float, sizes: tuple[float, float]) -> "TickLabels":
+        """Returns as many labels as there is room for, in letters between two sizes.
+
+        These and the pitch from one token to the next are in points.
+        """
+        size = min(max(pitch / LINE_HEIGHT, sizes[0]), sizes[1])
+        step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
+        texts, style = labels_of(tokens, size)
+        return cls(texts[::step], step, style)
+
+    def put(self, axis, rotation: float, starts: Sequence[int] = (0,), shown: bool = True) -> None:
+        """Sets the ticks of an axis, along which the tokens begin at one place or several."""
+        places = [start + self.step * i for start in starts for i in range(len(self.texts))]
+        # Letters line up on the tick by their baseline: the box of '▁a' reaches lower than that of
+        # 'ed', and centred boxes would stagger them. The end of a label is what touches the axis.
+        aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
+        labels = self.texts * len(starts) if shown else []
+        axis.set_ticks(places, labels=labels, rotation=rotation, **self.style, **aligned)
+
+
+def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
+    """Returns the inches that texts take when they are drawn."""
+    from experiments.display.plotting import DOTS_PER_INCH, new_figure
+
+    figure = new_figure(1, 1)
+    renderer = cast(Any, figure.canvas).get_renderer()
+    drawn = [figure.text(0, 0, text, **style) for text in texts]
+    return [text.get_window_extent(renderer).width / DOTS_PER_INCH for text in drawn]
+
+
+@functools.lru_cache(maxsize=8)
+def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """Returns the font families that draw these characters, and those that they cover.
+
+    Only for what DejaVu Sans lacks, which comes with matplotlib, are the machine's other fonts
+    opened, one by one. What none of them has is logged, with a font to install.
+    """
+    families = ["DejaVu Sans"]
+    covered = characters & _characters_of("DejaVu Sans")
+    for family in _installed_families() if covered != characters else []:
+        if more := (characters - covered) & _characters_of(family):
+            families.append(family)
+            covered |= more
+    for letter in filter(str.isalpha, characters - covered):
+        script = unicodedata.name(letter, "TANGUT").split()[0]  # which Python gives no names
+        _name_font("CJK" if script in CJK else script.title())
+    return families, covered
+
+
+@functools.cache
+def _name_font(script: str) -> None:
+    """Logs, once, which font to install for the letters of a script."""
+    logger.warning(
+        f"warning: no installed font has the {script} letters of the text, so that pictures show "
+        f"their code points: install Noto Sans {script} (on Debian `apt-get install fonts-noto-"
+        f"{'cjk' if script == 'CJK' else 'core'}`), or open the HTML pages, which need no such font"
+    )
+
+
+@functools.cache
+def _installed_families() -> list[str]:
+    """The machine's upright regular fonts by name, Noto Sans first, without colour bitmaps."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    # matplotlib's list of fonts is as old as its cache, and lacks what was installed since.
+    listed = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
+    for path in {*font_manager.findSystemFonts()} - listed:
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
+            font_manager.fontManager.addfont(path)
+    # matplotlib's own other fonts are for formulas and map codes to glyphs in ways of their own.
+    own = Path(matplotlib.get_data_path())
+    names = {
+        entry.name
+        for entry in font_manager.fontManager.ttflist
+        if (entry.weight, entry.style) == (400, "normal")
+        and not Path(str(entry.fname)).is_relative_to(own)
+        and not any(word in entry.name.lower() for word in ("color", "last resort"))
+    }
+    return sorted(names, key=lambda name: (not name.startswith("Noto Sans"), name))
+
+
+@functools.cache
+def _characters_of(family: str) -> frozenset[str]:
+    """The characters that a family's regular face can draw; none if it cannot be opened."""
+    from matplotlib import font_manager
+
+    try:
+        face = font_manager.FontProperties(family=[family])
+        font = font_manager.get_font(font_manager.findfont(face, fallback_to_default=False))
+    except (OSError, RuntimeError, ValueError):
+        return frozenset()
+    return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()

@@ -1,0 +1,224 @@
+"""The mode `fetch`: the public corpus that a config names, downloaded and checked.
+
+A fetched corpus is recorded in `fetched.json` next to it, with the SHA-256 of each download: if no
+checksum is published, that of the first fetch holds for later ones.
+"""
+
+import collections
+import errno
+import gzip
+import lzma
+import random
+import re
+import shlex
+import shutil
+import struct
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import pooch
+import requests
+from ml_collections import ConfigDict
+
+from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
+from transformer.data.files.compression import open_unpacked
+from transformer.data.files.locate import corpus_folder
+from transformer.errors import UserError, one_line, shorten
+from transformer.storage.files import write_json
+from transformer.storage.reading import DAMAGE, Each, read_json
+
+RECORD = "fetched.json"
+SHAPE = Each({"url": str, "sha256": str, "files": Each(str)})
+BY_HAND = "put there by hand"  # in place of the address of a download
+RETRIES = 2  # of an address that fails
+TIMEOUT = (10.0, 30.0)  # seconds for a connection, and for the next bytes
+BLOCK = 2**16  # bytes
+# Some servers refuse the name of Python's libraries.
+HEADERS = {
+    "User-Agent": "Mozilla/5.0 (compatible; transformer-fetch)",
+    "Accept-Encoding": "identity",
+}
+# What the user needs of the messages of pooch and requests.
+REASON = re.compile(
+    r"\d+ \w+ Error: .*(?= for url)|\[Errno .*?\] [\w ]+|Connection to \S+ timed out|Read timed out"
+    r"|Connection broken|certificate verify failed|\w+ hash of downloaded file.*but got \w+"
+)
+BROKEN = (*DAMAGE, tarfile.TarError, lzma.LZMAError, struct.error, IndexError, OverflowError)
+BLANKS = re.compile(r"[\t\r\n]+")
+
+
+def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
+    """Downloads the corpus that `data.fetch` names; yields its files.
+
+    Args:
+      folder: not used, since a corpus is not part of a run.
+    """
+    settings = config.data
+    if not settings.fetch:
+        raise UserError(
+            f"--config.data.fetch is empty: name a corpus, one of {', '.join(CATALOGUE)}"
+        )
+    corpus, place = CATALOGUE[settings.fetch], corpus_folder(settings)
+    about = {"licence": corpus.licence, "please cite": corpus.citation, "download": corpus.size}
+    print(corpus.title, *(f"{key}: {text}" for key, text in about.items()), sep="\n", flush=True)
+    place.mkdir(parents=True, exist_ok=True)
+    for download in corpus.downloads:
+        try:
+            _fetch_one(download, place)
+        except OSError as error:
+            error.filename = error.filename or str(place)  # a full disk names none
+            raise
+        yield from (place / name for name in download.outputs)
+    print(_how_to_train(settings, corpus), flush=True)
+
+
+def _fetch_one(download: Download, place: Path) -> None:
+    """Makes the files of a download, if they are not there as they were fetched."""
+    recorded = place / RECORD
+    record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
+    earlier = record.get(download.name)
+    there = _digests({name: place / name for name in download.outputs if (place / name).exists()})
+    if earlier and there == earlier["files"]:
+        print(f"{', '.join(download.outputs)}: there since an earlier fetch", flush=True)
+        return
+    for name in there.keys() - (earlier["files"] if earlier else {}):
+        raise UserError(
+            f"{place / name} is there, but was not fetched: move it away, or name another "
+            "folder with --config.data.path"
+        )
+    part = place / f"{download.name}.part"
+    checksum = download.checksum or (f"sha256:{earlier['sha256']}" if earlier else "")
+    url = _download(download, checksum, part)
+    with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
+        outputs = {name: Path(unpacked, name) for name in download.outputs}
+        if download.outputs == (download.name,):
+            outputs = {download.name: part}
+        else:
+            try:
+                _unpack(part, download, Path(unpacked))
+            except UserError:
+                if url != BY_HAND:  # which may be the user's only copy
+                    part.unlink()
+                raise
+        entry = {"url": url, "sha256": pooch.file_hash(part), "files": _digests(outputs)}
+        if not checksum:
+            print(
+                f"{download.name}: no checksum is published; sha256:{entry['sha256']} is kept in "
+                f"{RECORD} and holds for later fetches",
+                flush=True,
+            )
+        # First, since a later command takes a file that is not recorded for the user's own.
+        write_json(recorded, {**record, download.name: entry})
+        for name, path in outputs.items():
+            path.replace(place / name)
+    part.unlink(missing_ok=True)
+
+
+def _digests(paths: dict[str, Path]) -> dict[str, str]:
+    return {name: pooch.file_hash(path) for name, path in paths.items()}
+
+
+def _download(download: Download, checksum: str, part: Path) -> str:
+    """Downloads a file and checks it; returns the address that it came from."""
+    if part.exists():
+        algorithm, _, digits = checksum.partition(":")
+        if checksum and (actual := pooch.file_hash(part, algorithm)) != digits:
+            raise UserError(
+                f"{part} has the checksum {algorithm}:{actual} instead of {checksum}: delete it, "
+                "or put the right file there"
+            )
+        return BY_HAND
+    get: Any = pooch.HTTPDownloader(sys.stderr.isatty(), BLOCK, headers=HEADERS, timeout=TIMEOUT)
+    problems = []
+    for url in download.urls:
+        source = pooch.create(
+            part.parent,
+            base_url="",
+            registry={part.name: checksum or None},
+            urls={part.name: url},
+            retry_if_failed=RETRIES,
+        )
+        try:
+            source.fetch(part.name, downloader=get)
+            return url
+        except (ValueError, requests.RequestException) as error:
+            reason = REASON.search(str(error))
+            problems.append(f"{url}: {reason[0] if reason else shorten(str(error))}")
+    first = "" if checksum == download.checksum else f", or delete {part.with_name(RECORD)}"
+    raise UserError(
+        f"{download.name} cannot be fetched: {'; '.join(problems)}. Try again later{first}, or put "
+        f"the file there by hand as {part} and run the same command"
+    )
+
+
+def _unpack(archive: Path, download: Download, folder: Path) -> None:
+    """Writes the wanted files of an archive into a folder, all under names of ours."""
+    texts: dict[str, list[tuple[str, str, str]]] = collections.defaultdict(list)
+    tables = {part: table for table, parts in download.classes.items() for part in parts}
+    missing = {*download.members, *tables}
+    try:
+        for name, stream in _members(archive):
+            parent = str(PurePosixPath(name).parent)
+            if name in download.members:
+                with (folder / download.members[name]).open("wb") as file:
+                    shutil.copyfileobj(stream, file)
+                missing.discard(name)
+            elif parent in tables and name.endswith(".txt"):
+                text = stream.read().decode("utf-8", errors="replace")
+                label = PurePosixPath(parent).name
+                texts[tables[parent]].append((label, name, BLANKS.sub(" ", text).strip()))
+                missing.discard(parent)
+    except BROKEN as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # of the disk
+        raise UserError(
+            f"{archive} is a damaged archive ({shorten(one_line(str(error)))}): copy or download "
+            "it again"
+        ) from None
+    if missing:
+        raise UserError(f"{archive} has no {min(missing)}: its content has changed")
+    for table, rows in texts.items():
+        _write_table(folder / table, rows)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yields the names and the contents of the files of an archive; links are passed over."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as packed:
+            for entry in packed.infolist():
+                with packed.open(entry) as stream:
+                    yield str(PurePosixPath(entry.filename)), stream
+        return
+    # Not by tarfile itself, which does not look at the checksum of gzip.
+    with open_unpacked(archive) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as packed:
+            for info in packed:
+                if content := packed.extractfile(info) if info.isreg() else None:
+                    yield str(PurePosixPath(info.name)), content
+        while stream.read(BLOCK):  # to its end, where its checksum is
+            pass
+
+
+def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
+    """Writes label<TAB>text of each row, gzip, in an order that depends on their names alone."""
+    rows.sort(key=lambda row: row[:2])
+    random.Random(0).shuffle(rows)
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        for label, _, text in rows:
+            packed.write(f"{label}\t{text}\n".encode())
+
+
+def _how_to_train(settings: ConfigDict, corpus: Corpus) -> str:
+    """Returns which flags a config needs to read the corpus."""
+    changed = {
+        key: value for key, value in corpus.settings.items() if getattr(settings, key) != value
+    }
+    if not changed:
+        return "this config reads it as it is: train with the same command without --mode"
+    flags = " ".join(f"--config.data.{key}={shlex.quote(value)}" for key, value in changed.items())
+    return f"to train on it, add to the command: {flags}"

@@ -1,0 +1,329 @@
+"""The operations of a run: each plans a request, and computes batches of few static shapes.
+
+A batch has one row, or `ROWS` with padding. So there are two programs for each static length, and
+they are compiled before they are needed. Samples are rows of their own, see `Generate`.
+"""
+
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from experiments.attention import explorer
+from transformer.api.run import METHODS, LoadedRun
+from transformer.data.corpora import Tagger, tags_of
+from transformer.data.labelled.encode import read_texts
+from transformer.errors import UserError
+from transformer.inference.generator import Generator
+from transformer.inference.groups import static_length, static_lengths, static_rows
+from transformer.inference.segments import Segmenter, join
+from transformer.inference.translator import Translator
+from transformer.inference.workers import share
+from transformer.model.build import has_cross_attention, has_heads
+
+# Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
+ROWS = 8
+# Tokens of all texts of a request to translate: they are what takes time, and a character of a
+# script that the model does not know is up to four of them.
+MAX_TOKENS = 8_192
+
+Fields = Mapping[str, Any]  # of a request, without those that are null
+Program = tuple[int, Callable[[], None]]  # for texts of a number of tokens, and compiles it
+
+
+class Plan(NamedTuple):
+    """A request's items: their groups, which can be computed together, and their payloads.
+
+    `answer` makes the fields of the answer from the results of the items.
+    """
+
+    groups: Sequence[Hashable]
+    payloads: Sequence[Any]
+    answer: Callable[[list[Any]], dict[str, Any]]
+
+
+class Operation:
+    """What a run does with the texts of a request.
+
+    Attributes:
+      max_batch: items that are computed together.
+      max_length: tokens of the longest text.
+      max_best: how many results of a text may be asked for.
+    """
+
+    name: ClassVar[str]
+    max_batch = ROWS
+    max_length: int
+    max_best = 1
+
+    def __init__(self, run: LoadedRun):
+        self.run = run
+        self.predictor, self.variables = run.trained.predictor, run.trained.variables
+
+    def programs(self) -> Iterator[Program]:
+        """Yields the programs that it needs, shortest first."""
+        for length in static_lengths(self.max_length):
+            for rows in (1, ROWS):
+                yield length, lambda rows=rows, length=length: self.prepare(rows, length)
+
+    def prepare(self, rows: int, length: int) -> None:
+        """Compiles its programs for batches of this number of rows of a static length."""
+
+    def plan(self, fields: Fields) -> Plan:
+        """Returns the plan of a request, or raises a UserError; does not use the model."""
+        raise NotImplementedError
+
+    def compute(self, group: Any, payloads: list[Any]) -> list[Any]:
+        """Returns the result of each payload, which does not depend on the others."""
+        raise NotImplementedError
+
+    def best(self, fields: Fields) -> int:
+        """Returns how many results of each text are asked for."""
+        count = fields.get("num_best", 1)
+        if not 1 <= count <= self.max_best:
+            raise UserError(
+                f"num_best={count} is not between 1 and {self.max_best}, the most of this run"
+            )
+        return count
+
+    def tag(self, fields: Fields) -> list[str]:
+        """Returns source texts with their tags, if the model has tags."""
+        tag = Tagger(self.run.config.data, fields.get("source_tag"))
+        return [tag(text, f"texts[{number}]") for number, text in enumerate(fields["texts"])]
+
+    def group(self, tokens: int) -> int:
+        """Returns the static length of a text of this number of tokens."""
+        return static_length(min(tokens, self.max_length), self.max_length)
+
+    def unread(self, tokens: int) -> int:
+        """Returns how many of a text's tokens the model does not read."""
+        return max(0, tokens - self.max_length)
+
+
+def count_tokens(read: Callable[[str, str], Sequence[int]], texts: Sequence[str]) -> list[int]:
+    """Returns how many tokens a language model reads of each text, by `read` or `read_prompt`."""
+    return [len(read(text, f"texts[{number}]")) for number, text in enumerate(texts)]
+
+
+def pad(payloads: list[Any]) -> list[Any]:
+    """Returns payloads for a batch of one row or of ROWS."""
+    return payloads if len(payloads) == 1 else payloads + payloads[-1:] * (ROWS - len(payloads))
+
+
+def as_dicts(results: list[list[Any]]) -> list[list[dict[str, Any]]]:
+    """Returns the fields of the results of each text."""
+    return [[result._asdict() for result in best] for best in results]
+
+
+class Translate(Operation):
+    """Translations; an item is a segment of a text, and a batch has `ROWS` per core."""
+
+    name = "translate"
+
+    def __init__(self, run: LoadedRun):
+        super().__init__(run)
+        self.max_length, self.max_best = self.predictor.max_length, run.config.decode.beam_size
+        self._encode = self.predictor.source_tokenizer.encode
+        self._split = Segmenter(run.config, run.folder, self._encode, self.max_length)
+        self._workers, _ = share(self.variables, run.config.decode.batch_size)
+        self.max_batch = self._workers * ROWS
+
+    def prepare(self, rows: int, length: int) -> None:
+        self.predictor.prepare_rows(self.variables, rows, length)
+
+    def plan(self, fields: Fields) -> Plan:
+        count, sources = self.best(fields), self.tag(fields)
+        tokens = sum(map(len, self._encode(sources)))
+        if tokens > MAX_TOKENS:
+            raise UserError(
+                f"texts has {tokens:,} tokens in all, more than {MAX_TOKENS:,}: send fewer or "
+                "shorter texts at once"
+            )
+        texts = [self._split(text, number) for number, text in enumerate(sources, 1)]
+        segments = [segment for text in texts for segment in text]
+        lengths = [len(ids) + 1 for ids in self._encode(segments)]
+        too_many = map(self.unread, lengths)
+        unread = [sum(itertools.islice(too_many, len(text))) for text in texts]
+
+        def answer(results: list[Any]) -> dict[str, Any]:
+            rest = iter(results)
+            best = [join(list(itertools.islice(rest, len(text))), count)[:count] for text in texts]
+            return {"translations": as_dicts(best), "unread": unread}
+
+        payloads = [(segment, count) for segment in segments]
+        return Plan(list(map(self.group, lengths)), payloads, answer)
+
+    def compute(self, group: int, payloads: list[tuple[str, int]]) -> list[Any]:
+        rows = 1 if len(payloads) <= self._workers else ROWS
+        texts, counts = zip(*payloads, strict=True)
+        return self.predictor.translate(self.variables, texts, num_best=max(counts), rows=rows)
+
+
+class Score(Operation):
+    """Log-probabilities of texts, or of targets given their texts."""
+
+    name = "score"
+
+    def __init__(self, run: LoadedRun):
+        super().__init__(run)
+        self._pairs = not isinstance(self.predictor, Generator)
+        self.max_length = self.predictor.max_length if self._pairs else self.predictor.context
+
+    def prepare(self, rows: int, length: int) -> None:
+        rows = static_rows(rows, self.predictor.decode.batch_size)
+        self.predictor.prepare_scores(self.variables, rows, length)
+
+    def plan(self, fields: Fields) -> Plan:
+        texts, targets = self.tag(fields), fields.get("targets", [])
+        if not self._pairs:
+            if "targets" in fields:
+                raise UserError("targets is for translators: leave it out")
+            columns = [texts]
+            tokens = [[0] * len(texts), count_tokens(self.predictor.read, texts)]
+        elif len(texts) != len(targets):
+            raise UserError(
+                f"targets has {len(targets)} texts, and texts has {len(texts)}: give a "
+                "translation of each of the texts"
+            )
+        else:
+            columns = [texts, targets]
+            encode = self.predictor.source_tokenizer.encode, self.predictor.target_tokenizer.encode
+            tokens = [[len(ids) + 1 for ids in f(c)] for f, c in zip(encode, columns, strict=True)]
+        lengths = list(zip(*tokens, strict=True))
+        unread = [
+            dict(zip(explorer.SIDES, map(self.unread, pair), strict=True)) for pair in lengths
+        ]
+
+        def answer(results: list[Any]) -> dict[str, Any]:
+            scores = [{"log_prob": log_prob, "tokens": count} for log_prob, count in results]
+            return {"scores": scores, "unread": unread}
+
+        groups = [self.group(max(pair)) for pair in lengths]
+        return Plan(groups, list(zip(*columns, strict=True)), answer)
+
+    def compute(self, group: int, payloads: list[tuple[str, ...]]) -> list[Any]:
+        columns = map(list, zip(*pad(payloads), strict=True))
+        return list(self.predictor.score(self.variables, *columns))[: len(payloads)]
+
+
+class Generate(Operation):
+    """Continuations of prompts: each is that of the prompt alone."""
+
+    name = "generate"
+    max_best = ROWS
+
+    def __init__(self, run: LoadedRun):
+        super().__init__(run)
+        self.max_length, decode = self.predictor.context, run.config.decode
+        self._counts: Sequence[int] = range(1, ROWS + 1)
+        if decode.search == "beam":
+            self.max_best = decode.beam_size
+            # Padded prompts are searched a batch at a time; the last one may have fewer.
+            self._counts = (1, min(ROWS, decode.batch_size), ROWS % decode.batch_size or 1)
+
+    def programs(self) -> Iterator[Program]:
+        # A program is for all lengths. Each sample is a row: the page, which asks for up to `ROWS`
+        # samples of one text, needs all powers of two up to that. Several samples of several texts
+        # are compiled when they are asked for: they take more memory, and are rarely needed.
+        size = self.predictor.decode.batch_size
+        for rows in dict.fromkeys(static_rows(count, size) for count in self._counts):
+            yield 1, lambda rows=rows: self.predictor.prepare(self.variables, rows, 1)
+
+    def plan(self, fields: Fields) -> Plan:
+        texts, count = fields["texts"], self.best(fields)
+        lengths = count_tokens(self.predictor.read_prompt, texts)
+        groups = [(self.group(length), count) for length in lengths]
+        return Plan(groups, texts, lambda results: {"continuations": as_dicts(results)})
+
+    def compute(self, group: tuple[int, int], payloads: list[str]) -> list[Any]:
+        prompts = pad(payloads)
+        numbers = [1] * len(prompts)
+        best = self.predictor.write(self.variables, prompts, num_best=group[1], numbers=numbers)
+        return best[: len(payloads)]
+
+
+class Classify(Operation):
+    """The classes of texts with their probabilities."""
+
+    name = "classify"
+
+    def __init__(self, run: LoadedRun):
+        super().__init__(run)
+        self.max_length, self.max_best = self.predictor.max_tokens, len(self.predictor.labels)
+
+    def prepare(self, rows: int, length: int) -> None:
+        rows = static_rows(rows, self.predictor.batch_size)
+        self.predictor.prepare_rows(self.variables, rows, length)
+
+    def plan(self, fields: Fields) -> Plan:
+        texts, count = fields["texts"], self.best(fields)
+        lengths = [len(ids) for ids in read_texts(texts, self.predictor.tokenizer)]
+
+        def answer(results: list[Any]) -> dict[str, Any]:
+            classes = as_dicts([best[:count] for best in results])
+            return {"classes": classes, "unread": list(map(self.unread, lengths))}
+
+        return Plan(list(map(self.group, lengths)), texts, answer)
+
+    def compute(self, group: int, payloads: list[str]) -> list[Any]:
+        return self.predictor.predict(self.variables, pad(payloads))[: len(payloads)]
+
+
+class Explain(Operation):
+    """The attention of all heads over a text."""
+
+    name = "attention"
+    max_batch = 1
+
+    def __init__(self, run: LoadedRun, max_length: int):
+        super().__init__(run)
+        self.max_length = max_length
+
+    def programs(self) -> Iterator[Program]:
+        prepare = self.predictor.prepare_attention
+        for length in static_lengths(self.max_length):
+            yield length, lambda length=length: prepare(self.variables, length)
+
+    def plan(self, fields: Fields) -> Plan:
+        text = Tagger(self.run.config.data, fields.get("source_tag"))(fields["text"], "text")
+        if "target" in fields and not isinstance(self.predictor, Translator):
+            raise UserError("target is for translators: leave it out")
+        if isinstance(self.predictor, Generator):
+            self.predictor.read(text, "text")
+        elif self.predictor.is_blank(text):
+            raise UserError("text is blank: give one whose attention is to be seen")
+        return Plan([None], [fields], lambda results: results[0])
+
+    def compute(self, group: None, payloads: list[Fields]) -> list[Any]:
+        [fields] = payloads
+        attention = self.run.attention(
+            fields["text"], fields.get("target"), fields.get("source_tag")
+        )
+        return [explorer.live_example(attention)]
+
+
+OPERATIONS = {each.name: each for each in (Translate, Score, Generate, Classify)}
+
+
+class Served:
+    """A run with its operations; the first one writes, or names classes."""
+
+    def __init__(self, name: str, run: LoadedRun):
+        self.name, self.run, model = name, run, run.config.model
+        names = [each for each in METHODS[run.config.task] if each in OPERATIONS]
+        self.operations: dict[str, Operation] = {each: OPERATIONS[each](run) for each in names}
+        self._first = self.operations[names[0]]
+        if has_heads(model) or has_cross_attention(model):
+            self.operations[Explain.name] = Explain(run, self._first.max_length)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns its description for `GET /api/runs`."""
+        tags = tags_of(self.run.config.data)
+        return {
+            "name": self.name,
+            "task": self.run.config.task,
+            "steps": list(self.run.trained.steps),
+            "operations": list(self.operations),
+            "max_best": self._first.max_best,
+            "max_length": self._first.max_length,
+            "source_tags": list(tags) if any(tags) else [],
+        }

@@ -1,0 +1,476 @@
+"""The structure of the code, checked in `make lint`: sizes, imports and words.
+
+    python -m tools.structure
+
+Prints the lines of each room with its budget, and each rule that is broken, with the file; the exit
+code is 1 if there is one. One pass reads each file; a rule is a function of what was read.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from tools.words import strange_words
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("transformer", "experiments", "configs", "studies", "launch")
+SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
+PACKAGE_FILES = ("__init__.py", "py.typed")
+MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
+MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 41_000, 285, 60  # goals: 32,500, 225, 40
+MAX_TESTS = 1.0  # lines of tests per line of source; goal: 0.75
+# Names of values that are participles; a noun says what the value is.
+PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
+MAX_PARTICIPLES = 550  # goal: 0
+
+
+class Room(NamedTuple):
+    """A part of the code, with the lines that DESIGN.md gives it and those that lint allows."""
+
+    paths: str  # separated by blanks; the longest that fits a file is its own
+    budget: int
+    limit: int
+
+
+ROOMS = {
+    "model": Room("transformer/model transformer/losses.py transformer/products.py", 4_600, 4_600),
+    "data": Room("transformer/data", 6_600, 9_100),
+    "training": Room(
+        "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
+        "transformer/train_step.py transformer/run.py transformer/progress.py "
+        "transformer/run_progress.py transformer/signals.py",
+        2_700,
+        2_750,
+    ),
+    "tasks": Room("transformer/tasks", 1_900, 2_200),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_900),
+    "runs": Room(
+        "transformer/storage transformer/workdir.py transformer/records.py transformer/trials.py "
+        "transformer/api",
+        1_500,
+        2_750,
+    ),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
+    "config": Room("transformer", 600, 600),
+    "command": Room("experiments experiments/command", 1_600, 2_005),
+    "results": Room(
+        "experiments/sweeps experiments/comparison experiments/measures experiments/evaluation "
+        "experiments/report",
+        4_300,
+        6_600,
+    ),
+    "pictures": Room(
+        "experiments/attention experiments/heads experiments/positions experiments/embeddings "
+        "experiments/display",
+        3_400,
+        3_400,
+    ),
+    "services": Room(
+        "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "
+        "experiments/planning",
+        4_200,
+        4_550,
+    ),
+    "studies": Room("studies", 900, 440),
+}
+
+# What a part may import of ours besides itself; the longest name that fits a module is its part.
+# Within these bounds no two folders import one another, see `circles`.
+BASE = ("transformer.errors", "transformer.storage")
+ALLOWED = {
+    "transformer": (),
+    "transformer.storage": ("transformer.errors", "transformer.metrics.registry"),
+    "transformer.products": (),
+    "transformer.model": (*BASE, "transformer.products"),
+    "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it
+    "transformer.data": BASE,
+    "transformer.losses": ("transformer.products",),
+    "transformer.decoding": BASE,
+    "transformer.optim": BASE,
+    "transformer.metrics": ("transformer.losses",),
+    "transformer.progress": ("transformer.metrics.registry",),
+    "transformer.analysis": BASE,
+    "transformer.train_step": (
+        *BASE,
+        "transformer.losses",
+        "transformer.metrics",
+        "transformer.model.parameters",
+        "transformer.optim",
+    ),
+    "transformer.inference": (
+        *BASE,
+        "transformer.analysis",
+        "transformer.data",
+        "transformer.decoding",
+        "transformer.losses",
+        "transformer.model",
+    ),
+    "transformer.tasks": (
+        *BASE,
+        "transformer.analysis",
+        "transformer.data",
+        "transformer.decoding",
+        "transformer.inference",
+        "transformer.losses",
+        "transformer.metrics",
+        "transformer.model",
+    ),
+    # The run that another one starts from is opened as by every mode.
+    "transformer.finetuning": (
+        *BASE,
+        "transformer.keys",
+        "transformer.config",
+        "transformer.inference",
+        "transformer.model.parameters",
+        "transformer.records",
+        "transformer.tasks",
+        "transformer.workdir",
+    ),
+    "transformer.run": (
+        *BASE,
+        "transformer.analysis.snapshots",
+        "transformer.finetuning",
+        "transformer.metrics",
+        "transformer.model.parameters",
+        "transformer.model.stack",
+        "transformer.optim",
+        "transformer.run_progress",
+        "transformer.tasks",
+        "transformer.train_step",
+    ),
+    "transformer.run_progress": ("transformer.metrics.registry",),
+    "transformer.devices.placement": (
+        "transformer.data.plan",
+        "transformer.data.plan",
+        "transformer.losses",
+        "transformer.devices.programs",
+        "transformer.tasks.base",
+        "transformer.train_step",
+    ),
+    "transformer.devices.programs": ("transformer.signals",),
+    "transformer.train": (
+        *BASE,
+        "transformer.data.plan",
+        "transformer.metrics",
+        "transformer.devices.placement",
+        "transformer.devices.programs",
+        "transformer.progress",
+        "transformer.run",
+        "transformer.signals",
+        "transformer.tasks",
+        "transformer.train_step",
+    ),
+    "transformer.keys": (*BASE, "configs", "transformer.model.config"),
+    "transformer.config": (
+        *BASE,
+        "transformer.keys",
+        "configs",
+        "transformer.data",
+        "transformer.decoding",
+        "transformer.metrics",
+        "transformer.model",
+        "transformer.optim",
+        "transformer.tasks",
+    ),
+    "transformer.records": (
+        *BASE,
+        "transformer.keys",
+        "configs",
+        "transformer.config",
+        "transformer.data.held_out",
+        "transformer.metrics",
+    ),
+    "transformer.trials": (*BASE, "transformer.keys", "transformer.metrics"),
+    "transformer.workdir": (
+        *BASE,
+        "transformer.keys",
+        "transformer.config",
+        "transformer.inference",
+        "transformer.records",
+        "transformer.tasks",
+        "transformer.trials",
+    ),
+    "transformer.api": (
+        *BASE,
+        "transformer.analysis",
+        "transformer.config",
+        "transformer.data",
+        "transformer.inference",
+        "transformer.keys",
+        "transformer.tasks",
+        "transformer.workdir",
+    ),
+    "experiments": ("transformer", "configs"),
+    "studies": ("experiments", "transformer", "configs"),
+    "launch": ("experiments.command.main",),
+    "configs": (),
+}
+
+# Modules apart from their one importer that are no doors, and why.
+AT_HOME = {
+    "experiments.command.main": "the command of the installed package, beside what it runs",
+    "transformer.metrics.text": "the scores of texts lie with the other metrics",
+    "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
+    "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
+}
+# Messages of the library that have a whole command to type and its flags, or flags to paste into
+# it: how many. All others name arguments and keys, since Python and a server have no flags.
+COMMANDS = {
+    "transformer/data/files/locate.py": 2,
+    "transformer/data/files/table.py": 1,
+    "transformer/data/parallel/encode.py": 1,
+    "transformer/storage/variants.py": 1,
+    "transformer/trials.py": 1,
+}
+
+
+class Module(NamedTuple):
+    """A source file.
+
+    Attributes:
+      name: of the module, with dots.
+      path: relative to the root.
+      imports: modules of ours that it imports, anywhere in it.
+    """
+
+    name: str
+    path: Path
+    source: str
+    tree: ast.Module
+    imports: frozenset[str]
+
+
+def read(path: Path, source: str) -> Module:
+    """Returns a file of this path and source; the module of a name that it imports is looked up."""
+    name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    tree = ast.parse(source)
+    imports = frozenset(i for i in _imports(tree) if i.split(".")[0] in PACKAGES)
+    return Module(name, path, source, tree, imports)
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # `from transformer import optim` imports a module, `from transformer.optim import x`
+            # may not: what is a file decides.
+            folder = ROOT.joinpath(*(node.module or "relative").split("."))
+            for inner in (folder / alias.name for alias in node.names):
+                is_module = inner.with_suffix(".py").is_file() or inner.is_dir()
+                yield f"{node.module}.{inner.name}" if is_module else node.module
+
+
+def _within(module: str, part: str) -> bool:
+    return module == part or module.startswith(part + ".")
+
+
+def wrong_imports(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Imports that the table of what a part may import does not have."""
+    for module in modules.values():
+        part = max((part for part in ALLOWED if _within(module.name, part)), key=len)
+        allowed = (part, *ALLOWED[part])
+        for name in module.imports:
+            if not any(_within(name, each) for each in allowed):
+                yield f"{module.path}: imports {name}, which {part} may not"
+
+
+def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
+    """A config imports configs and their container alone, so that it is read before jax is."""
+    for module in modules.values():
+        for name in _imports(module.tree) if _within(module.name, "configs") else ():
+            if name != "ml_collections" and not _within(name, "configs"):
+                yield f"{module.path}: a config imports {name}"
+
+
+def circles(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Folders that import one another, also around others."""
+    graph: dict[str, set[str]] = {}
+    for module in modules.values():
+        graph.setdefault(_room(module.name), set()).update(map(_room, module.imports))
+    others = {name: set(imports) - {name} for name, imports in graph.items()}
+    while free := {name for name, imports in others.items() if not imports & others.keys()}:
+        others = {name: imports for name, imports in others.items() if name not in free}
+    if others:
+        yield f"{', '.join(sorted(others))}: import one another"
+
+
+def _room(module: str) -> str:
+    """The folder of a module; where that has folders of its own, the module itself."""
+    folder = _folder(module)
+    has_rooms = any(folder.glob("*/__init__.py"))
+    return module if has_rooms or folder == ROOT else ".".join(folder.relative_to(ROOT).parts)
+
+
+def _folder(module: str) -> Path:
+    path = ROOT.joinpath(*module.split("."))
+    return path if path.is_dir() else path.parent
+
+
+def importers(modules: Mapping[str, Module]) -> dict[str, list[str]]:
+    """Returns the modules that import each module."""
+    result: dict[str, list[str]] = {name: [] for name in modules}
+    for module in modules.values():
+        for name in module.imports & modules.keys():
+            result[name].append(module.name)
+    return result
+
+
+def strangers(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Modules that lie apart from their one importer and are no door.
+
+    A door leads into its folder: it imports a module that no other folder does.
+    """
+    users = importers(modules)
+    folders = {name: {_folder(user) for user in users[name]} for name in modules}
+    for name, module in modules.items():
+        is_door = any(
+            folders[inner] == {_folder(name)} for inner in module.imports & modules.keys()
+        )
+        apart = len(users[name]) == 1 and folders[name] != {_folder(name)}
+        if apart and not is_door and not _within(name, "configs") and name not in AT_HOME:
+            yield f"{module.path}: only {users[name][0]} imports it: move it there"
+
+
+def long_code(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Files and functions that are too long, and files that do not say what they are."""
+    for module in modules.values():
+        if (lines := module.source.count("\n")) >= MAX_LINES:
+            yield f"{module.path}: {lines} lines, of less than {MAX_LINES}"
+        if module.source.strip() and not ast.get_docstring(module.tree):
+            yield f"{module.path}: no docstring says what it is"
+        for node in ast.walk(module.tree):
+            is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if is_function and (lines := body_lines(node)) > MAX_BODY:
+                yield f"{module.path}: {node.name} has {lines} lines, of {MAX_BODY} at most"
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Returns the lines of a function without its head and docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Messages of the library that name flags of the command."""
+    for module in modules.values():
+        if _within(module.name, "transformer"):
+            prose = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)]
+            flags = [
+                node.value
+                for node in ast.walk(module.tree)
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+                if node not in prose and re.search(r"(?<![\w-])--[a-z]", node.value)
+            ]
+            if len(flags) != COMMANDS.get(str(module.path), 0):
+                yield f"{module.path}: messages name flags of the command: {flags}"
+
+
+def participles(modules: Mapping[str, Module]) -> int:
+    """Returns how often a participle is the name of a value."""
+    return sum(
+        isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PARTICIPLES
+        for module in modules.values()
+        for node in ast.walk(module.tree)
+    )
+
+
+RULES: tuple[Callable[[Mapping[str, Module]], Iterator[str]], ...] = (
+    wrong_imports,
+    wrong_imports_of_configs,
+    circles,
+    strangers,
+    long_code,
+    flags_in_messages,
+)
+
+
+def long_folders() -> Iterator[str]:
+    """Folders with too many files; each experiment has a page in `configs`."""
+    for place in (*SOURCE, "tests"):
+        for folder in filter(Path.is_dir, [ROOT / place, *(ROOT / place).rglob("[!_.]*")]):
+            files = [f for f in folder.iterdir() if f.is_file() and f.name not in PACKAGE_FILES]
+            if len(files) > MAX_FILES:
+                yield f"{folder.relative_to(ROOT)}: {len(files)} files, of {MAX_FILES} at most"
+
+
+def put_off() -> Iterator[str]:
+    """Marks of what is put off, and files whose name says nothing."""
+    marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+    for path in (*texts("*.py"), *ROOT.glob("*.md")):
+        if mark := next((mark for mark in marks if mark in path.read_text("utf-8")), ""):
+            yield f"{path.relative_to(ROOT)}: {mark}"
+        if path.stem.strip("_") in ("util", "utils", "helpers"):
+            yield f"{path.relative_to(ROOT)}: a name that says nothing"
+
+
+def texts(pattern: str) -> list[Path]:
+    """Returns our files of a pattern, tests included."""
+    places = (*(p for p in PACKAGES if p != "launch"), "tests", "tools")
+    return [ROOT / "launch.py", *(f for place in places for f in (ROOT / place).rglob(pattern))]
+
+
+def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
+    """Returns the table of the rooms, and what is over its limit."""
+    lines = dict.fromkeys(ROOMS, 0)
+    for module in modules.values():
+        fits = {
+            len(path.parts): room
+            for room, (paths, _, _) in ROOMS.items()
+            for path in map(Path, paths.split())
+            if path in (module.path, *module.path.parents)
+        }
+        if fits:
+            lines[fits[max(fits)]] += module.source.count("\n")
+    tests = sum(f.read_text("utf-8").count("\n") for f in (ROOT / "tests").rglob("*.py"))
+    source = [m for m in modules.values() if m.path.parts[0] in SOURCE]
+    alone = sum(len(users) == 1 for users in importers(modules).values())
+    total = sum(lines.values())
+    rows = {room: (lines[room], ROOMS[room].budget, ROOMS[room].limit) for room in ROOMS}
+    rows |= {
+        "all lines": (total, 32_500, MAX_TOTAL),
+        "modules": (len(source), 225, MAX_MODULES),
+        "modules with one importer": (alone, 40, MAX_ONE_IMPORTER),
+        "participles as names": (participles(modules), 0, MAX_PARTICIPLES),
+        "lines of tests": (tests, round(0.75 * total), round(MAX_TESTS * total)),
+    }
+    table = Table("", "now", "goal", "limit")
+    for name, numbers in rows.items():
+        table.add_row(name, *(f"{number:,}" for number in numbers))
+    over = [
+        f"{name}: {n:,}, of {limit:,} at most" for name, (n, _, limit) in rows.items() if n > limit
+    ]
+    return table, over
+
+
+def read_all() -> dict[str, Module]:
+    """Returns the modules of ours, without tests and tools, by name."""
+    paths = sorted(path.relative_to(ROOT) for path in texts("*.py"))
+    modules = [
+        read(path, (ROOT / path).read_text("utf-8"))
+        for path in paths
+        if path.parts[0] not in ("tests", "tools")
+    ]
+    return {module.name: module for module in modules}
+
+
+def main() -> int:
+    """Prints the table and the broken rules; returns the exit code."""
+    modules = read_all()
+    table, over = sizes(modules)
+    broken = [line for rule in RULES for line in rule(modules)]
+    broken += [*over, *long_folders(), *put_off(), *strange_words(ROOT)]
+    Console(width=100).print(table)
+    print(*broken, sep="\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Several corpora in one training: settings, tags and proportions."""
