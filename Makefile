@@ -31,9 +31,9 @@ test-slow: .venv/installed
 test-browser: .venv/installed
 	$(BIN)/python -m pytest -m browser
 
-# Checks and measures the accelerator that jax in .venv can use: in nine minutes, or go on later.
+# Checks and measures the device that jax in .venv can use; what is not done goes on at the next start.
 accelerator: .venv/installed
-	$(BIN)/python -m experiments.studies.accelerator --out=$(OUT) $(FLAGS)
+	$(BIN)/python -m experiments.benchmark.accelerator --out=$(OUT) $(FLAGS)
 
 # Measures speed, memory and start on this machine; exit code 1 if something became slower.
 bench: .venv/installed

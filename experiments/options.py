@@ -58,7 +58,7 @@ class Options:
     server_name: str | None = _flag("names by which a proxy is reached, joined by commas")
     parts: str | None = _flag("what to measure, of training,decoding,start; by default all")
     peers: str | None = _flag(
-        "others to train in turn, such as torch,hugging_face; by default those installed"
+        "others to measure in turn, such as torch,ctranslate2; by default those installed"
     )
     baseline: str | None = _flag("JSON of an earlier benchmark to compare with")
     trace: str | None = _flag("folder for JAX's profiler traces of the steps")

@@ -24,8 +24,8 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 45_000, 310, 72  # goals: 32,500, 225, 40
-MAX_TESTS = 0.99  # lines of tests per line of source; goal: 0.75
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 41_000, 285, 60  # goals: 32,500, 225, 40
+MAX_TESTS = 1.0  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 550  # goal: 0
@@ -59,7 +59,7 @@ ROOMS = {
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 1_975),
+    "command": Room("experiments experiments/command", 1_600, 2_005),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
@@ -76,9 +76,9 @@ ROOMS = {
         "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "
         "experiments/planning",
         4_200,
-        5_200,
+        4_550,
     ),
-    "studies": Room("studies experiments/studies", 900, 3_200),
+    "studies": Room("studies", 900, 440),
 }
 
 # What a part may import of ours besides itself; the longest name that fits a module is its part.
@@ -216,7 +216,7 @@ ALLOWED = {
 # Modules apart from their one importer that are no doors, and why.
 AT_HOME = {
     "experiments.command.main": "the command of the installed package, beside what it runs",
-    "experiments.studies.many_runs": "a command, whose steps the accelerator study measures too",
+    "transformer.metrics.text": "the scores of texts lie with the other metrics",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }

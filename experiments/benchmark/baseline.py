@@ -4,7 +4,7 @@ Costs are compared, see `numbers`, so that a slow machine of one kind is not tak
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +17,11 @@ COMPARED = {
     "compile_cost": ("compilation", 0.15),
     "peak_bytes": ("peak memory", 0.05),
 }
-STARTS = ("cold", "warm")
-START_MARGIN = 0.15
+STARTS, START_MARGIN = ("cold", "warm"), 0.15
 
 
 class Change(NamedTuple):
-    """A quantity of a part relative to an earlier one: more than 1 is worse.
-
-    Attributes:
-      worse: whether the ratio is beyond the margin, and the quartiles do not overlap.
-    """
+    """A quantity relative to an earlier one, and whether it is worse beyond margin and noise."""
 
     part: str
     system: str
@@ -36,10 +31,7 @@ class Change(NamedTuple):
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
-    """Returns the changes of all that both benchmarks, as JSON has them, have measured.
-
-    Parts of other workloads are left out.
-    """
+    """Returns the changes of all that both benchmarks have measured of the same workloads."""
     changes = []
     for name, part in new["parts"].items():
         before = old["parts"].get(name, {})
@@ -56,69 +48,51 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
 
 
 def relate(old: Mapping[str, float], new: Mapping[str, float], margin: float) -> tuple[float, bool]:
-    """Returns the ratio of the medians, and whether the new one is worse beyond noise."""
+    """Returns the ratio of the medians; worse is beyond the margin, with quartiles apart."""
     ratio = new["median"] / old["median"]
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
 
 def report(old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[Change]) -> list[str]:
     """Returns lines: on what the baseline was measured, and each change that is worse."""
-    then = old["environment"]
-    lines = [f"compared with the baseline of {machine(then)}{_commit(then)}"]
-    if machine(then) != machine(new["environment"]):
-        lines.append(f"this machine is another: {machine(new['environment'])}")
+    then, now = old["environment"], new["environment"]
+    commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
+    lines = [f"compared with the baseline of {machine(then)}{commit}"]
+    if machine(then) != machine(now):
+        lines.append(f"this machine is another: {machine(now)}")
     missing = sorted(new["parts"].keys() - {change.part for change in changes})
     if missing:
         lines.append(f"the baseline has not the same work in: {', '.join(missing)}")
+    worse = [change for change in changes if change.worse]
     lines += [
-        f"{own.part}, {own.system}: {own.quantity} is {own.ratio:.2f} times that of the baseline"
-        for own in changes
-        if own.worse
+        f"{part}, {system}: {quantity} is {ratio:.2f} times that of the baseline"
+        for part, system, quantity, ratio, _ in worse
     ]
-    if not any(own.worse for own in changes):
-        lines.append(f"nothing of {len(changes)} quantities became worse{_range(changes)}")
+    if not worse:
+        ratios = [change.ratio for change in changes]
+        span = f": ratios from {min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
+        lines.append(f"nothing of {len(changes)} quantities became worse{span}")
     return lines
-
-
-def _range(changes: Sequence[Change]) -> str:
-    ratios = [own.ratio for own in changes]
-    return f": ratios from {min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
 
 
 def machine(environment: Mapping[str, Any]) -> str:
     """Returns the device, the processor and the version of JAX."""
     devices = environment["devices"]
-    return ", ".join(
-        (
-            f"{devices['count']} x {devices['kind']}",
-            f"{environment['cores']} cores of {environment['processor']}",
-            f"jax {environment['packages'].get('jax')}",
-        )
+    return (
+        f"{devices['count']} x {devices['kind']}, {environment['cores']} cores of "
+        f"{environment['processor']}, jax {environment['packages'].get('jax')}"
     )
 
 
-def _commit(environment: Mapping[str, Any]) -> str:
-    code = environment["code"]
-    return f", commit {code['commit'][:7]}" if code else ""
-
-
 def read(path: Path) -> dict[str, Any]:
-    """Returns an earlier benchmark.
-
-    Raises:
-      UserError: the file is not that of a benchmark.
-    """
+    """Returns an earlier benchmark; raises UserError if the file is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        machine(found["environment"])
-        list(_systems(found))
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        machine(earlier["environment"])
+        for part in earlier["parts"].values():
+            part.get("numbers", {}).values()
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             f"--baseline={path} is not a benchmark: name a file that one has written"
         ) from None
-    return found
-
-
-def _systems(found: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for part in found["parts"].values():
-        yield from part.get("numbers", {}).values()
+    return earlier

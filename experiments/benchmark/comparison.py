@@ -1,142 +1,175 @@
-"""What the peers are asked: the sizes and numbers of our model, and its batches as a file."""
+"""What the peers are asked: the sizes and numbers of our model, and its batches or sentences."""
 
 import copy
 import dataclasses
 import importlib.util
 import logging
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from ml_collections import ConfigDict
 
+from configs import base
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.rotation import System
 from experiments.benchmark.workloads import Workload
-from experiments.studies.peers import check
 from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
-from transformer.keys import assign
+from transformer.inference.base import Params
+from transformer.inference.translator import Translator
+from transformer.keys import assign, flatten
+from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
+from transformer.model.positions.registry import SumOfPositions
 from transformer.storage.files import write_arrays
 from transformer.tasks.base import Task
-from transformer.tasks.translation import TranslationTask
 
 logger = logging.getLogger(__name__)
 
 INSTALL = "pip install -r requirements-peers.txt"
-
-
-def installed() -> list[str]:
-    """Returns the peers that are measured by default, if their packages are there."""
-    there = {name for peer in PEERS.values() for name in peer.packages}
-    there = {name for name in there if importlib.util.find_spec(name)}
-    return [
-        name for name, peer in PEERS.items() if peer.by_default and there.issuperset(peer.packages)
-    ]
+# Keys of a model that the peers have, too; of others they have the paper's value alone.
+FREE = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
+    f"model.{name}"
+    for name in (
+        *("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers"),
+        *("max_length", "norm_epsilon", "tied_embeddings", "attention_bias"),
+        *("attention_implementation", "remat"),  # which change no number
+    )
+]
+POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
+TRAINING = (
+    *("model.dropout_layer", "model.dropout_word", "optimizer.gradient_accumulation_steps"),
+    *("train.r_drop", "train.freeze"),
+)
+OPTIMIZER = ("name", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm")
 
 
 def choose(text: str | None) -> list[str]:
-    """Returns the peers of a flag, names with commas between; those installed if it is None.
-
-    Raises:
-      UserError: a name is unknown, or a package of it is missing.
-    """
+    """Returns the peers of a flag, names with commas between; those installed if it is None."""
+    missing = {
+        name: [package for package in peer.packages if not importlib.util.find_spec(package)]
+        for name, peer in PEERS.items()
+    }
     if text is None:
-        if not (there := installed()):
+        there = [name for name, peer in PEERS.items() if peer.by_default and not missing[name]]
+        if not there:
             logger.info(f"no peers are measured; to install them: {INSTALL}")
         return there
     names = text.split(",") if text else []
     for name in names:
         if name not in PEERS:
             raise UserError(f"--peers has {name!r}: choose from {','.join(PEERS)}")
-        for package in PEERS[name].packages:
-            if importlib.util.find_spec(package) is None:
-                raise UserError(f"--peers={name} needs {package}: {INSTALL}")
+        for package in missing[name]:
+            raise UserError(f"--peers={name} needs {package}: {INSTALL}")
     return names
 
 
-def check_comparable(workload: Workload, task: Task) -> None:
-    """Raises UserError if the peers do not compute what this workload does."""
-    config = workload.config
-    if not isinstance(task, TranslationTask):
-        raise UserError(f"config.task={config.task} cannot be compared: peers are translators")
-    check(task.predictor.model.config)
-    model, optimizer = config.model, config.optimizer
-    wanted = {
-        "the device": (jax.default_backend(), "cpu"),
-        "model.dropout_embedding": (model.dropout_embedding, model.dropout_residual),
-        "model.dropout_layer": (model.dropout_layer, 0.0),
-        "model.dropout_word": (model.dropout_word, 0.0),
-        "model.dtype": (model.dtype, "float32"),
-        "model.matmul_dtype": (model.matmul_dtype or "float32", "float32"),
-        "optimizer.name": (optimizer.name, "adamw" if optimizer.name == "adamw" else "adam"),
-        "optimizer.gradient_accumulation_steps": (optimizer.gradient_accumulation_steps, 1),
-        "train.r_drop": (config.train.r_drop, 0.0),
-        "train.freeze": (config.train.freeze, ""),
-    }
-    for key, (value, needed) in wanted.items():
-        if value != needed:
-            raise UserError(f"{key}={value!r} cannot be compared: it must be {needed!r}")
+def comparable(names: Sequence[str], kind: str, config: ConfigDict, task: Task) -> list[str]:
+    """Returns the peers of a kind, if they compute what a config does; if not, a line says why."""
+    names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
+    difference = _difference(config, task, kind == "training")
+    if names and difference:
+        logger.info(f"without {', '.join(names)}: {difference}")
+    return [] if difference else names
 
 
-def peer_systems(
-    names: Sequence[str], workload: Workload, task: Any, steps: int, rounds: int, folder: Path
+def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
+    """What the peers do not compute as a config does, or ''."""
+    if not isinstance(task.predictor, Translator):
+        return f"config.task={config.task} cannot be compared: peers are translators"
+    paper, values = flatten(base.get_config()), flatten(config)
+    same = [key for key in paper if key.startswith("model.") and key not in FREE]
+    needed = {key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))}
+    needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
+    if trains:
+        needed |= {"optimizer.name": ("adam", "adamw")}
+        needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
+    values["the device"], needed["the device"] = jax.default_backend(), ("cpu",)
+    for key, choices in needed.items():
+        if values[key] not in choices:
+            wanted = " or ".join(map(repr, choices))
+            return f"{key}={values[key]!r} cannot be compared: it must be {wanted}"
+    return ""
+
+
+def training_peers(
+    names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, System]:
-    """Returns the systems of some peers, which train on the first batches of a task.
-
-    If others do not compute what the workload does, they are left out, and a line says why.
-
-    Args:
-      steps: of a round.
-      folder: gets the file of batches.
-    """
-    own = [name for name in names if PEERS[name].keys]
-    systems = {name: _own_system(name, workload, steps, folder) for name in own}
-    names = [name for name in names if name not in own]
-    if not names:
+    """Returns the systems of peers that train on a task's first batches, written into a folder."""
+    systems, config = {}, workload.config
+    for name in (name for name in names if PEERS[name].keys):  # our step with other keys
+        changed = copy.deepcopy(config)
+        for key, value in PEERS[name].keys.items():
+            assign(changed, key, value)
+        order = {**workload._replace(config=changed).order(), "steps": steps}
+        order["folder"] = str(folder / name)
+        systems[name] = System(PEERS[name].function, order, optional=True)
+    if not (names := comparable(names, "training", config, task)):
         return systems
-    try:
-        check_comparable(workload, task)
-    except UserError as error:
-        logger.info(f"without {', '.join(names)}: {error}")
-        return systems
-    path, config = folder / "batches.npz", workload.config
+    path = folder / "batches.npz"
     write_arrays(path, _arrays([task.plan[i] for i in range(steps * rounds)]))
-    rates = {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields}
-    keys = ("name", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm")
     order = {
         "model": dataclasses.asdict(task.predictor.model.config),
-        "rates": rates,
-        "optimizer": {key: config.optimizer[key] for key in keys},
+        "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
+        "optimizer": {key: config.optimizer[key] for key in OPTIMIZER},
         "label_smoothing": config.train.label_smoothing,
-        "batches": str(path),
-        "arrays": Batch._fields,
-        "steps": steps,
+        **{"batches": str(path), "arrays": Batch._fields, "steps": steps},
     }
     return systems | {
-        name: System(
-            PEERS[name].function, order | {"keep_memory": PEERS[name].keeps_memory}, optional=True
-        )
+        name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
     }
 
 
-def _own_system(name: str, workload: Workload, steps: int, folder: Path) -> System:
-    """Our step with other keys."""
-    config = copy.deepcopy(workload.config)
-    for key, value in PEERS[name].keys.items():
-        assign(config, key, value)
-    order = {**workload._replace(config=config).order(), "steps": steps}
-    return System(PEERS[name].function, {**order, "folder": str(folder / name)}, optional=True)
+def decoding_peers(
+    names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
+) -> dict[str, System]:
+    """Returns the systems of peers that translate lines with our weights, written into a folder.
+
+    Each of their translations has as many tokens as ours may have on average.
+    """
+    config, decode = workload.config, workload.config.decode
+    if not (names := comparable(names, "decoding", config, task)):
+        return {}
+    path, predictor = folder / "weights.npz", task.predictor
+    params = task.init_params(jax.random.key(config.seed))
+    write_arrays(path, named_weights(predictor.model.config, params))
+    sentences = predictor.source_tokenizer.encode(lines)
+    limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)
+    order = {
+        "model": dataclasses.asdict(predictor.model.config),
+        **{"weights": str(path), "sentences": sentences},
+        "tokens": round(statistics.mean(min(own, predictor.max_length) for own in limits)),
+        **{"beam": decode.beam_size, "batch": decode.batch_size},
+    }
+    return {
+        name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
+        for name in names
+    }
+
+
+def named_weights(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:
+    """Returns the parameters by their paths, and the encoding of each of the `positions`."""
+    encoding = SumOfPositions(config, names=config.positions)
+    nothing = jnp.zeros((1, config.max_length, config.d_model))
+    added = encoding.apply({}, nothing, jnp.arange(config.max_length), method="add")
+    weights: Mapping[str, np.ndarray] = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
+        for path, leaf in jax.tree.leaves_with_path(params)
+    }
+    return {**weights, "positions": np.asarray(added)[0]}
 
 
 def _arrays(batches: Sequence[Batch]) -> dict[str, np.ndarray]:
     """The arrays of batches by name; without rows of padding alone, which attention cannot read."""
-    found = {}
+    arrays = {}
     for i, batch in enumerate(batches):
         rows = (np.asarray(batch.source) != PAD_ID).any(axis=1)
-        found |= {f"{name}_{i}": np.asarray(x)[rows] for name, x in batch._asdict().items()}
-    return found
+        arrays |= {f"{name}_{i}": np.asarray(x)[rows] for name, x in batch._asdict().items()}
+    return arrays

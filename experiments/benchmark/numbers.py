@@ -14,7 +14,7 @@ UNIT = 1e12  # operations
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-Found = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
+Records = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
 
 
 def spread(values: Numbers) -> Spread:
@@ -23,46 +23,52 @@ def spread(values: Numbers) -> Spread:
     return {"median": median, "low": low, "high": high}
 
 
-def column(found: Found, system: str, key: str) -> np.ndarray:
+def column(records: Records, system: str, key: str) -> np.ndarray:
     """Returns a number of each round of a system."""
-    return np.array([record[key] for record in found[system]["rounds"]], float)
+    return np.array([row[key] for row in records[system]["rounds"]], float)
 
 
-def training_numbers(found: Found) -> dict[str, dict[str, Any]]:
-    """Returns {system: {quantity: value}} of systems that train on the same batches.
+def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
+    """Returns {system: {quantity: spread}} of systems that train on the same batches.
 
-    Of each that was measured: `step_seconds`, `tokens_per_second` of the real target tokens,
-    `cost`, `fraction` of the speed of large products, `ratio` of its time to that of our step,
-    of a peer to our step of the same precision if that was measured, and `peak_bytes`.
+    `tokens_per_second` are real target tokens, `fraction` is of the speed of large products, and
+    `ratio` relates the time to that of our step, of the same precision if that was measured.
     """
-    speed = column(found, MATMUL, "flops_per_second")
-    work = {key: column(found, STEP, key) for key in ("steps", "tokens", "flops", "seconds")}
+    speed = column(records, MATMUL, "flops_per_second")
+    work = {key: column(records, STEP, key) for key in ("steps", "tokens", "flops")}
     numbers: dict[str, dict[str, Any]] = {MATMUL: {"flops_per_second": spread(speed)}}
-    for name, own in found.items():
-        if name == MATMUL or "error" in own:
+    for name, record in records.items():
+        if name == MATMUL or "error" in record:
             continue
-        seconds = column(found, name, "seconds")
+        seconds = column(records, name, "seconds")
         cost = seconds * speed / work["flops"]
         numbers[name] = {
             "step_seconds": spread(seconds / work["steps"]),
             "tokens_per_second": spread(work["tokens"] / seconds),
             "cost": spread(cost),
             "fraction": spread(1 / cost),
-            "peak_bytes": spread([own["peak_bytes"]]),
+            "peak_bytes": spread([record["peak_bytes"]]),
         }
         ours = OURS_LOW if "bfloat16" in name and name != OURS_LOW else STEP
-        if "rounds" in found.get(ours, {}):
-            numbers[name]["ratio"] = spread(seconds / column(found, ours, "seconds"))
-    compiled = found[STEP]["compile_seconds"]
+        if "rounds" in records.get(ours, {}):
+            numbers[name]["ratio"] = spread(seconds / column(records, ours, "seconds"))
+    compiled = records[STEP]["compile_seconds"]
     numbers[STEP]["compile_seconds"] = spread([compiled])
     numbers[STEP]["compile_cost"] = spread(compiled * speed / UNIT)
     return numbers
 
 
-def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
-    """Returns `seconds` and their `cost`, in units of `UNIT` operations.
+def decoding_numbers(records: Records) -> dict[str, dict[str, Any]]:
+    """Returns `seconds`, `cost` and `ratio` to the time of ours, of each system that translates."""
+    speed = column(records, MATMUL, "flops_per_second")
+    ours, numbers = column(records, "decoding", "seconds"), {}
+    for name, record in records.items():
+        if name != MATMUL and "error" not in record:
+            seconds = column(records, name, "seconds")
+            numbers[name] = {**timed_numbers(seconds, speed), "ratio": spread(seconds / ours)}
+    return numbers
 
-    Args:
-      speed: of large products, operations per second, at the time of each.
-    """
+
+def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
+    """Returns `seconds` and their `cost`, given the speed of large products at the time of each."""
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}

@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 
 from experiments.benchmark.worker import Turn
-from experiments.benchmark.workloads import make_task, read_workload
+from experiments.benchmark.workloads import first_sources, make_task, read_workload
 from experiments.compile_cache import keep_programs
-from experiments.planning.measure import Shape, shapes_of
+from experiments.planning.measure import shapes_of
 from experiments.process import keep_program_memory
-from experiments.studies.accelerator.products import make_chain
 from transformer.data.plan import Plan
 from transformer.devices.placement import StepQueue
 from transformer.inference.translator import Translator
-from transformer.progress import parameter_counts
 from transformer.run import Run
 from transformer.tasks.base import Task
 from transformer.train import Trainer
@@ -33,14 +32,20 @@ MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other 
 def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     """Multiplies square matrices, `size` wide, in a chain of `products` that is one program."""
     size, products = order["size"], order["products"]
-    chain, x = make_chain(size, order["dtype"], None, products)
-    jax.block_until_ready(chain(x))
+    x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
+    weights = (x / size**0.5).astype(order["dtype"])  # the product is as large as its factor
+    x = x.astype(order["dtype"])
+
+    @jax.jit
+    def chain(x, weights):  # an argument, since a constant would be a part of the program
+        return jax.lax.fori_loop(0, products, lambda _, x: x @ weights, x)
+
+    jax.block_until_ready(chain(x, weights))
     turn({"size": size})
     while True:
         start = time.monotonic()
-        jax.block_until_ready(chain(x))
-        seconds = time.monotonic() - start
-        turn({"flops_per_second": products * 2 * size**3 / seconds})
+        jax.block_until_ready(chain(x, weights))
+        turn({"flops_per_second": products * 2 * size**3 / (time.monotonic() - start)})
 
 
 def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
@@ -49,14 +54,13 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     With `trace` the first steps, one of each shape, are also taken for JAX's profiler.
     """
     task, trainer = _start(order)
-    shapes, steps = shapes_of(task.plan), order["steps"]
-    state, put = trainer.fresh_state(), trainer.placement.put_batch
-    programs, sizes, start = {}, [], time.monotonic()
-    for shape in shapes:
-        arguments = state, put(shape.batch), trainer.hparams
-        program = trainer.train_step.lower(*arguments).compile()
-        programs[_key(shape.batch)] = program
-        sizes.append(program.count_bytes())
+    steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
+    first = [put(shape.batch) for shape in shapes_of(task.plan)]
+    start = time.monotonic()
+    programs = {
+        _key(batch): trainer.train_step.lower(state, batch, trainer.hparams).compile()
+        for batch in first
+    }
     compiled = time.monotonic() - start
 
     def take(batches: Sequence[Any]) -> list[Any]:
@@ -68,23 +72,22 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
             queue.wait(metrics)
         return jax.block_until_ready(metrics)
 
-    first = [put(shape.batch) for shape in shapes]
     take(first)
-    with _profiler(order.get("trace")):
+    trace = order.get("trace")
+    with jax.profiler.trace(trace) if trace else contextlib.nullcontext():
         take(first)
     each = task.predictor.model.flops_per_token(state.params)
-    parameters = sum(parameter_counts(state.params).values())
     turn(
         {
             "compile_seconds": compiled,
-            "program_bytes": max(sizes),
+            "program_bytes": max(program.count_bytes() for program in programs.values()),
             "device_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
-            "parameters": parameters,
+            "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
         }
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(_positions(batch) for batch in batches)
+        positions = sum(jax.tree.leaves(batch)[0].size for batch in batches)  # of one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -115,35 +118,19 @@ def _key(batch: Any) -> tuple:
     return tuple(x.shape for x in jax.tree.leaves(batch))
 
 
-def _positions(batch: Any) -> int:
-    """Tokens of a batch, of one side, padding included."""
-    rows, length = jax.tree.leaves(batch)[0].shape
-    return rows * length
-
-
-def _profiler(folder: str | None) -> contextlib.AbstractContextManager:
-    return jax.profiler.trace(folder) if folder else contextlib.nullcontext()
-
-
 class _AskedPlan(Plan):
-    """The batches of a plan, after one of each shape, as often as somebody asks for some of them.
+    """The batches of a plan, after one of each shape, `steps` whenever `turn` returns."""
 
-    Args:
-      steps: batches each time.
-      turn: see `worker`.
-      prefetch: batches made ahead.
-    """
-
-    def __init__(self, plan: Plan, shapes: Sequence[Shape], steps: int, turn: Turn, prefetch: int):
-        self._plan, self._shapes, self._steps, self._turn = plan, shapes, steps, turn
-        self._prefetch, self.epoch_length = prefetch, plan.epoch_length
+    def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
+        self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
+        self.epoch_length = plan.epoch_length
 
     def __getitem__(self, i: int) -> Any:
         return self._plan[i]
 
     def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
         """Yields the batches; the time since some were asked for ends with the last one's step."""
-        yield from (shape.batch for shape in self._shapes)
+        yield from (shape.batch for shape in shapes_of(self._plan))
         batches = self._plan.start_at(i, self._prefetch)
         jax.block_until_ready(jax.live_arrays())
         self._turn({})
@@ -158,7 +145,7 @@ def loop(order: Mapping[str, Any], turn: Turn) -> None:
     """Runs the training loop, with a line of metrics after every `steps` steps."""
     task, trainer = _start(order)
     data = trainer.runs[0].config.data
-    task.plan = _AskedPlan(task.plan, shapes_of(task.plan), order["steps"], turn, data.prefetch)
+    task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
     data.prefetch = 0  # the loop itself shall ask for a batch when it is its turn
     trainer.run()
 
@@ -170,10 +157,9 @@ def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     """
     workload = read_workload(order)
     task = make_task(workload)
-    translator: Any = task.predictor
+    translator = task.predictor
     assert isinstance(translator, Translator), "only a translator decodes"
-    pairs = itertools.islice(task.text.pairs["validation"], order["sentences"])
-    lines = [pair.source for pair in pairs]
+    lines = first_sources(task, order["sentences"])
     variables = {"params": task.init_params(jax.random.key(workload.config.seed))}
 
     def seconds(times: int) -> float:

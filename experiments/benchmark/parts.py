@@ -1,7 +1,10 @@
 """The kinds of measurement: training, decoding and start, each of one workload."""
 
-import logging
+import contextlib
+import os
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,49 +13,46 @@ import jax
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.benchmark import start
-from experiments.benchmark.comparison import peer_systems
-from experiments.benchmark.numbers import MATMUL, STEP, column, timed_numbers, training_numbers
-from experiments.benchmark.rotation import System, rotate
-from experiments.benchmark.workloads import Workload, make_task
+from experiments.benchmark.comparison import decoding_peers, training_peers
+from experiments.benchmark.numbers import (
+    MATMUL,
+    STEP,
+    column,
+    decoding_numbers,
+    timed_numbers,
+    training_numbers,
+)
+from experiments.benchmark.rotation import System, Worker, ending, rotate, start_module
+from experiments.benchmark.workloads import Workload, first_sources, make_task
 from experiments.planning.measure import shapes_of
-from transformer.errors import UserError
+from transformer.errors import RunError, UserError
 from transformer.keys import flatten
+from transformer.storage.files import write_json
 from transformer.tasks.base import Task
 
-logger = logging.getLogger(__name__)
-
-OURS = "experiments.benchmark.ours"
+OURS, TRAINING = "experiments.benchmark.ours", "experiments.command.main"
 # Operations of a round's steps, the most steps, and the width of the products, on a CPU and
 # on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 SENTENCES = 128
-# Keys that the line of a workload names, and others than those of the model that change its work.
-NAMED = [
-    f"model.{name}"
-    for name in ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
-]
+COLD, WARM = 1, 3  # starts
+PROGRAMS = "programs"  # the folder of compiled programs in the cache
+LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
+# Keys of the model that the line of a workload names by their values, and others that change work.
+NAMED = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
 COUNTED = (
-    "optimizer.clip_norm",
-    "optimizer.gradient_accumulation_steps",
-    "train.ema_decay",
-    "train.r_drop",
+    *("optimizer.clip_norm", "optimizer.gradient_accumulation_steps"),
+    *("train.ema_decay", "train.r_drop"),
 )
 
 
 class Setting(NamedTuple):
-    """How to measure.
+    """How to measure."""
 
-    Attributes:
-      rounds: in which all systems measure in turn.
-      peers: names of other systems that train on the same batches.
-      trace: the folder of profiler traces; None for none.
-    """
-
-    rounds: int = 5
-    peers: tuple[str, ...] = ()
-    trace: Path | None = None
+    rounds: int = 5  # in which all systems measure in turn
+    peers: tuple[str, ...] = ()  # names of other systems, which get the same batches or sentences
+    trace: Path | None = None  # folder of profiler traces
 
 
 def matmul(workload: Workload) -> System:
@@ -69,7 +69,8 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
     batches = sum(shape.batches for shape in shapes)
     positions = sum(shape.batches * shape.positions for shape in shapes) / batches
     flops = task.predictor.model.flops_per_token(task.predictor.param_shapes()) * positions
-    steps = _steps(flops)
+    accelerated = jax.default_backend() != "cpu"
+    steps = max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours = {**workload.order(), "steps": steps, "programs": str(folder / "programs")}
@@ -78,62 +79,98 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
             MATMUL: matmul(workload),
             STEP: System(f"{OURS}.step", {**ours, "folder": name, "trace": trace}),
             "loop": System(f"{OURS}.loop", {**ours, "folder": str(folder / "loop")}),
-            **peer_systems(setting.peers, workload, task, steps, setting.rounds, folder),
+            **training_peers(setting.peers, workload, task, steps, setting.rounds, folder),
         }
-        found = rotate(systems, setting.rounds, folder)
-    tokens, places = (column(found, STEP, key).sum() for key in ("tokens", "positions"))
+        records = rotate(systems, setting.rounds, folder)
+    tokens, places = (column(records, STEP, key).sum() for key in ("tokens", "positions"))
     return {
         "workload": describe(workload, task),
         "shapes": [[shape.rows, shape.length, shape.batches] for shape in shapes],
         "steps_per_round": steps,
         "flops_per_step": flops,
-        **{key: found[STEP][key] for key in ("parameters", "program_bytes", "device_bytes")},
+        **{key: records[STEP][key] for key in ("parameters", "program_bytes", "device_bytes")},
         "target_padding_fraction": 1 - tokens / places,
-        "numbers": training_numbers(found),
-        "errors": {name: own["error"] for name, own in found.items() if "error" in own},
-        "systems": found,
+        **_results(training_numbers(records), records),
     }
 
 
-def _steps(flops: float) -> int:
-    """The steps of a round, given the operations of one."""
-    accelerated = jax.default_backend() != "cpu"
-    return max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
+def _results(numbers: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    errors = {name: record["error"] for name, record in records.items() if "error" in record}
+    return {"numbers": numbers, "errors": errors, "systems": records}
 
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns what translating takes with the weights of the seed.
-
-    Raises:
-      UserError: the task does not translate.
-    """
+    """Returns what translating takes with the weights of the seed."""
     if workload.config.task != "translation":
         raise UserError(f"decoding is of translators: config.task={workload.config.task}")
     task = make_task(workload)
+    lines = first_sources(task, SENTENCES)
     order = {**workload.order(), "sentences": SENTENCES}
-    systems = {MATMUL: matmul(workload), "decoding": System(f"{OURS}.decode", order)}
     with tempfile.TemporaryDirectory() as name:
-        found = rotate(systems, setting.rounds, Path(name))
-    seconds = column(found, "decoding", "seconds")
-    sentences = int(column(found, "decoding", "sentences")[0])
-    numbers = timed_numbers(seconds, column(found, MATMUL, "flops_per_second"))
+        systems = {
+            MATMUL: matmul(workload),
+            "decoding": System(f"{OURS}.decode", order),
+            **decoding_peers(setting.peers, workload, task, lines, Path(name)),
+        }
+        records = rotate(systems, setting.rounds, Path(name))
+    numbers = decoding_numbers(records)
     return {
-        "workload": f"{describe(workload, task)}, beam {found['decoding']['beam']}",
-        "sentences": sentences,
-        "sentences_per_second": sentences / numbers["seconds"]["median"],
-        "first_seconds": found["decoding"]["first_seconds"],
-        "numbers": {"decoding": numbers},
-        "systems": found,
+        "workload": f"{describe(workload, task)}, beam {records['decoding']['beam']}",
+        "sentences": len(lines),
+        "sentences_per_second": len(lines) / numbers["decoding"]["seconds"]["median"],
+        "first_seconds": records["decoding"]["first_seconds"],
+        **_results(numbers, records),
     }
 
 
 def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the seconds to the second step, with and without compiled programs from before."""
+    """Returns the seconds to the second step, with and without compiled programs from before.
+
+    The text is in the cache already; only the programs are not.
+    """
     task = make_task(workload)  # whose text is then in the cache
-    reference = matmul(workload)
-    found = start.measure(workload.config, reference)
-    numbers = {name: timed_numbers(*own) for name, own in found.items()}
-    return {"workload": describe(workload, task), "numbers": numbers, "systems": found}
+    starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cache = folder / "cache"
+        _copy_without_programs(workload.config, cache)
+        with Worker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
+            worker.receive()
+            for number in range(COLD + WARM):
+                seconds, speed = starts["cold" if number < COLD else "warm"]
+                speed.append(worker.measure()["flops_per_second"])
+                seconds.append(second_step(workload.config, folder / f"run_{number}", cache))
+    numbers = {name: timed_numbers(*own) for name, own in starts.items()}
+    return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
+
+
+def _copy_without_programs(config: ConfigDict, folder: Path) -> None:
+    """Makes a cache with all that is in the user's, by links, but without compiled programs."""
+    folder.mkdir()
+    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser().absolute()
+    for path in cache.iterdir() if cache.is_dir() else ():
+        if path.name != PROGRAMS:
+            (folder / path.name).symlink_to(path)
+
+
+def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
+    """Returns the seconds until a training in the folder `run` has taken its second step."""
+    run.mkdir()
+    write_json(run / "config.json", config.to_dict())
+    flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
+    log, begin = run / "errors", time.monotonic()
+    with log.open("wb") as errors:
+        process = start_module([TRAINING, *flags], stderr=errors, process_group=0, text=True)
+    assert process.stdout is not None, "it is a pipe"
+    try:
+        for line in process.stdout:
+            if line.startswith(LAST_STEP):
+                return time.monotonic() - begin
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    raise RunError(f"the training has ended early: {ending(log)}")
 
 
 def describe(workload: Workload, task: Task) -> str:
@@ -156,19 +193,13 @@ def describe(workload: Workload, task: Task) -> str:
 def _changes(config: ConfigDict) -> dict[str, Any]:
     """The keys that change what is computed, with other values than the paper's."""
     values, usual = flatten(config), flatten(base.get_config())
-    keys = [key for key in values if key.startswith("model.") and key not in NAMED]
-    return {
-        key.partition(".")[2]: values[key]
-        for key in sorted((*keys, *COUNTED))
-        if values[key] != usual[key]
-    }
+    names = set(config.model) - set(NAMED)
+    keys = sorted((*(f"model.{name}" for name in names), *COUNTED))
+    return {k.partition(".")[2]: values[k] for k in keys if values[k] != usual[k]}
 
 
-KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]] = {
-    "training": measure_training,
-    "decoding": measure_decoding,
-    "start": measure_start,
-}
+KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
+KINDS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}
 
 
 def kinds_of(config: Any) -> list[str]:

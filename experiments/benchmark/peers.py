@@ -1,13 +1,15 @@
-"""The systems that are compared with our training step, and PyTorch's steps on the same batches.
+"""The systems that training and decoding are compared with; no JAX is imported.
 
-Each gets an order, see `comparison.peer_systems`, and `turn`, see `worker`. No JAX is imported.
+Each gets an order, see `comparison`, and `turn`, see `worker`.
 """
 # pyright: reportMissingImports=false
 
 import importlib
 import itertools
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -15,117 +17,141 @@ import numpy as np
 
 from experiments.benchmark.worker import Turn, cores
 from experiments.process import keep_freed_memory
-from transformer.data.tokenizer import PAD_ID
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.model.config import ModelConfig
+
+HERE = "experiments.benchmark"
+Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and those of `positions`
 
 
 class Peer(NamedTuple):
-    """A system to compare with: its title, its function, and the packages that it needs.
-
-    Attributes:
-      keeps_memory: whether its process keeps freed memory, as that of our trainings does.
-      by_default: whether it is measured unless others are named.
-      keys: of the config, with their values: of a system that is ours.
-    """
+    """A system to compare with: its title, the packages that it needs, and what measures it."""
 
     title: str
-    function: str
     packages: tuple[str, ...]
-    keeps_memory: bool = False
-    by_default: bool = True
-    keys: Mapping[str, str] = MappingProxyType({})
+    function: str
+    kind: str = "training"  # of measurement, see `parts.KINDS`
+    by_default: bool = True  # whether it is measured unless others are named
+    options: Mapping[str, Any] = MappingProxyType({})  # of its order
+    keys: Mapping[str, str] = MappingProxyType({})  # of the config: of a system that is ours
+
+    def varied(self, title: str, by_default: bool = True, **options: Any) -> "Peer":
+        """Returns the same with further options, and with more in its title."""
+        options = {**self.options, **options}
+        return self._replace(title=self.title + title, by_default=by_default, options=options)
 
 
+TORCH = Peer("torch.nn.Transformer", ("torch",), f"{HERE}.peers.train")
+HUGGING_FACE = TORCH._replace(
+    title="Hugging Face", packages=("torch", "transformers"), options={"marian": True}
+)
+CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{HERE}.peers.translate", "decoding")
+# Those that compile for minutes or are of a lower precision are measured only if they are named.
 PEERS = {
-    "torch": Peer("torch.nn.Transformer", "experiments.benchmark.peers.torch_step", ("torch",)),
-    "torch_compile": Peer(
-        "torch.nn.Transformer, torch.compile",
-        "experiments.benchmark.peers.torch_compile_step",
-        ("torch",),
-        by_default=False,  # compiles for minutes
-    ),
-    "torch_bfloat16": Peer(
-        "torch.nn.Transformer, bfloat16",
-        "experiments.benchmark.peers.torch_bfloat16_step",
-        ("torch",),
-        by_default=False,  # of a lower precision
-    ),
-    "hugging_face": Peer(
-        "Hugging Face",
-        "experiments.benchmark.peers.hugging_face_step",
-        ("torch", "transformers"),
-    ),
-    "ours_bfloat16": Peer(
-        "compiled step, factors of bfloat16",
-        "experiments.benchmark.ours.step",
-        (),
-        by_default=False,  # of a lower precision
-        keys={"model.matmul_dtype": "bfloat16"},
-    ),
+    "torch": TORCH,
+    "torch_compile": TORCH.varied(", torch.compile", by_default=False, compile=True),
+    "torch_bfloat16": TORCH.varied(", bfloat16", by_default=False, bfloat16=True),
+    "hugging_face": HUGGING_FACE,
+}
+# Their processes keep freed memory, as that of our trainings does.
+PEERS |= {
+    f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
+    for name, peer in PEERS.items()
 }
 PEERS |= {
-    f"{name}_keep": peer._replace(title=f"{peer.title}, memory kept", keeps_memory=True)
-    for name, peer in PEERS.items()
-    if not peer.keys
+    "ours_bfloat16": Peer(
+        *("compiled step, factors of bfloat16", (), f"{HERE}.ours.step"),
+        by_default=False,
+        keys={"model.matmul_dtype": "bfloat16"},
+    ),
+    "ctranslate2": CTRANSLATE2,
+    "ctranslate2_workers": CTRANSLATE2.varied(", a worker per core", workers=True),
+    "ctranslate2_int8": CTRANSLATE2.varied(
+        " int8, a worker per core", by_default=False, workers=True, compute_type="int8"
+    ),
 }
 
 
-def torch_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains `torch.nn.Transformer`."""
-    model = _torch_model(order)
-    _serve(model, model, order, turn)
-
-
-def torch_compile_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains the same, compiled by `torch.compile` for each shape."""
+def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Trains a model of PyTorch on the batches in their order, `steps` of them each time."""
     import torch
 
-    torch._dynamo.config.recompile_limit = 64  # shapes; by default the ninth runs uncompiled
-    model = _torch_model(order)
-    _serve(model, torch.compile(model, dynamic=False), order, turn)
+    if order.get("keep"):
+        keep_freed_memory()
+    torch.set_num_threads(cores())
+    model, logits = make_model(order)
+    step, count = make_step(model.train(), logits, order), order["steps"]
+    with np.load(order["batches"]) as arrays:
+        batches = [
+            tuple(torch.from_numpy(arrays[f"{name}_{i}"]).long() for name in order["arrays"])
+            for i in range(len(arrays) // len(order["arrays"]))
+        ]
+    start = time.monotonic()
+    for batch in {tuple(x.shape for x in batch): batch for batch in batches}.values():
+        step(*batch)
+        step(*batch)
+    first = time.monotonic() - start
+    parameters = sum(x.numel() for x in model.parameters() if x.requires_grad)
+    turn({"first_seconds": first, "parameters": parameters, "threads": torch.get_num_threads()})
+    for number in itertools.count():
+        part = [batches[i % len(batches)] for i in range(number * count, (number + 1) * count)]
+        start = time.monotonic()
+        for batch in part:
+            step(*batch)
+        turn({"seconds": time.monotonic() - start})
+    raise AssertionError
 
 
-def torch_bfloat16_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains the same with products in bfloat16 and float32 parameters, as `autocast` chooses."""
+def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
+    """Returns the model of an order, and its logits as a function of source and target."""
     import torch
 
-    model = _torch_model(order)
+    config, rates = ModelConfig(**order["model"]), order["rates"]
+    if order.get("marian"):
+        names = {"dropout": "residual", "attention_dropout": "attention"}
+        names["activation_dropout"] = "activation"
+        package = importlib.import_module("transformers")
+        model = make_marian(package, config, **{name: rates[own] for name, own in names.items()})
 
-    def logits(source: Any, target: Any) -> Any:
+        def logits(source: Any, target: Any) -> Any:
+            inputs = {"input_ids": source, "attention_mask": (source != PAD_ID).long()}
+            return model(**inputs, decoder_input_ids=target, use_cache=False).logits
+    else:
+        module = importlib.import_module(f"{HERE}.torch_model")
+        model = logits = module.Translator(config, rates)
+    if order.get("compile"):  # for each shape
+        torch._dynamo.config.recompile_limit = 64  # by default the ninth runs uncompiled
+        logits = torch.compile(logits, dynamic=False)
+    if not order.get("bfloat16"):
+        return model, logits
+
+    def rounded(source: Any, target: Any) -> Any:  # products in bfloat16, as `autocast` chooses
         with torch.autocast("cpu", torch.bfloat16):
-            return model(source, target).float()
+            return logits(source, target).float()
 
-    _serve(model, logits, order, turn)
-
-
-def _torch_model(order: Mapping[str, Any]) -> Any:
-    module = importlib.import_module("experiments.benchmark.torch_model")
-    return module.Translator(ModelConfig(**order["model"]), order["rates"])
+    return model, rounded
 
 
-def hugging_face_step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains Hugging Face's Marian or M2M100."""
-    import transformers as package
-
-    from experiments.studies.marian import make_model
-
-    rates = order["rates"]
-    model = make_model(
-        package,
-        ModelConfig(**order["model"]),
-        dropout=rates["residual"],
-        attention_dropout=rates["attention"],
-        activation_dropout=rates["activation"],
+def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
+    """Returns the model of `transformers` with our sizes: Marian, or M2M100 if norms come first."""
+    kind = "M2M100" if config.normalizes_input else "Marian"
+    model = "M2M100ForConditionalGeneration" if config.normalizes_input else "MarianMTModel"
+    both: dict[str, float] = {"attention_heads": config.num_heads, "ffn_dim": config.d_ff}
+    both["layerdrop"] = 0.0  # M2M100 leaves layers out by default
+    settings = getattr(package, f"{kind}Config")(
+        **{"vocab_size": config.target_vocab_size, "d_model": config.d_model},
+        encoder_layers=config.num_encoder_layers,
+        decoder_layers=config.num_decoder_layers,
+        **{f"{half}_{name}": both[name] for half in ("encoder", "decoder") for name in both},
+        max_position_embeddings=config.max_length,
+        **{"activation_function": "relu", "scale_embedding": True},
+        tie_word_embeddings=config.one_table,
+        share_encoder_decoder_embeddings=config.one_table,
+        **{"pad_token_id": PAD_ID, "bos_token_id": BOS_ID, "eos_token_id": EOS_ID},
+        **{"decoder_start_token_id": BOS_ID, "forced_eos_token_id": None},
+        **dropouts,
     )
-
-    def logits(source: Any, target: Any) -> Any:
-        mask = (source != PAD_ID).long()
-        outputs = model(
-            input_ids=source, attention_mask=mask, decoder_input_ids=target, use_cache=False
-        )
-        return outputs.logits
-
-    _serve(model, logits, order, turn)
+    return getattr(package, model)(settings)
 
 
 def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callable:
@@ -133,13 +159,13 @@ def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callabl
     import torch
 
     settings = order["optimizer"]
-    make = torch.optim.AdamW if settings["name"] == "adamw" else torch.optim.Adam
-    optimizer = make(
+    decays = settings["name"] == "adamw"
+    optimizer = (torch.optim.AdamW if decays else torch.optim.Adam)(
         model.parameters(),
         lr=1e-4,
         betas=(settings["beta1"], settings["beta2"]),
         eps=settings["epsilon"],
-        weight_decay=settings["weight_decay"] if settings["name"] == "adamw" else 0.0,
+        weight_decay=settings["weight_decay"] if decays else 0.0,
         fused=True,
     )
 
@@ -160,30 +186,83 @@ def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callabl
     return step
 
 
-def _serve(model: Any, logits: Callable, order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains on the batches in their order, `steps` of them each time."""
-    import torch
+def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Translates sentences, in batches of similar length, with our weights."""
+    package = importlib.import_module("ctranslate2")
+    workers = cores() if order.get("workers") else 1
+    with tempfile.TemporaryDirectory() as name:
+        with np.load(order["weights"]) as weights:
+            save_model(package, ModelConfig(**order["model"]), weights, Path(name))
+        translator = package.Translator(
+            name,
+            compute_type=order.get("compute_type", "float32"),
+            **{"inter_threads": workers, "intra_threads": cores() // workers},
+        )
+    sentences = [[str(token) for token in ids] for ids in order["sentences"]]
+    settings = {"beam_size": order["beam"], "max_batch_size": max(1, order["batch"] // workers)}
+    lengths = {f"{name}_decoding_length": order["tokens"] for name in ("min", "max")}
 
-    if order["keep_memory"]:
-        keep_freed_memory()
-    torch.set_num_threads(cores())
-    step, count = make_step(model.train(), logits, order), order["steps"]
-    with np.load(order["batches"]) as arrays:
-        batches = [
-            tuple(torch.from_numpy(arrays[f"{name}_{i}"]).long() for name in order["arrays"])
-            for i in range(len(arrays) // len(order["arrays"]))
-        ]
-    start = time.monotonic()
-    for batch in {tuple(x.shape for x in batch): batch for batch in batches}.values():
-        step(*batch)
-        step(*batch)
-    first = time.monotonic() - start
-    parameters = sum(x.numel() for x in model.parameters() if x.requires_grad)
-    turn({"first_seconds": first, "parameters": parameters, "threads": torch.get_num_threads()})
-    for number in itertools.count():
-        own = [batches[i % len(batches)] for i in range(number * count, (number + 1) * count)]
+    def seconds() -> float:
         start = time.monotonic()
-        for batch in own:
-            step(*batch)
-        turn({"seconds": time.monotonic() - start})
-    raise AssertionError
+        translator.translate_batch(sentences, **settings, **lengths, max_input_length=0)
+        return time.monotonic() - start
+
+    turn({"first_seconds": seconds()})
+    while True:
+        turn({"seconds": seconds()})
+
+
+def save_model(package: Any, config: ModelConfig, weights: Weights, folder: Path) -> None:
+    """Writes the model into a folder for `ctranslate2`; its tokens are the numbers of ours."""
+    spec = package.specs.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.normalizes_input,
+        activation=package.specs.common_spec.Activation.RELU,
+    )
+    spec.config.unk_token, spec.config.eos_token = str(UNK_ID), str(EOS_ID)
+    spec.config.bos_token = spec.config.decoder_start_token = str(BOS_ID)
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
+    _fill(spec, config, weights)
+    spec.register_source_vocabulary([str(i) for i in range(config.source_vocab_size)])
+    spec.register_target_vocabulary([str(i) for i in range(config.target_vocab_size)])
+    spec.validate()
+    spec.save(str(folder))
+
+
+def _fill(spec: Any, config: ModelConfig, weights: Weights) -> None:
+    def linear(own: Any, prefix: str, *names: str) -> None:
+        """Fills a map that computes those of several modules side by side."""
+        own.weight = np.concatenate([weights[f"{prefix}/{name}/kernel"].T for name in names])
+        if f"{prefix}/{names[0]}/bias" in weights:
+            own.bias = np.concatenate([weights[f"{prefix}/{name}/bias"] for name in names])
+
+    def norm(own: Any, prefix: str) -> None:
+        own.gamma, own.beta = weights[f"{prefix}/scale"], weights[f"{prefix}/bias"]
+
+    def attention(own: Any, prefix: str, *maps: tuple[str, ...]) -> None:
+        for part, names in zip(own.linear, maps, strict=True):
+            linear(part, prefix, *names)
+        norm(own.layer_norm, f"{prefix}_residual/norm")
+
+    def table(name: str) -> np.ndarray:  # tied ones are that of the target
+        path = f"{name}_embedding/table"
+        return weights[path if path in weights else "target_embedding/table"]
+
+    spec.encoder.embeddings[0].weight = table("source")
+    spec.decoder.embeddings.weight = table("target")
+    spec.decoder.projection.weight = table("output")
+    for half, stack in {"encoder": spec.encoder, "decoder": spec.decoder}.items():
+        stack.position_encodings.encodings = weights["positions"]
+        if config.normalizes_input:
+            norm(stack.layer_norm, f"{half}_norm")
+        for i, layer in enumerate(stack.layer):
+            place = f"{half}_layers_{i}"
+            maps = ("query", "key", "value"), ("output",)
+            attention(layer.self_attention, f"{place}/self_attention", *maps)
+            if half == "decoder":
+                maps = ("query",), ("key", "value"), ("output",)
+                attention(layer.attention, f"{place}/cross_attention", *maps)
+            linear(layer.ffn.linear_0, f"{place}/feed_forward", "inner")
+            linear(layer.ffn.linear_1, f"{place}/feed_forward", "outer")
+            norm(layer.ffn.layer_norm, f"{place}/feed_forward_residual/norm")

@@ -7,9 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import jax
@@ -32,10 +31,9 @@ class System(NamedTuple):
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a module of ours with its arguments, in the folder that paths of a config start from.
+    """Starts a module of ours (its name and arguments) where paths of a config start from.
 
     Args:
-      arguments: the module's name first.
       options: of `Popen`; the output is a pipe.
     """
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
@@ -45,13 +43,14 @@ def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
 
 
-class Worker:
-    """The process of a system; used in a `with` statement, at whose end it is killed.
+def ending(log: Path) -> str:
+    """Returns the last line of what a process has printed."""
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "without a word"
 
-    Args:
-      name: of the system, for messages.
-      log: the file that gets all that the process prints.
-    """
+
+class Worker:
+    """The process of a system, killed at the end of its `with`; the log gets what it prints."""
 
     def __init__(self, name: str, system: System, log: Path):
         self._name, self._log = name, log
@@ -62,28 +61,17 @@ class Worker:
     def __enter__(self) -> "Worker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._process.kill()
         self._process.communicate()
 
     def receive(self) -> dict[str, Any]:
-        """Returns the next record.
-
-        Raises:
-          RunError: the process has ended.
-        """
+        """Returns the next record; raises RunError if the process has ended."""
         assert self._process.stdout is not None, "it is a pipe"
-        line = self._process.stdout.readline()
-        if line:
+        if line := self._process.stdout.readline():
             return json.loads(line)
         self._process.wait()
-        lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise RunError(f"{self._name} has ended: {lines[-1] if lines else 'without a word'}")
+        raise RunError(f"{self._name} has ended: {ending(self._log)}")
 
     def measure(self) -> dict[str, Any]:
         """Asks for a measurement; returns its record."""
@@ -97,16 +85,14 @@ class Worker:
 def share_device() -> None:
     """Lets several processes have one GPU: none reserves most of its memory when it starts.
 
-    Call it before JAX has started its backend; processes that are started inherit it.
-
-    Raises:
-      UserError: the device is one that a single process can use.
+    Call it before JAX has started its backend; processes that are started inherit it. A device that
+    a single process can use is refused.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if (backend := jax.default_backend()) not in SHARED:
         raise UserError(
             f"the benchmark has a process for each system, and a {backend} is of one process: "
-            "use `make accelerator`, or JAX_PLATFORMS=cpu"
+            "use --mode=plan, which measures the step in its own, or JAX_PLATFORMS=cpu"
         )
 
 
@@ -115,44 +101,36 @@ def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str
 
     Each system is made ready alone, one after the other. Then all measure in turn, so that a change
     of the machine's speed concerns all of them. An optional system that fails has an `error`
-    instead.
-
-    Args:
-      folder: gets the logs.
-
-    Raises:
-      RunError: a system that is not optional has failed.
+    instead; another one raises its RunError. The folder gets the logs.
     """
-    found: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
         workers = {}
         for name, system in systems.items():
             start = time.monotonic()
             worker = stack.enter_context(Worker(name, system, folder / f"{name}.log"))
-            try:
-                found[name] = {**worker.receive(), "rounds": []}
-            except RunError as error:
-                found[name] = _failure(system, error)
-                continue
-            workers[name] = worker
-            logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
+            with _noting(name, system, records):
+                records[name] = {**worker.receive(), "rounds": []}
+                workers[name] = worker
+                logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
         for number in range(rounds):
             logger.info(f"round {number + 1} of {rounds}")
-            for name, worker in list(workers.items()):
-                try:
-                    record = worker.measure()
-                except RunError as error:
-                    found[name] = _failure(systems[name], error)
-                    del workers[name]
-                    continue
-                found[name]["peak_bytes"] = record.pop("peak_bytes")
-                found[name]["rounds"].append(record)
-    return found
+            for name, worker in workers.items():
+                if "error" not in records[name]:
+                    with _noting(name, systems[name], records):
+                        row = worker.measure()
+                        records[name]["peak_bytes"] = row.pop("peak_bytes")
+                        records[name]["rounds"].append(row)
+    return records
 
 
-def _failure(system: System, error: RunError) -> dict[str, Any]:
-    """The record of an optional system that has failed; raises the error of another."""
-    if not system.optional:
-        raise error
-    logger.info(str(error))
-    return {"error": str(error)}
+@contextlib.contextmanager
+def _noting(name: str, system: System, records: dict[str, Any]) -> Iterator[None]:
+    """Notes the error of an optional system."""
+    try:
+        yield
+    except RunError as error:
+        if not system.optional:
+            raise
+        logger.info(str(error))
+        records[name] = {"error": str(error)}

@@ -16,9 +16,10 @@ TITLES = {
     **{name: peer.title for name, peer in PEERS.items()},
 }
 TRAINING_HEAD = (
-    *("part", "system", "step, ms", "target tokens/s", "of matmul speed", "time / our step"),
-    "peak memory",
+    *("part", "system", "step, ms", "target tokens/s"),
+    *("of matmul speed", "time / our step", "peak memory"),
 )
+OTHER_HEAD = ("part", "", "")
 
 
 def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -27,7 +28,7 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     Those in float32 come first.
     """
     for name, part in parts.items():
-        numbers = part.get("numbers", {})
+        numbers = part["numbers"]
         for system in sorted(numbers, key=lambda system: "bfloat16" in system):
             if "step_seconds" in (own := numbers[system]):
                 milliseconds = {key: 1000 * value for key, value in own["step_seconds"].items()}
@@ -51,16 +52,14 @@ def _spread(own: Mapping[str, float], form: str) -> str:
 def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yields (part, name, value) of all else."""
     for name, part in parts.items():
-        if "error" in part:
-            yield name, "error", part["error"]
-            continue
         numbers = part["numbers"]
         yield name, "work", part["workload"]
         if "flops_per_step" in part:
             speed = numbers[MATMUL]["flops_per_second"]
+            speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
             yield name, "parameters", f"{part['parameters']:,}"
             yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")
-            yield name, "large matrix products", _speed(speed)
+            yield name, "large matrix products", "{median} ({low} to {high})".format(**speed)
             yield name, "target positions with padding", f"{part['target_padding_fraction']:.1%}"
             compiled = numbers["step"]["compile_seconds"]["median"]
             yield name, f"compiling {len(part['shapes'])} shapes", f"{compiled:.1f} s"
@@ -70,16 +69,14 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         if "decoding" in numbers:
             yield name, "sentences/s", f"{part['sentences_per_second']:,.0f}"
             yield name, "the first time, with compilation", f"{part['first_seconds']:.1f} s"
+            for system in (peer for peer in numbers if peer != "decoding"):
+                speed = part["sentences"] / numbers[system]["seconds"]["median"]
+                ratio = _spread(numbers[system]["ratio"], ".2f")
+                yield name, f"sentences/s, {TITLES[system]}", f"{speed:,.0f}; time / ours {ratio}"
         for start, title in (("cold", "no compiled programs"), ("warm", "compiled programs")):
             if start in numbers:
                 seconds = _spread(numbers[start]["seconds"], ".1f")
                 yield name, f"start to the second step, {title} in the cache", f"{seconds} s"
-
-
-def _speed(own: Mapping[str, float]) -> str:
-    return f"{quantity(own['median'], 'FLOP/s')} ({quantity(own['low'], 'FLOP/s')} to " + (
-        f"{quantity(own['high'], 'FLOP/s')})"
-    )
 
 
 def print_tables(parts: Mapping[str, Any], title: str) -> None:
@@ -89,7 +86,7 @@ def print_tables(parts: Mapping[str, Any], title: str) -> None:
         for row in rows:
             table.add_row(*row)
         print_table(table, 2)
-    table = Table("part", "", "", title=None if rows else title)
+    table = Table(*OTHER_HEAD, title=None if rows else title)
     for row in other_rows(parts):
         table.add_row(*row)
     print_table(table, 2)

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from transformer.data.tokenizer import PAD_ID
 from transformer.model.config import ModelConfig
 
+# Of a layer: the modules by the name of their dropout in our config.
+DROPOUTS = {"activation": ("dropout",), "residual": ("dropout1", "dropout2", "dropout3")}
+
 
 class Translator(nn.Module):
     """Logits of each next target token; the masks let PyTorch take its fastest attention.
@@ -28,7 +31,10 @@ class Translator(nn.Module):
             nn.init.normal_(table.weight, std=width**-0.5)
         if config.tied_embeddings != "none":
             self.output.weight = self.target.weight
-        self.register_buffer("positions", _sinusoids(config.max_length, width))
+        angles = torch.arange(config.max_length)[:, None] * (
+            10_000 ** (-torch.arange(0, width, 2) / width)
+        )
+        self.register_buffer("positions", torch.cat([angles.sin(), angles.cos()], dim=1))
         self.dropout = nn.Dropout(rates["embedding"])
         self.transformer = _transformer(config, rates)
 
@@ -50,46 +56,22 @@ class Translator(nn.Module):
         return self.dropout(table(tokens) * self.scale + self.positions[: tokens.shape[1]])
 
 
-def _sinusoids(length: int, width: int) -> Tensor:
-    """Sinusoidal positions, all sines first."""
-    rates = 10_000 ** (-torch.arange(0, width, 2) / width)
-    angles = torch.arange(length)[:, None] * rates
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
-
-
 def _transformer(config: ModelConfig, rates: dict[str, float]) -> nn.Transformer:
     """The stacks; only those of pre-norm layers end with a norm, as ours."""
-    settings = {
-        "d_model": config.d_model,
-        "nhead": config.num_heads,
-        "dim_feedforward": config.d_ff,
-        "layer_norm_eps": config.norm_epsilon,
-        "batch_first": True,
-        "norm_first": config.normalizes_input,
-    }
-
-    def norm() -> nn.Module | None:
-        own = nn.LayerNorm(config.d_model, eps=config.norm_epsilon)
-        return own if config.normalizes_input else None
-
-    encoder_layer = nn.TransformerEncoderLayer(**settings)
-    decoder_layer = nn.TransformerDecoderLayer(**settings)
-    depth = config.num_encoder_layers
-    encoder = nn.TransformerEncoder(encoder_layer, depth, norm(), enable_nested_tensor=False)
-    decoder = nn.TransformerDecoder(decoder_layer, config.num_decoder_layers, norm())
-    model = nn.Transformer(
-        config.d_model,
-        config.num_heads,
-        custom_encoder=encoder,
-        custom_decoder=decoder,
-        batch_first=True,
-    )
-    for layer in (*encoder.layers, *decoder.layers):
-        layer.dropout.p = rates["activation"]
-        for name in ("dropout1", "dropout2", "dropout3"):
-            if hasattr(layer, name):
-                getattr(layer, name).p = rates["residual"]
-        for name in ("self_attn", "multihead_attn"):
-            if hasattr(layer, name):
-                getattr(layer, name).dropout = rates["attention"]
-    return model
+    width, heads, pre = config.d_model, config.num_heads, config.normalizes_input
+    sizes = {"d_model": width, "nhead": heads, "dim_feedforward": config.d_ff}
+    settings = {**sizes, "batch_first": True, "norm_first": pre}
+    settings["layer_norm_eps"] = config.norm_epsilon
+    norms = [nn.LayerNorm(width, eps=config.norm_epsilon) if pre else None for _ in range(2)]
+    layer, depth = nn.TransformerEncoderLayer(**settings), config.num_encoder_layers
+    encoder = nn.TransformerEncoder(layer, depth, norms[0], enable_nested_tensor=False)
+    layer, depth = nn.TransformerDecoderLayer(**settings), config.num_decoder_layers
+    decoder = nn.TransformerDecoder(layer, depth, norms[1])
+    for name, module in (*encoder.named_modules(), *decoder.named_modules()):
+        for kind, names in DROPOUTS.items():
+            if name.rpartition(".")[2] in names:
+                module.p = rates[kind]
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = rates["attention"]
+    stacks = {"custom_encoder": encoder, "custom_decoder": decoder}
+    return nn.Transformer(width, heads, batch_first=True, **stacks)

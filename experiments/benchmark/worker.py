@@ -35,10 +35,8 @@ def peak_memory() -> int:
 
 def cores() -> int:
     """Returns the number of cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not of Linux
-        return os.cpu_count() or 1
+    has = hasattr(os, "sched_getaffinity")  # of Linux
+    return len(os.sched_getaffinity(0)) if has else os.cpu_count() or 1
 
 
 def main(arguments: Sequence[str]) -> None:

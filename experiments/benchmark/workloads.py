@@ -1,27 +1,31 @@
 """The workloads of a benchmark: a config with its own text, or with tokens of a fixed shape."""
 
+import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from configs import multi30k, tutorial_en_de
-from experiments.studies.accelerator.synthetic import SyntheticTask, random_ids
+from configs import multi30k, multi30k_2cores, quickstart, tutorial_en_de
 from transformer import tasks
+from transformer.data.files.locate import corpus_folder
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.plan import Plan
+from transformer.data.tokenizer import Tokenizer
+from transformer.errors import UserError
+from transformer.inference.translator import Translator
 from transformer.keys import complete
 from transformer.tasks.base import Task
+from transformer.tasks.translation import TranslationTask, TranslationText, make_translator
 
 DROPOUT = 0.3  # of all kinds, in the workload "tiny"
+FIRST_ID = 4  # after padding, unknown, begin and end
 
 
 class Shape(NamedTuple):
-    """Batches of random tokens: their rows and tokens, and the tokens of the shortest sentence.
-
-    The numbers of tokens include the end of a sentence.
-    """
+    """Batches of random tokens, and the tokens of the shortest sentence, its end included."""
 
     rows: int
     length: int
@@ -45,6 +49,13 @@ def read_workload(order: Mapping[str, Any]) -> Workload:
     return Workload(complete(ConfigDict(order["config"])), shape)
 
 
+class Vocabulary(Tokenizer):
+    """A tokenizer that knows no text, only how many tokens there are."""
+
+    def __init__(self, size: int):
+        self.model, self.origin, self.vocab_size = b"", "", size
+
+
 class RandomBatches(Plan[Batch]):
     """Batches of one shape, whose sentences are of all lengths equally often."""
 
@@ -55,36 +66,47 @@ class RandomBatches(Plan[Batch]):
 
     def __getitem__(self, i: int) -> Batch:
         rng = np.random.default_rng((self.config.seed, i))
-        rows, length, shortest = self.shape
-        source, target = (self._sentences(rng, rows, length, shortest) for _ in range(2))
-        return make_batch(source, target, rows, length)
+        source, target = (self._sentences(rng) for _ in range(2))
+        return make_batch(source, target, self.shape.rows, self.shape.length)
 
-    def _sentences(self, rng: np.random.Generator, rows: int, length: int, shortest: int) -> list:
-        ids = random_ids(rng, rows, length - 1, self.config.tokenizer.vocab_size)
+    def _sentences(self, rng: np.random.Generator) -> list[np.ndarray]:
+        rows, length, shortest = self.shape
+        size = self.config.tokenizer.vocab_size
+        ids = rng.integers(FIRST_ID, size, (rows, length - 1), np.int32)
         ends = rng.integers(shortest - 1, length, rows)
         return [row[:end] for row, end in zip(ids, ends, strict=True)]
 
 
-class RandomTask(SyntheticTask):
-    """The training of a translator on batches of one shape."""
+class RandomTask(TranslationTask):
+    """The training of a translator on random tokens, in batches of one shape."""
+
+    plan: Any
 
     def __init__(self, config: ConfigDict, shape: Shape):
         self._shape = shape
-        super().__init__(config, [shape.length])
+        super().__init__(config)
 
-    def make_plan(self) -> RandomBatches:
+    def read_text(self, folder: Path | None) -> TranslationText:
+        return TranslationText({}, None)
+
+    def make_predictor(self) -> Translator:
+        vocabulary = Vocabulary(self.config.tokenizer.vocab_size)
+        return make_translator(self.config, vocabulary, vocabulary)
+
+    def make_plan(self) -> Any:
         return RandomBatches(self.config, self._shape)
 
 
 def make_task(workload: Workload) -> Task:
-    """Returns the task of a workload.
-
-    Raises:
-      UserError: the text or the config cannot be used.
-    """
+    """Returns the task of a workload."""
     if workload.shape is None:
         return tasks.REGISTRY[workload.config.task](workload.config)
     return RandomTask(workload.config, workload.shape)
+
+
+def first_sources(task: Any, count: int) -> list[str]:
+    """Returns the sources of a translator's first validation pairs."""
+    return [pair.source for pair in itertools.islice(task.text.pairs["validation"], count)]
 
 
 def tiny() -> Workload:
@@ -99,3 +121,33 @@ def tiny() -> Workload:
 def tutorial() -> Workload:
     """The tutorial's translator on its batches: 64 sentences, all padded to 41 tokens."""
     return Workload(tutorial_en_de.get_config(), Shape(64, 41, 4))
+
+
+def text(data: Path | None) -> Workload:
+    """Multi30k, in this folder, as two cores train it; without it, the quickstart."""
+    if data is None:
+        return Workload(quickstart.get_config())
+    config = multi30k_2cores.get_config()
+    config.data.path = str(data)
+    return Workload(config)
+
+
+def text_of_peers(data: Path | None) -> Workload:
+    """The same with the positions and the optimizer that the peers have."""
+    workload = text(data)
+    workload.config.model.positions = "split"
+    workload.config.optimizer.name = "adam"
+    return workload
+
+
+def find_data(named: Path | None) -> Path | None:
+    """Returns the folder of Multi30k: the named one, or the fetched one, if it is there."""
+    folder = named.expanduser() if named else corpus_folder(multi30k.get_config().data)
+    if any(folder.glob("train.en*")):
+        return folder.absolute()
+    if named is None:
+        return None
+    raise UserError(
+        f"--data={named} has no train.en: name a folder with train, val and test_2016_flickr, "
+        "each .en and .de, or leave --data out"
+    )

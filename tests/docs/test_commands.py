@@ -22,8 +22,9 @@ from transformer.errors import UserError
 GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
 FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of data.json, train.de
-PATH = re.compile(r"(?:(?:configs|docs|experiments|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
-WRITTEN_BY_READERS = ("both.py", "three.py", "variant.py", "docs/results/accelerator.md")
+PATH = re.compile(r"(?:(?:configs|docs|experiments|studies|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
+WRITTEN_BY_READERS = ("both.py", "three.py", "variant.py")
+MODULES = ("experiments", "studies")  # folders of commands
 PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART)\b")
 INCOMPLETE = re.compile(r"\.\.\.|=MODE\b")  # a command with a part left out
 FOREIGN = ("--xla_",)
@@ -86,7 +87,7 @@ def check_command(words: list[str]) -> None:
         check_launch(rest[1:])
     elif program == "transformer-jax":
         check_launch(rest)
-    elif program.endswith("python") and rest[:1] == ["-m"] and rest[1].startswith("experiments"):
+    elif program.endswith("python") and rest[:1] == ["-m"] and rest[1].startswith(MODULES):
         check_module(rest[1], rest[2:])
     elif program == "make":
         check_make(rest)
@@ -139,15 +140,16 @@ def check_path(path: str) -> None:
 
 def tracked() -> set[str]:
     """The files of the repository and their folders, from its root."""
-    names = ("configs", "docs", "experiments", "tests", "tools", "transformer")
+    names = ("configs", "docs", *MODULES, "tests", "tools", "transformer")
     roots = [ROOT / name for name in names]
     files = {path for root in roots for path in root.rglob("*")} | {*ROOT.iterdir()}
     return {str(path.relative_to(ROOT)) for path in files}
 
 
 def module_flags() -> set[str]:
-    """The flags of the commands `python -m experiments...`."""
-    sources = (path.read_text("utf-8") for path in (ROOT / "experiments").rglob("*.py"))
+    """The flags of the commands `python -m experiments...` and `python -m studies...`."""
+    paths = [path for name in MODULES for path in (ROOT / name).rglob("*.py")]
+    sources = (path.read_text("utf-8") for path in paths)
     return {
         flag for source in sources for flag in re.findall(r'add_argument\("--([\w-]+)"', source)
     }
@@ -214,8 +216,8 @@ def test_no_two_configs_are_trained_in_one_folder():
         ("make dmeo", "dmeo"),
         ("pip install '.[pears]'", "pears"),
         (".venv/bin/python -m pip install -r requirements-pears.txt", "pears"),
-        ("python -m experiments.studies.growht", "growht"),
-        ("python -m experiments.studies.cooccurrence --step=3", "--step"),
+        ("python -m studies.growht", "growht"),
+        ("python -m studies.cooccurrence --step=3", "--step"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_would_be_seen(line, says):

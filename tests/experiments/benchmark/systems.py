@@ -1,6 +1,22 @@
 """Systems for tests of the rotation; they import nothing, as a peer imports no JAX."""
 
 
+def ask(system, order, times):
+    """The records of a system that is asked to measure so often, within this process."""
+    records = []
+
+    def turn(record):
+        records.append(record)
+        if len(records) > times:
+            raise SystemExit
+
+    try:
+        system(order, turn)
+    except SystemExit:
+        return records
+    raise AssertionError("it has ended by itself")
+
+
 def write(order, turn):
     """Writes its name into a file when it is asked to measure."""
     turn({"ready": order["name"]})

@@ -9,18 +9,16 @@ import sys
 import jax
 import numpy as np
 import pytest
+from systems import ask
 
-from experiments.benchmark import (
-    __main__,
-    baseline,
-    ours,
-    parts,
-    rotation,
-    start,
-    table,
-)
+from experiments.benchmark import __main__, baseline, ours, parts, rotation, table
 from experiments.benchmark import benchmark as command
-from experiments.benchmark.numbers import spread, timed_numbers, training_numbers
+from experiments.benchmark.numbers import (
+    decoding_numbers,
+    spread,
+    timed_numbers,
+    training_numbers,
+)
 from experiments.benchmark.parts import Setting
 from experiments.benchmark.rotation import System
 from experiments.benchmark.worker import peak_memory
@@ -54,6 +52,7 @@ FOUND = {
     "torch": {"rounds": rounds(seconds=[10.0, 12.0, 24.0]), "peak_bytes": 900},
     "hugging_face": {"error": "it has ended"},
 }
+ERROR = FOUND["hugging_face"]
 
 
 def benchmark_of(numbers, workload="w"):
@@ -75,6 +74,19 @@ def test_numbers_are_those_counted_by_hand():
     assert "hugging_face" not in numbers
     timed = timed_numbers([2.0, 3.0, 4.0], [1e12] * 3)
     assert timed["seconds"] == timed["cost"] == {"median": 3.0, "low": 2.5, "high": 3.5}
+
+
+def test_the_time_of_a_peer_that_translates_is_related_to_ours_of_the_same_round(capsys):
+    columns = {"decoding": [2.0, 2.0, 4.0], "ctranslate2": [1.0, 3.0, 4.0]}
+    records = {name: {"rounds": rounds(seconds=own)} for name, own in columns.items()}
+    numbers = decoding_numbers({**records, "matmul": FOUND["matmul"], "ctranslate2_int8": ERROR})
+    assert numbers.keys() == columns.keys()
+    assert numbers["ctranslate2"]["ratio"] == spread([0.5, 1.5, 1.0])
+    assert numbers["decoding"]["cost"]["median"] == 0.2  # 2 s of 100 GFLOP/s
+    part = {"workload": "w", "sentences": 6, "sentences_per_second": 3.0, "first_seconds": 1.0}
+    table.print_tables({"decoding": {**part, "numbers": numbers}}, "toys")
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "CTranslate2" in line]
+    assert "2; time / ours 1.00 (0.75 to 1.25)" in line
 
 
 def test_a_slower_machine_is_no_slower_code():
@@ -180,7 +192,7 @@ def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
     if shared:
         rotation.share_device()
     else:
-        with pytest.raises(UserError, match="a tpu is of one process: use `make accelerator`"):
+        with pytest.raises(UserError, match="a tpu is of one process: use --mode=plan"):
             rotation.share_device()
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
@@ -192,11 +204,11 @@ def test_paths_are_relative_to_the_folder_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = rotation.rotate({"a": System(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
     assert found["a"]["rounds"] == [{"text": "8"}]
-    monkeypatch.setattr(start, "COMMAND", SYSTEMS)
-    assert start.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
+    monkeypatch.setattr(parts, "TRAINING", SYSTEMS)
+    assert parts.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
     (tmp_path / "text").unlink()
     with pytest.raises(RunError, match="No such file"):
-        start.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
+        parts.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
 
 
 def test_a_path_below_the_home_folder_is_found(tmp_path, monkeypatch):
@@ -247,7 +259,7 @@ def test_the_memory_of_a_system_is_its_own(tmp_path):
 
 
 def test_peers_have_no_jax_in_their_process():
-    modules = "import sys, experiments.benchmark.peers, experiments.studies.marian"
+    modules = "import sys, experiments.benchmark.peers"
     code = f"{modules}; print('jax' in sys.modules, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False True\n", done.stderr
@@ -257,20 +269,6 @@ def order_of(tmp_path, steps):
     shape = Shape(7, 5, 3)
     config = toy_config(tmp_path / "cache")
     return {**Workload(config, shape).order(), "steps": steps, "folder": str(tmp_path)}
-
-
-def ask(system, order, times):
-    """The records of a system that is asked to measure so often, within this process."""
-    records = []
-
-    def turn(record):
-        records.append(record)
-        if len(records) > times:
-            raise SystemExit
-
-    with pytest.raises(SystemExit):
-        system(order, turn)
-    return records
 
 
 def test_the_step_counts_the_tokens_of_its_batches(tmp_path):

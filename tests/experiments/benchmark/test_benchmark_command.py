@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from experiments.benchmark import __main__, baseline, comparison, rotation
 from experiments.benchmark import benchmark as command
 from experiments.benchmark.numbers import timed_numbers
 from experiments.benchmark.parts import Setting
+from experiments.benchmark.workloads import find_data, make_task
 from places import ROOT
 from processes import end_with_worker
 from tiny_run import CONFIG, refused
@@ -29,7 +31,7 @@ def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
     refused(*flags, "--baseline=nowhere.json", says="--baseline=nowhere.json is not a benchmark")
     assert __main__.main([f"--out={tmp_path / 'out'}", "--parts=tine"]) == 2
     error = capsys.readouterr().err
-    assert error == "error: --parts has 'tine': choose from tiny,tutorial,decoding,start,text\n"
+    assert error == f"error: --parts has 'tine': choose from {','.join(__main__.PARTS)}\n"
     assert not (tmp_path / "out").exists()
     assert command.choose("start,training", ["training", "decoding", "start"]) == [
         "training",
@@ -71,10 +73,37 @@ def test_the_exit_code_says_that_something_became_slower(measured, tmp_path):
     assert measured("--rounds=3", seconds=1.2) == (1, 1)
 
 
-def test_what_was_measured_with_changed_code_is_measured_again(measured, monkeypatch):
-    changed = {**ENVIRONMENT, "code": {"commit": "0123456789", "changed": True}}
-    monkeypatch.setattr(__main__.environment, "describe", lambda: changed)
-    assert [measured()[1], measured()[1]] == [1, 1]
+def test_what_was_measured_with_other_code_is_measured_again(measured, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    (tmp_path / "configs").mkdir()
+    counts = [measured()[1]]
+    for name, text in (("a.py", "1"), ("a.py", "2"), ("b.py", "2"), ("b.py", "2")):
+        (tmp_path / "configs" / name).write_text(text)  # whether or not it is committed
+        counts.append(measured()[1])
+    assert counts == [1, 1, 1, 1, 0]
+
+
+def test_the_models_of_the_paper_are_measured_on_an_accelerator_or_by_name(monkeypatch, tmp_path):
+    names = []
+
+    def measure(chosen, *_):
+        names.append(chosen)
+        return {"environment": ENVIRONMENT, "parts": {}}
+
+    monkeypatch.setattr(__main__, "measure", measure)
+    for backend, flags in (("cpu", []), ("gpu", []), ("cpu", ["--parts=base"])):
+        monkeypatch.setattr(__main__.jax, "default_backend", lambda backend=backend: backend)
+        assert __main__.main([f"--out={tmp_path}", "--peers=", *flags]) == 0
+    assert names == [list(__main__.PARTS)[2:], list(__main__.PARTS), ["base"]]
+
+
+def test_full_batches_of_the_paper_have_25000_tokens():
+    _, workload = __main__.PARTS["big"]
+    task = make_task(workload(None))
+    assert (task.config.model.d_model, task.config.model.dtype) == (1024, "bfloat16")
+    labels = task.plan[0].labels
+    assert labels.shape == (768, 32)
+    assert (labels > 0).all()
 
 
 def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
@@ -87,6 +116,16 @@ def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
     with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
         comparison.choose("hugging_face")
     assert Setting().peers == ()
+
+
+def test_a_text_that_is_named_must_be_there(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"has no train\.en: name a folder"):
+        find_data(tmp_path)
+    (tmp_path / "train.en.gz").write_bytes(b"")
+    assert find_data(tmp_path) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_data(Path("~")) == tmp_path
+    assert find_data(None) is None  # none was fetched
 
 
 @pytest.mark.slow

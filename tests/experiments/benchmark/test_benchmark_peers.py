@@ -11,18 +11,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from systems import ask
 
 from experiments.benchmark import comparison
-from experiments.benchmark.peers import make_step
+from experiments.benchmark.peers import (
+    make_marian,
+    make_model,
+    make_step,
+    save_model,
+    translate,
+)
 from experiments.benchmark.workloads import Shape, Workload, make_task, read_workload
-from experiments.studies.marian import make_model
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.model.layers import NO_DROPOUT
+from transformer.tasks.translation import TranslationTask
 
-PEERS = all(importlib.util.find_spec(name) for name in ("transformers", "torch"))
-needs_peers = pytest.mark.skipif(not PEERS, reason="needs the packages of requirements-peers.txt")
+
+def needs(*packages):
+    there = all(importlib.util.find_spec(name) for name in packages)
+    return pytest.mark.skipif(not there, reason="needs the packages of requirements-peers.txt")
+
+
+needs_peers = needs("transformers", "torch")
 SMOOTHING = 0.1
 ORDER = {
     "label_smoothing": SMOOTHING,
@@ -116,29 +128,84 @@ def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
 
 @needs_peers
 @pytest.mark.parametrize("position", ["pre", "post"])
-def test_hugging_faces_model_has_as_many_parameters_and_trains(tmp_path, position):
+@pytest.mark.parametrize("peer", ["torch", "torch_bfloat16", "hugging_face"])
+def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, position, peer):
     import torch
-    import transformers
 
-    task = make_task(workload_of(tmp_path, **{"model.norm_position": position}))
-    config = task.predictor.model.config
-    model = make_model(transformers, config, dropout=0.0, attention_dropout=0.0)
+    workload = workload_of(tmp_path, **{"model.norm_position": position})
+    task = make_task(workload)
+    order = comparison.training_peers([peer], workload, task, 2, 3, tmp_path)[peer].order
+    model, logits = make_model(order)
     ours = sum(x.size for x in jax.tree.leaves(task.init_params(jax.random.key(0))))
     assert sum(x.numel() for x in model.parameters() if x.requires_grad) == ours
-
-    def logits(source, target):
-        return model(input_ids=source, decoder_input_ids=target, use_cache=False).logits
-
-    step = make_step(model.train(), logits, ORDER)
+    step = make_step(model.eval(), logits, ORDER)
     tensors = [torch.from_numpy(x).long() for x in task.plan[0]]
     first, second = (float(step(*tensors)) for _ in range(2))
     assert second < first
+
+
+@needs("torch")
+def test_pytorch_drops_what_ours_drops():
+    from experiments.benchmark.torch_model import Translator
+
+    rates = {"embedding": 0.1, "residual": 0.2, "attention": 0.3, "activation": 0.4}
+    model = Translator(tiny_config(num_encoder_layers=1, num_decoder_layers=1), rates)
+    assert model.dropout.p == 0.1
+    for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
+        assert layer.self_attn.dropout == 0.3
+        assert [layer.dropout.p, layer.dropout1.p, layer.dropout2.p] == [0.4, 0.2, 0.2]
+    assert (layer.multihead_attn.dropout, layer.dropout3.p) == (0.3, 0.2)
+
+
+@needs("ctranslate2")
+@pytest.mark.parametrize("position", ["pre", "post"])
+@pytest.mark.parametrize("tied", ["all", "none"])
+def test_ctranslate2_gives_our_log_probabilities(tmp_path, position, tied):
+    import ctranslate2
+
+    changes = {"model.norm_position": position, "model.tied_embeddings": tied}
+    task = TranslationTask(workload_of(tmp_path, **changes).config)
+    translator = task.predictor
+    params = jax.tree.map(lambda x: 3 * x, jax.jit(translator.init_params)(jax.random.key(7)))
+    weights = comparison.named_weights(translator.model.config, params)
+    save_model(ctranslate2, translator.model.config, weights, tmp_path)
+    pairs = list(task.examples("validation", 5))
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    ours = [score for score, _ in translator.score({"params": params}, sources, targets)]
+    sides = (translator.source_tokenizer, sources), (translator.target_tokenizer, targets)
+    tokens = [[list(map(str, ids)) for ids in own.encode(texts)] for own, texts in sides]
+    model = ctranslate2.Translator(str(tmp_path), compute_type="float32")
+    theirs = [sum(each.log_probs) for each in model.score_batch(*tokens, max_input_length=0)]
+    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
+
+
+def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path):
+    config = workload_of(tmp_path).config
+    config.decode.max_extra = 3
+    task = TranslationTask(config)
+    lines = [pair.source for pair in task.examples("validation", 2)]
+    ids = task.predictor.source_tokenizer.encode(lines)
+    arguments = Workload(config), task, lines, tmp_path
+    found = comparison.decoding_peers(["torch", "ctranslate2_int8"], *arguments)
+    order = found.pop("ctranslate2_int8").order
+    assert not found  # PyTorch has no search
+    assert (order["sentences"], order["compute_type"]) == (ids, "int8")
+    assert order["tokens"] == round(np.mean([min(len(own) + 1 + 3, 16) for own in ids]))
+    if importlib.util.find_spec("ctranslate2"):
+        assert [row.keys() for row in ask(translate, {**order, "compute_type": "float32"}, 1)] == [
+            {"first_seconds"},
+            {"seconds"},
+        ]
+    config.model.dtype = "bfloat16"
+    assert comparison.decoding_peers(["ctranslate2"], *arguments) == {}
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("model.positions", "rotary"),
+        ("model.activation", "swiglu"),
+        ("model.num_kv_heads", 1),
         ("model.dropout_embedding", 0.5),
         ("model.dropout_layer", 0.5),
         ("model.dropout_word", 0.5),
@@ -154,7 +221,7 @@ def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, ke
     for changes in ({}, {key: value}):
         workload = workload_of(tmp_path, **changes)
         task = make_task(workload)
-        found = comparison.peer_systems(["torch"], workload, task, 2, 3, tmp_path)
+        found = comparison.training_peers(["torch"], workload, task, 2, 3, tmp_path)
         assert len(found) == (not changes)
     assert f"without torch: {key}=" in caplog.text
 
@@ -162,7 +229,7 @@ def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, ke
 def test_our_own_step_is_compared_with_itself_with_another_key(tmp_path):
     workload = workload_of(tmp_path, **{"optimizer.name": "muon"})  # which PyTorch has not
     task = make_task(workload)
-    found = comparison.peer_systems(["torch", "ours_bfloat16"], workload, task, 2, 3, tmp_path)
+    found = comparison.training_peers(["torch", "ours_bfloat16"], workload, task, 2, 3, tmp_path)
     [order] = [system.order for system in found.values()]
     config = read_workload(order).config
     assert (workload.config.model.matmul_dtype, config.model.matmul_dtype) == ("", "bfloat16")
@@ -174,7 +241,7 @@ def test_our_own_step_is_compared_with_itself_with_another_key(tmp_path):
 def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
     workload = workload_of(tmp_path)
     task = make_task(workload)
-    found = comparison.peer_systems(["torch"], workload, task, 2, 3, tmp_path)["torch"].order
+    found = comparison.training_peers(["torch"], workload, task, 2, 3, tmp_path)["torch"].order
     assert found["model"] == dataclasses.asdict(task.predictor.model.config)
     with np.load(found["batches"]) as arrays:
         assert len(arrays) == 2 * 3 * len(Batch._fields)
@@ -195,6 +262,6 @@ def test_a_peer_leaves_out_no_layer(norm_position):
         M2M100ForConditionalGeneration=lambda settings: "M2M100",
         MarianMTModel=lambda settings: "Marian",
     )
-    kind = make_model(package, tiny_config(norm_position=norm_position))
+    kind = make_marian(package, tiny_config(norm_position=norm_position))
     assert kind == {"pre": "M2M100", "post": "Marian"}[norm_position]
     assert given["encoder_layerdrop"] == given["decoder_layerdrop"] == 0.0

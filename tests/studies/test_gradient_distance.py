@@ -10,15 +10,14 @@ import pytest
 from clu.parameter_overview import count_parameters
 from matplotlib.image import imread
 
-from experiments.studies import gradient_distance
-from experiments.studies.command import exit_code
-from experiments.studies.gradient_distance import (
+from studies import gradient_distance
+from studies.gradient_distance import (
     MODELS,
     VOCABULARY,
     build_figure,
     first_params,
     gradient_norms,
-    run,
+    main,
 )
 from tiny_models import tiny_config
 from transformer.model.build import build_model
@@ -79,7 +78,7 @@ def test_the_command_prints_draws_and_repeats_itself(tmp_path, monkeypatch, caps
     saved = []
     for folder in ("first", "again"):
         output = tmp_path / folder
-        assert exit_code(run, [f"--output={output}", "--length=29", "--seeds=2"]) == 0
+        assert main([f"--output={output}", "--length=29", "--seeds=2"]) == 0
         printed = capsys.readouterr().out
         assert printed.splitlines()[-1] == str(output / "gradients.png")
         assert "k = 20" in printed
@@ -115,7 +114,7 @@ def test_lines_are_means_over_seeds_of_the_norm_over_that_at_distance_zero():
     ],
 )
 def test_a_wrong_flag_ends_in_one_line_and_code_2(arguments, says, capsys):
-    assert exit_code(run, arguments) == 2
+    assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert not [text for text in says if text not in line], line

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.studies.command import exit_code
-from experiments.studies.cooccurrence import (
+from studies.cooccurrence import (
     SENTENCES,
     build_figure,
     co_occurrence,
     cosines,
+    main,
     mean_cosines,
     neighbours,
     pair_loss,
@@ -177,7 +177,7 @@ def test_the_command_takes_a_text_and_prints_and_draws(tmp_path, capsys):
     text.write_text(lines, encoding="utf-8")
     output = tmp_path / "new" / "folder"
     arguments = [f"--sentences={text}", f"--output={output}", "--steps=3", "--width=2"]
-    assert exit_code(run, arguments) == 0
+    assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "grün" in printed
     assert "a[b]c" in printed
@@ -204,7 +204,7 @@ def test_a_text_that_cannot_be_used_ends_in_one_line_and_code_2(content, says, t
     text = tmp_path / "text.txt"
     if content is not None:
         text.write_bytes(content)
-    assert exit_code(run, [f"--sentences={text}", f"--output={tmp_path / 'out'}"]) == 2
+    assert main([f"--sentences={text}", f"--output={tmp_path / 'out'}"]) == 2
     refused(capsys, "text.txt", *says)
     assert not (tmp_path / "out").exists()
 
@@ -223,7 +223,7 @@ def test_a_text_that_cannot_be_used_ends_in_one_line_and_code_2(content, says, t
 def test_a_wrong_flag_ends_in_one_line_and_code_2(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("a file")
-    assert exit_code(run, arguments) == 2
+    assert main(arguments) == 2
     refused(capsys, *says)
 
 

@@ -1,7 +1,7 @@
 """Gradient norm by distance: why gradients vanish in recurrent networks and not in Transformers.
 
-    python -m experiments.studies.gradient_distance
-    python -m experiments.studies.gradient_distance --length=200 --output=runs/farther
+    python -m studies.gradient_distance
+    python -m studies.gradient_distance --length=200 --output=runs/farther
 
 Language models of equal parameters, untrained, read random tokens. Shown is how much what stands k
 tokens back counts for the loss at the last position: the norm of the gradient of that loss by the
@@ -39,15 +39,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from configs import base
-from experiments.display.plotting import (
-    COLOURS,
-    MARKER_SHAPES,
-    WIDTH,
-    light_grid,
-    new_figure,
-    save_figure,
-)
-from experiments.studies.command import Parser, exit_code, whole
+from experiments.display import plotting
+from experiments.parser import Parser, whole
+from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
@@ -93,13 +87,8 @@ def gradient_norms(
 ) -> Float[Array, "B L"]:
     """Returns the norm of the gradient of the last position's loss by each embedding.
 
-    An embedding is what the table's lookup hands to the model, before positions are added.
-
-    Args:
-      labels: the tokens after the last.
-
-    Returns:
-      The norms by distance from the last position: the first column is of the last token.
+    An embedding is what the table's lookup hands to the model, before positions are added. The
+    first column is of the last token, whose successors are `labels`.
     """
     model = build_model(config)
 
@@ -128,9 +117,8 @@ def measure(config: ModelConfig, length: int, seeds: int) -> Float[np.ndarray, "
     norms = []
     for seed in range(seeds):
         draws = np.random.default_rng(seed).integers(VOCABULARY, size=(SEQUENCES, length + 1))
-        of_sequences = gradient_norms(
-            config, first_params(config, seed), draws[:, :-1], draws[:, -1]
-        )
+        params = first_params(config, seed)
+        of_sequences = gradient_norms(config, params, draws[:, :-1], draws[:, -1])
         norms.append(np.asarray(of_sequences, np.float64).mean(axis=0))
     return np.stack(norms)
 
@@ -141,59 +129,57 @@ def relative(norms: Float[np.ndarray, "seeds L"]) -> Float[np.ndarray, "seeds L"
 
 
 def build_figure(norms: dict[str, Float[np.ndarray, "seeds L"]]) -> Figure:
-    """A line a model: the mean over seeds of the relative norm, in a band from least to most.
+    """A line per model: the mean over seeds of the relative norm, in a band from least to most.
 
     The figure is outside pyplot.
     """
-    figure = new_figure(WIDTH, HEIGHT)
+    figure = plotting.new_figure(plotting.WIDTH, HEIGHT)
     axes = figure.subplots()
-    for (name, of_seeds), colour, marker in zip(
-        norms.items(), COLOURS, MARKER_SHAPES, strict=False
-    ):
-        shares = relative(of_seeds)
+    for number, (name, of_seeds) in enumerate(norms.items()):
+        shares, colour = relative(of_seeds), plotting.COLOURS[number]
         distances = np.arange(shares.shape[1])
-        look = {"color": colour, "marker": marker, "markevery": 0.1, "markersize": 4}
-        axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, **look)
+        look = {"marker": plotting.MARKER_SHAPES[number], "markevery": 0.1, "markersize": 4}
+        axes.plot(distances, shares.mean(axis=0), label=name, linewidth=1.3, color=colour, **look)
         band = shares.min(axis=0), shares.max(axis=0)
         axes.fill_between(distances, *band, color=colour, alpha=0.2, linewidth=0)
-    axes.set_yscale("log")
+    axes.set(yscale="log", xlim=(0, distances[-1]))
     axes.set_xlabel("distance k (tokens before the last)")
     axes.set_ylabel("gradient norm over that at k = 0")
-    axes.set_xlim(0, distances[-1])
-    light_grid(axes)
+    plotting.light_grid(axes)
     axes.legend(frameon=False, fontsize=8)
     return figure
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Measures the models of the command line; prints and draws the results.
-
-    Raises:
-      UserError: a flag is wrong.
-    """
+def run(arguments: Sequence[str]) -> int:
+    """Measures the models of the command line; prints and draws the results."""
     parser = Parser(__doc__)
     parser.add_argument("--length", type=whole(2, 2000), default=101, help="tokens of a sequence")
     parser.add_argument("--seeds", type=whole(1, 1000), default=5, help="models of each kind")
     parser.add_argument("--output", type=Path, default="runs/gradients", help="folder to fill")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
-    norms = {
-        name: measure(config, options.length, options.seeds) for name, config in MODELS.items()
-    }
+    sizes = options.length, options.seeds
+    norms = {name: measure(config, *sizes) for name, config in MODELS.items()}
     distances = [k for k in TABLE_DISTANCES if k < options.length]
-    table = Table(title="Gradient norm by distance k, over that at k = 0")
-    for column in ("model", "parameters", *(f"k = {k}" for k in distances)):
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table = Table("model", title="Gradient norm by distance k, over that at k = 0")
+    for column in ("parameters", *(f"k = {k}" for k in distances)):
+        table.add_column(column, justify="right")
     for name, of_seeds in norms.items():
         parameters = sum(parameter_counts(first_params(MODELS[name], seed=0)).values())
         shares = relative(of_seeds).mean(axis=0)
         table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
     print_table(table)
     picture = options.output / "gradients.png"
-    save_figure(build_figure(norms), picture)
+    plotting.save_figure(build_figure(norms), picture)
     write_arrays(picture.with_suffix(".npz"), norms)
     print(picture)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0, or 2 after a line on a user error."""
+    return exit_code(lambda: run(arguments), place="--output", memory="--length")
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(run, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

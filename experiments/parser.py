@@ -1,10 +1,9 @@
-"""Shared code of the small commands: flags, and one line and exit code 2 for a user error."""
+"""The flags of commands that are modules of their own: `python -m experiments.benchmark`."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
-from experiments import process
 from transformer.errors import UserError
 
 
@@ -32,19 +31,3 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return number
 
     return parse
-
-
-def wholes(least: int, most: int) -> Callable[[str], list[int]]:
-    """Returns the parser of a flag whose value is whole numbers, see `whole`, joined by commas."""
-    parse = whole(least, most)
-    return lambda text: [parse(part) for part in text.split(",")]
-
-
-def exit_code(run: Callable[[Sequence[str]], None], arguments: Sequence[str]) -> int:
-    """Returns 0 after a run with these arguments, or 2 after one line on what the user can fix."""
-
-    def command() -> int:
-        run(arguments)
-        return 0
-
-    return process.exit_code(command, place="output", memory="the numbers of this command")

@@ -1,7 +1,7 @@
 """Word embeddings from co-occurrence: words that share a sentence are pulled together.
 
-    python -m experiments.studies.cooccurrence
-    python -m experiments.studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
+    python -m studies.cooccurrence
+    python -m studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
 
 Each word is one vector, drawn from a normal distribution and trained until the cosine of each two
 words says whether some sentence holds both. The vectors v_1 ... v_V minimise
@@ -36,14 +36,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.table import Table
 
 from experiments.display.labels import AS_TEXT, fonts_for, visible
-from experiments.display.plotting import COLOURS, DOTS_PER_INCH, save_figure
+from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
-from experiments.studies.command import Parser, exit_code, whole
+from experiments.parser import Parser, whole
+from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError
@@ -67,15 +67,10 @@ LOSS_HEIGHT = 0.9  # inches
 
 
 def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
-    """Returns the words of each sentence, in lower case and without punctuation around them.
-
-    Sentences without words are left out.
+    """Returns the words of each sentence that has some, in lower case and without punctuation.
 
     Args:
       source: what messages call the text; its sentences are lines, counted from one.
-
-    Raises:
-      UserError: there are no words, too many, or just one in a sentence, which has no pair.
     """
     split = []
     for number, sentence in enumerate(sentences, 1):
@@ -167,27 +162,21 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
     Beyond some 100 words only every n-th is named. The figure is outside pyplot.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
-    size = (2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     ratios = {"height_ratios": (side, LOSS_HEIGHT)}
     panels = figure.subplot_mosaic([["before", "after"], ["loss", "loss"]], gridspec_kw=ratios)
-    maps, axes = [panels["before"], panels["after"]], panels["loss"]
-    for panel, similarity, time in zip(maps, (before, after), ("before", "after"), strict=True):
-        mesh = _draw_map(panel, words, similarity, together, 72 * side / len(words))
-        panel.set_title(f"{time} training", fontsize=9)
-    maps[1].tick_params(labelleft=False)
-    bar = figure.colorbar(mesh, ax=maps, aspect=30, pad=0.01, ticks=[-1, -0.5, 0, 0.5, 1])
+    maps, axes = {"before": before, "after": after}, panels["loss"]
+    for time, similarity in maps.items():
+        mesh = _draw_map(panels[time], words, similarity, together, 72 * side / len(words))
+        panels[time].set_title(f"{time} training", fontsize=9)
+    panels["after"].tick_params(labelleft=False)
+    bar = figure.colorbar(mesh, ax=[panels[time] for time in maps], aspect=30, pad=0.01)
     bar.set_label("cosine (dots: words of one sentence)", fontsize=8)
-    bar.outline.set_linewidth(0.5)
     axes.plot(losses, color=COLOURS[0], linewidth=1.3)
-    axes.set_xlabel("training step", fontsize=8)
-    axes.set_ylabel("loss", fontsize=8)
-    axes.set(xlim=(0, len(losses)), ylim=(0, None))
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xlim=(0, len(losses)), ylim=(0, None), xlabel="training step", ylabel="loss")
+    light_grid(axes)
     for small in (axes, bar.ax):
-        small.tick_params(labelsize=7, length=2, width=0.5)
+        small.tick_params(labelsize=7)
     return figure
 
 
@@ -201,19 +190,14 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
     shown = range(0, len(words), int(np.ceil(1.1 * font / pitch - 1e-6)))
     families, covered = fonts_for(frozenset("".join(words)))
     labels = [visible(words[i], covered) for i in shown]
-    axes.set_yticks(shown, labels, fontsize=font, fontfamily=families, **AS_TEXT)
-    axes.set_xticks(shown, labels, fontsize=font, fontfamily=families, rotation=90, **AS_TEXT)
-    axes.tick_params(length=2, width=0.5, pad=2)
-    axes.spines[:].set(linewidth=0.5, color="0.5")
+    look = {"fontsize": font, "fontfamily": families, **AS_TEXT}
+    axes.set_yticks(shown, labels, **look)
+    axes.set_xticks(shown, labels, rotation=90, **look)
     return mesh
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Trains the vectors that the command line describes; prints and draws the results.
-
-    Raises:
-      UserError: a flag or the text is wrong.
-    """
+def run(arguments: Sequence[str]) -> int:
+    """Trains the vectors that the command line describes; prints and draws the results."""
     parser = Parser(__doc__)
     parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
@@ -244,16 +228,20 @@ def run(arguments: Sequence[str]) -> None:
     }  # fmt: skip
     write_arrays(picture.with_suffix(".npz"), arrays)
     print(picture)
+    return 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0, or 2 after a line on a user error."""
+    return exit_code(lambda: run(arguments), place="--output", memory="--width or the words")
 
 
 def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -> None:
-    table = Table(title=title)
-    for column in (first_column, "before training", "after training"):
-        table.add_column(column)
+    table = Table(first_column, "before training", "after training", title=title)
     for row in rows:
         table.add_row(*row)
     print_table(table)
 
 
 if __name__ == "__main__":
-    sys.exit(exit_code(run, sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
