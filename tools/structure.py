@@ -24,11 +24,11 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 41_000, 285, 60  # goals: 32,500, 225, 40
-MAX_TESTS = 1.0  # lines of tests per line of source; goal: 0.75
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 39_350, 265, 52  # goals: 32,500, 225, 40
+MAX_TESTS = 1.03  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
-MAX_PARTICIPLES = 550  # goal: 0
+MAX_PARTICIPLES = 360  # goal: 0
 
 
 class Room(NamedTuple):
@@ -41,7 +41,7 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model transformer/losses.py transformer/products.py", 4_600, 4_600),
-    "data": Room("transformer/data", 6_600, 9_100),
+    "data": Room("transformer/data", 6_600, 7_650),
     "training": Room(
         "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
         "transformer/train_step.py transformer/run.py transformer/progress.py "

@@ -27,8 +27,8 @@ from experiments.benchmark.benchmark import Records, choose
 from experiments.benchmark.rotation import ROOT, SHARED, ending
 from experiments.benchmark.table import OTHER_HEAD, TRAINING_HEAD, other_rows, training_rows
 from experiments.benchmark.workloads import find_data
-from experiments.display.text_table import markdown_table, markdown_text
 from experiments.parser import Parser, whole
+from experiments.results.table import Table, markdown_table
 from transformer.errors import UserError
 from transformer.storage.files import write_text
 
@@ -111,7 +111,7 @@ def _speed(out: Path, names: Sequence[str]) -> Iterator[str]:
     numbers = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))
     parts = {name: numbers["parts"][name] for name in names}
     for head, rows in ((TRAINING_HEAD, training_rows(parts)), (OTHER_HEAD, other_rows(parts))):
-        yield from (markdown_table(head, (map(markdown_text, row) for row in rows), 2), "")
+        yield from (markdown_table(Table("", head, [*map(list, rows)], 2)), "")
 
 
 def _tests(out: Path, names: Sequence[str]) -> Iterator[str]:
@@ -125,10 +125,11 @@ def _multi30k(out: Path, names: Sequence[str]) -> Iterator[str]:
     events = [event for event in map(json.loads, lines) if "bleu" in event]
     yield from (f"{results['step']:,} steps took {results['wall_seconds']:.0f} s.", "")
     numbers = {k: v for k, v in results["test"].items() if isinstance(v, int | float)}
-    scores = ((markdown_text(name), f"{value:,.4g}") for name, value in numbers.items())
-    yield from (markdown_table(("test_2016_flickr", ""), scores, 1), "")
-    course = ((f"{e['step']:,}", f"{e['seconds']:.0f}", f"{e['bleu']:.2f}") for e in events)
-    yield from (markdown_table(("step", "seconds", "BLEU on validation, greedy"), course, 0), "")
+    scores = [[name, f"{value:,.4g}"] for name, value in numbers.items()]
+    yield from (markdown_table(Table("", ("test_2016_flickr", ""), scores)), "")
+    course = [[f"{e['step']:,}", f"{e['seconds']:.0f}", f"{e['bleu']:.2f}"] for e in events]
+    head = ("step", "seconds", "BLEU on validation, greedy")
+    yield from (markdown_table(Table("", head, course, 0)), "")
 
 
 SECTIONS = {
