@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from experiments import environment, modes
 from experiments.report import numbers, page
+from experiments.results.table import Table, print_rows
 from experiments.text_io import join_lines
 from transformer import records, tasks, workdir
 from transformer.finetuning.source import check_fit, check_source
@@ -287,7 +288,7 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
         [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]
         for name, scores in rows.items()
     ]
-    numbers.print_rows(numbers.Table(title, [head, *(m.title for m in metrics)], cells))
+    print_rows(Table(title, [head, *(m.title for m in metrics)], cells))
     for metric in metrics:
         if f"{metric.name}_signature" in first:
             print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
