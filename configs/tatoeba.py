@@ -1,11 +1,12 @@
 """Short sentences of Tatoeba, from English into another language: spa, deu, fra and others.
 
-    python launch.py --config=configs/tatoeba.py:spa --mode=fetch
-    python launch.py --config=configs/tatoeba.py:spa --workdir=runs/tatoeba_spa
+    python launch.py --config=configs/tatoeba.py --mode=fetch
+    python launch.py --config=configs/tatoeba.py --workdir=runs/tatoeba_spa
 
-The argument is the ISO 639-3 code of the language, without one `spa`; the corpus catalogue has the
-codes (transformer/data/files/catalogue.py). An English sentence often has several translations;
-1,000 pairs are held out for test and 500 for validation, with all pairs of their English sentences.
+The language is Spanish, or that of an ISO 639-3 code after a colon (`configs/tatoeba.py:fra`), of
+which the corpus catalogue has 54 (transformer/data/files/catalogue.py). An English sentence often
+has several translations; 1,000 pairs are held out for test and 500 for validation, with all pairs
+of their English sentences.
 
 It is the recipe of multi30k_2cores.py with more steps.
 """
@@ -16,7 +17,7 @@ from configs import multi30k_2cores
 def get_config(language: str = "spa"):
     """Returns the experiment from English into a language."""
     config = multi30k_2cores.get_config()
-    config.name = f"tatoeba_{language}"
+    config.name = "tatoeba"
 
     config.data.fetch = f"tatoeba_{language}"
     config.data.train_source, config.data.train_target = f"eng-{language}.tsv", ""

@@ -165,11 +165,6 @@ def test_impossible_sizes_are_refused_by_the_names_of_their_keys(split, size):
         grammar.generate(5, {split: size})
 
 
-def test_an_unknown_split_is_refused():
-    with pytest.raises(ValueError, match="'dev': choose from train, validation, test"):
-        grammar.copy_sequences(5, {"dev": 10})
-
-
 def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatch):
     monkeypatch.setattr(grammar, "LETTERS", "a")
     # One sequence for each length from 4 to 12, of which some fall into other splits.

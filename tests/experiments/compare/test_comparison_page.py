@@ -1,15 +1,10 @@
 """The page of a comparison is one file with its numbers, figures and marked sentences."""
 
-import contextlib
-import io
 import re
 
 import pytest
-from ml_collections import ConfigDict
 
 from chromium import PHONE, browser, opened, overflow
-from experiments.compare.compare import compare_runs
-from experiments.options import Options
 from sweeps import sentences, translator
 from tiny_run import command
 
@@ -45,22 +40,6 @@ def test_the_page_refers_to_nothing_outside_it_and_runs_no_text(page):
     assert not re.findall(r"(?:src|href)=\"(?!#|data:)", text)
     assert "<script" not in text
     assert "alert(1)&lt;/script&gt;" in text.replace("<mark>", "").replace("</mark>", "")
-
-
-class Closed(io.StringIO):
-    """A standard output that nobody reads any more."""
-
-    def write(self, text):
-        raise BrokenPipeError
-
-
-def test_the_files_are_written_though_standard_output_is_closed(page, tmp_path):
-    runs = ",".join(str(page.parents[1] / f"trial_{n}") for n in (0, 1))
-    options = Options(runs=runs, output=str(tmp_path))
-    with contextlib.redirect_stdout(Closed()), pytest.raises(BrokenPipeError):
-        compare_runs(ConfigDict(), tmp_path, options)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {f"comparison.{end}" for end in ("md", "html")}
 
 
 @pytest.mark.browser
