@@ -142,7 +142,7 @@ def test_commands_name_what_there_is(tmp_path, minutes):
     assert config.train.minutes == {1: 0.3, 5: 3.75}[minutes]
     # Of the 8,000 steps of the whole training, fewer than 20 are followed by an evaluation.
     assert 0 < 8000 / config.train.evaluate_every < 20
-    # A device of a single process has no other beside it.
+    # A device of a single process has no other process on it.
     assert "-n0" in accelerator.commands(tmp_path, None, "tpu", minutes)["tests"]
 
 
