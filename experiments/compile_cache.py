@@ -21,9 +21,6 @@ class ProgramCache:
 
     It has the methods of JAX's `CacheInterface`. JAX's own cache writes in place, and runs files
     without a check.
-
-    Args:
-      folder: created with the first program.
     """
 
     def __init__(self, folder: Path):
@@ -31,11 +28,10 @@ class ProgramCache:
 
     def get(self, key: str) -> bytes | None:
         """Returns the program of a key; None if there is none or it is damaged."""
-        path = self._file(key)
-        try:
-            entry = path.read_bytes()
-        except FileNotFoundError:
+        path = self._path / f"{key}{SUFFIX}"
+        if not path.exists():
             return None
+        entry = path.read_bytes()
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if digest == _digest(key, program):
             return program
@@ -46,10 +42,7 @@ class ProgramCache:
     def put(self, key: str, value: bytes) -> None:
         """Writes the program of a key atomically."""
         self._path.mkdir(parents=True, exist_ok=True)
-        write_bytes(self._file(key), _digest(key, value) + value)
-
-    def _file(self, key: str) -> Path:
-        return self._path / f"{key}{SUFFIX}"
+        write_bytes(self._path / f"{key}{SUFFIX}", _digest(key, value) + value)
 
 
 def _digest(key: str, program: bytes) -> bytes:

@@ -97,7 +97,7 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
-    print_table(table, keys=3)
+    print_table(table)
     missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are equal"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"

@@ -66,12 +66,7 @@ def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a sentence; returns the pictures and their explorer.
-
-    Raises:
-      UserError: the sentence is missing or blank, the model has no attention, or not the layer or
-        head that is asked for.
-    """
+    """Draws all heads of all layers for a sentence; returns the pictures and their explorer."""
     source = Tagger(config.data, options.source_tag)(options.needed_sentence(), "--sentence")
     run = load_trained(folder, config)
     translator = run.predictor

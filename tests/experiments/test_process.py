@@ -57,6 +57,7 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, cwd=ROOT, capture_output=True, timeout=60)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "redirected", "said"),
     [
@@ -144,18 +145,6 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
         command(*arguments, stdin=b"a\n")
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("decode.beam_size=2000000000", "beam_size=2000000000 is out of range"),
-        ("decode.batch_size=2000000000", "batch_size=2000000000 is out of range"),
-        ("evaluate.training_beam_size=2000000000", "from 1 to 10000"),
-    ],
-)
-def test_absurd_sizes_are_refused_before_anything_is_read(tiny, change, says):
-    refused("--mode=evaluate", f"--workdir={tiny.workdir}", f"--config.{change}", says=says)
-
-
 def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
     monkeypatch.setattr("transformer.inference.memory.device_memory", lambda: 2**14)
     arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
@@ -237,21 +226,3 @@ def test_a_full_disk_is_blamed_on_the_file_and_leaves_nothing_partial(
 
 def fail_as_full():
     raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch):
-    (tmp_path / "out").write_text("precious")
-
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("transformer.inference.translator.Translator.translate", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        command(
-            "--mode=translate",
-            f"--workdir={tiny.workdir}",
-            f"--output={tmp_path / 'out'}",
-            stdin=b"a\n",
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (tmp_path / "out").read_text() == "precious"
