@@ -19,7 +19,7 @@ from experiments.benchmark.peers import PEERS
 from experiments.benchmark.rotation import ROOT
 from experiments.benchmark.workloads import Workload
 from experiments.options import Options
-from experiments.planning.plan import quantity
+from experiments.planning.measure import quantity
 from experiments.results.table import Table, print_rows
 from experiments.text_io import open_output
 from transformer.errors import UserError

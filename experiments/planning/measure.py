@@ -22,6 +22,7 @@ from transformer.train import Trainer
 
 logger = logging.getLogger(__name__)
 
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 STEPS = 20  # measured, over all shapes
 MAX_SECONDS = 60.0  # after which no further step is measured
 MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
@@ -167,3 +168,11 @@ def mean_seconds(shapes: list[Shape], seconds: list[list[float]], choose: Any = 
     """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
     weights = [shape.batches for shape in shapes]
     return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))
+
+
+def quantity(number: float, unit: str) -> str:
+    """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
+    power = 0
+    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {PREFIXES[power]}{unit}"

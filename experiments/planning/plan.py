@@ -24,6 +24,7 @@ from experiments.planning.measure import (
     mean_seconds,
     measure,
     process_memory,
+    quantity,
     shapes_of,
 )
 from experiments.text_io import open_output, print_table
@@ -37,7 +38,6 @@ from transformer.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 4  # of the cache
-PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 
 
 def plan(config: ConfigDict, folder: Path, options: Options) -> None:
@@ -290,14 +290,6 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "time: to the end", f"{least} to {most}: {end}"
     if time["patience"]:
         yield "", f"or earlier: after {time['patience']} evaluations without a better score"
-
-
-def quantity(number: float, unit: str) -> str:
-    """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
-    power = 0
-    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
-        number, power = number / 1000, power + 1
-    return f"{number:.3g} {PREFIXES[power]}{unit}"
 
 
 def duration(seconds: float) -> str:

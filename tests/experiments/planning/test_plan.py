@@ -215,10 +215,10 @@ def test_few_steps_are_measured_if_they_take_long(monkeypatch):
 
 
 def test_quantities_and_durations_are_readable():
-    assert plan.quantity(0, "B") == "0 B"
-    assert plan.quantity(999, "B") == "999 B"
-    assert plan.quantity(999_950, "B") == "1 MB"
-    assert plan.quantity(1500, "FLOP") == "1.5 kFLOP"
-    assert plan.quantity(12.3e9, "B") == "12.3 GB"
+    assert measure.quantity(0, "B") == "0 B"
+    assert measure.quantity(999, "B") == "999 B"
+    assert measure.quantity(999_950, "B") == "1 MB"
+    assert measure.quantity(1500, "FLOP") == "1.5 kFLOP"
+    assert measure.quantity(12.3e9, "B") == "12.3 GB"
     assert plan.duration(4.21) == "4.2 s"
     assert plan.duration(3723) == "1:02:03"
