@@ -43,20 +43,20 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         )
     values, defaults = flatten(config), flatten(own_text.get_config())
     keys = list(itertools.chain(*KEYS, HELD_OUT))
-    own = [key for key in keys if key in given or values[key] != defaults[key]]
+    of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
     else:
-        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in own])
+        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in of_user])
         config.update_from_flattened_dict(sizes)
         pairs = count_pairs(config.data)
         row = nearest_row(pairs)
         chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
-        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in own}))
-        if own:
-            logger.info(f"your own: {_listed({key: values[key] for key in own})}")
+        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in of_user}))
+        if of_user:
+            logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:
-        if key not in own:
+        if key not in of_user:
             assign(config, key, chosen[key])
 
 

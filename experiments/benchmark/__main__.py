@@ -68,8 +68,7 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Measures as the command line says; returns 1 if something is worse than the baseline."""
+def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(PARTS)}")
@@ -79,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--trace", type=_path, help="folder of profiler traces of the steps")
     parser.add_argument("--baseline", type=_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
-    names, data = choose(flags.parts, list(PARTS)), workloads.find_data(flags.data)
+    names, data = choose(flags.parts, [*PARTS]), workloads.find_data(flags.data)
     share_device()
     if jax.default_backend() == "cpu":
         names = [name for name in names if flags.parts or name not in LARGE]
@@ -95,7 +94,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 if something is worse, or 2 after a line on a user error."""
-    return process.exit_code(lambda: run(arguments), place="--out", memory="the number of --peers")
+    return process.exit_code(lambda: _run(arguments), place="--out", memory="the number of --peers")
 
 
 if __name__ == "__main__":

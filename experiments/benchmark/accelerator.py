@@ -67,10 +67,10 @@ print(json.dumps({**environment.describe(), "backend": jax.default_backend()}))
 def describe() -> dict[str, Any]:
     """Returns the device and the versions, see `environment.describe`, and the `backend`."""
     command = [sys.executable, "-c", DESCRIBE]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"JAX cannot use the device: {done.stderr.strip().splitlines()[-1]}")
-    described = json.loads(done.stdout.splitlines()[-1])
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if answer.returncode:
+        raise UserError(f"JAX cannot use the device: {answer.stderr.strip().splitlines()[-1]}")
+    described = json.loads(answer.stdout.splitlines()[-1])
     if described["backend"] == "cpu" and not os.environ.get("JAX_PLATFORMS"):
         raise UserError(
             "JAX finds no accelerator but a CPU: install JAX for it, such as `pip install "
@@ -158,8 +158,8 @@ def page(
         texts = [shlex.join(["python", *command[name]]) for name in names if name in command]
         texts = [text.replace(str(out), "DIR") for text in texts]
         yield from (f"## {title}", "", "```", *texts, "```", "")
-        if done := [name for name in names if isinstance(states.get(name), float)]:
-            for text in lines(out, done):
+        if measured := [name for name in names if isinstance(states.get(name), float)]:
+            for text in lines(out, measured):
                 yield from (text, "")
         for name in names:
             state = states.get(name, "not measured")
@@ -167,8 +167,7 @@ def page(
         yield ""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Measures as the command line says, and writes the page; returns 1 if a part has failed."""
+def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of records and page")
     parser.add_argument("--data", type=Path, help="folder of Multi30k")
@@ -204,7 +203,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 if a part has failed, or 2 after a line on a user error."""
-    return process.exit_code(lambda: run(arguments), place="--out", memory="--parts")
+    return process.exit_code(lambda: _run(arguments), place="--out", memory="--parts")
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
     place = folder / "figures" / "heads"
     make_writable(place)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
-    with line_progress(work(task), hidden=False, what="text") as done:
-        ranking = rank(task, run.variables, done, at_once)
+    with line_progress(work(task), hidden=False, what="text") as advance:
+        ranking = rank(task, run.variables, advance, at_once)
     print_ranking(ranking)
     return write(ranking, place)
 

@@ -1,5 +1,6 @@
 """The memory and the seconds of the steps and evaluations of a training on this device."""
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -93,12 +94,11 @@ def process_memory() -> int:
 
 def measure(task: Task, config: ConfigDict, shapes: list[Shape], free: int) -> Measured:
     """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
-    with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
-        run = Run(task, config, Path(name))
-        try:
-            return _measure(Trainer([run]), run, shapes, free)
-        finally:
-            run.close()
+    with (
+        tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
+        contextlib.closing(Run(task, config, Path(name))) as run,
+    ):
+        return _measure(Trainer([run]), run, shapes, free)
 
 
 def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Measured:

@@ -146,14 +146,14 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
 async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
     """Returns an answer, which is cancelled if it takes too long or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
-    done, _ = await asyncio.wait(
+    ready, _ = await asyncio.wait(
         {answer, gone}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
     )
     gone.cancel()
-    if answer in done:
+    if answer in ready:
         return answer.result()
     answer.cancel()
-    if gone in done:
+    if gone in ready:
         raise HTTPException(GONE, "the client has gone")
     fix = "send fewer or shorter texts at once, or wait"
     raise HTTPException(504, f"no answer in {SECONDS:g} seconds: {fix}")

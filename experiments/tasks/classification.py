@@ -51,10 +51,10 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
     place = draw.text_folder(folder, sentence)
-    seen = classifier.attention(run.variables, sentence)
+    maps = classifier.attention(run.variables, sentence)
     files = []
-    if seen.weights:
-        files = draw.draw_attention(seen, run.steps, place, folder, options)
+    if maps.weights:
+        files = draw.draw_attention(maps, run.steps, place, folder, options)
     elif options.layer is not None or options.head is not None:
         raise UserError(
             "--layer and --head are for models with attention heads: "
@@ -127,5 +127,5 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
         logger.info(f"wrote {picture}")
     if examples:
-        seen = classifier.attention(variables, examples[0].text)
-        draw.show_attention(seen, folder)
+        maps = classifier.attention(variables, examples[0].text)
+        draw.show_attention(maps, folder)

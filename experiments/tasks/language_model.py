@@ -93,12 +93,12 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     sentence = options.only_sentence("a language model")
     Tagger(config.data, options.source_tag)
     run = load_trained(folder, config)
-    seen = run.predictor.attention(run.variables, sentence)
-    if not seen.weights:
+    maps = run.predictor.attention(run.variables, sentence)
+    if not maps.weights:
         architecture = config.model.architecture
         raise UserError(f"config.model.architecture={architecture} has no attention to draw")
     place = draw.text_folder(folder, sentence)
-    return draw.draw_attention(seen, run.steps, place, folder, options)
+    return draw.draw_attention(maps, run.steps, place, folder, options)
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
@@ -110,5 +110,5 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
-    seen = generator.attention(variables, generator.tokenizer.decode(start))
-    draw.show_attention(seen, folder)
+    maps = generator.attention(variables, generator.tokenizer.decode(start))
+    draw.show_attention(maps, folder)

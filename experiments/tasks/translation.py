@@ -72,11 +72,11 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     translator = run.predictor
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
-    seen = translator.attention(run.variables, source, options.translation)
-    if not seen.weights:
+    maps = translator.attention(run.variables, source, options.translation)
+    if not maps.weights:
         raise UserError(draw.NO_ATTENTION.format(use="draw"))
     place = draw.text_folder(folder, source, options.translation)
-    return draw.draw_attention(seen, run.steps, place, folder, options)
+    return draw.draw_attention(maps, run.steps, place, folder, options)
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
@@ -87,5 +87,5 @@ def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  source       {pair.source}")
         logger.info(f"  reference    {pair.target}")
         logger.info(f"  translation  {best[0].text}\n")
-    seen = task.predictor.attention(variables, sources[0])
-    draw.show_attention(seen, folder)
+    maps = task.predictor.attention(variables, sources[0])
+    draw.show_attention(maps, folder)

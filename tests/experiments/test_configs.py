@@ -164,6 +164,7 @@ def test_a_comment_of_base_lists_the_choices_that_there_are():
     assert lists == CHOICES
 
 
+@pytest.mark.full
 def test_the_page_of_variants_lists_the_choices_that_there_are():
     page = (ROOT / "docs/sweeps.md").read_text()
     keys = {key.split(".")[-1] for key in flat_types(base.get_config())}

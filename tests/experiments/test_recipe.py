@@ -8,7 +8,6 @@ import pytest
 from configs import base, own_text
 from configs.recipes.size import ROWS
 from experiments import recipe
-from experiments.config import read_experiment
 from experiments.sweep.plan import plan_trials
 from places import ROOT
 from tiny_run import command, refused
@@ -203,16 +202,7 @@ def test_each_trial_of_a_sweep_has_the_row_of_its_text(text):
         recipe.check_given(config_of(text), ["model.d_ff"])
 
 
-def test_the_sweep_over_corpus_sizes_has_a_row_for_each(tmp_path):
-    write_pairs(tmp_path, 7000)
-    config, trials, _ = read_experiment(f"{ROOT}/configs/sweeps/corpus_size.py:500,2000,0")
-    config.data.path = str(tmp_path)
-    planned = [trial.config for trial in plan_trials(config, trials, tmp_path / "sweep")]
-    layers = [trial.model.num_encoder_layers for trial in planned]
-    assert layers == [2, 2, 3, 3, 4, 4]
-    assert [trial.seed for trial in planned] == [0, 1] * 3
-
-
+@pytest.mark.full
 def test_the_page_of_own_text_has_the_rows():
     lines = (ROOT / "docs/own_text.md").read_text().splitlines()
     table = lines[lines.index(next(line for line in lines if line.startswith("| row |"))) + 2 :]

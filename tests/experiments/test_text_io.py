@@ -13,7 +13,7 @@ import time
 import pytest
 
 from experiments import text_io
-from experiments.text_io import input_file, open_output
+from experiments.text_io import open_output
 from places import LAUNCH
 from runs import count_programs
 from tiny_run import shared_run
@@ -198,33 +198,17 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     assert seen == [4, 8, 8, 8]
 
 
-def test_a_line_of_another_length_is_translated_without_compiling_once_prepared(tiny):
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_line_of_another_length_compiles_nothing_once_prepared(tiny, is_prepared):
     run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
-    translator = run.predictor
-    short, long = "a b", "a b c d " * 5
-    programs = (translator._search._start, translator._search._continue)
-    translator.translate(run.variables, [short])
-    counts = [program._cache_size() for program in programs]
-    translator.translate(run.variables, [long])
-    assert [program._cache_size() for program in programs] == [n + 1 for n in counts]  # control
-    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
-    run.predictor.prepare(run.variables)
-    programs = (run.predictor._search._start, run.predictor._search._continue)
-    counts = [program._cache_size() for program in programs]
-    run.predictor.translate(run.variables, [short])
-    run.predictor.translate(run.variables, [long])
-    assert [program._cache_size() for program in programs] == counts
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_pair_of_another_length_is_scored_without_compiling_once_prepared(tiny, prepared):
-    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
-    if prepared:
+    if is_prepared:
+        run.predictor.prepare(run.variables)
         run.predictor.prepare_score(run.variables)
     with count_programs() as programs:
         for line in ("a b", "a b c d " * 5):
+            run.predictor.translate(run.variables, [line])
             list(run.predictor.score(run.variables, [line], [line]))
-    assert len(programs) == (0 if prepared else 2)
+    assert bool(programs) != is_prepared
 
 
 def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
@@ -280,14 +264,6 @@ def test_odd_lines_are_the_same_from_a_file_and_from_a_pipe(content, expected):
     with pipe() as (end, lines):
         threading.Thread(target=lambda: (end.write(content), end.close())).start()
         assert [line for _, chunk in lines.chunks() for line in chunk] == expected
-
-
-def test_a_file_of_the_home_folder_is_read_and_written(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    with open_output("~/out.txt") as output:
-        output.write("text")
-    assert input_file("~/out.txt") == tmp_path / "out.txt"
-    assert (tmp_path / "out.txt").read_text() == "text"
 
 
 def test_output_to_a_link_is_written_to_the_file_that_it_leads_to(tmp_path):

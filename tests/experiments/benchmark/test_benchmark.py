@@ -9,7 +9,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from systems import ask
+from systems import ENVIRONMENT, ask
 
 from experiments.benchmark import benchmark, numbers, ours, parts, rotation
 from experiments.benchmark.numbers import spread, training_numbers
@@ -21,10 +21,6 @@ from runs import toy_config
 from transformer.errors import RunError, UserError
 
 SYSTEMS = "tests.experiments.benchmark.systems"
-ENVIRONMENT = {
-    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "an abacus"},
-    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
-}
 
 
 def rounds(**columns):

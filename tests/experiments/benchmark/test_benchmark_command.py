@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from systems import ENVIRONMENT
 
 from experiments.benchmark import __main__, comparison, numbers, rotation
 from experiments.benchmark import benchmark as command
@@ -16,11 +17,6 @@ from places import ROOT
 from processes import end_with_worker
 from tiny_run import CONFIG, refused
 from transformer.errors import UserError
-
-ENVIRONMENT = {
-    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "a slide rule"},
-    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
-}
 
 
 def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """The page in a real Chromium: somebody types, and sees translations and heads."""
 
 import contextlib
-import re
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
@@ -148,24 +147,6 @@ def test_a_mistake_and_a_server_that_has_ended_are_told(chromium, site):
         page.fill("#text", "one")
         wait_for(page, ALL_TOLD)
         assert told.inner_text() == "the server does not answer"
-
-
-def test_what_is_not_read_of_a_long_text_is_told_and_a_text_that_is_too_long_is_refused(
-    chromium, site
-):
-    with opened(chromium, site) as page:
-        page.fill("#text", "the plot " * 20)
-        told = card(page, "classification").locator(".told")
-        wait_for(page, "() => document.body.innerText.includes('at the end not read')")
-        assert re.match(r"\d+ tokens at the end not read · \d+ ms", told.inner_text())
-        card(page, "classification").locator("button.heads").click()
-        page.wait_for_selector("#chart canvas")
-        note = "too long for the model, which does not read the last"
-        assert page.locator("#notes").inner_text().startswith(note)
-        page.fill("#text", "a" * 5_001)  # all of it is in the field
-        wait_for(page, ALL_TOLD)
-        assert told.inner_text() == "the text has 5,001 characters, more than 5,000"
-        assert not page.is_visible("#maps")
 
 
 def test_heads_of_another_text_are_pale_and_then_gone_with_a_reason(chromium, site):

@@ -143,6 +143,7 @@ def test_answers_have_the_fields_of_the_schema(site):
         assert answer.keys() - shown == model.model_fields.keys(), name
 
 
+@pytest.mark.full
 def test_the_python_of_the_guide_runs(site, loaded):
     guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
     [block] = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
@@ -265,6 +266,7 @@ REQUESTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", REQUESTS)
 def test_nothing_is_compiled_for_a_request(name, loaded):
     task, fields, settings = REQUESTS[name]

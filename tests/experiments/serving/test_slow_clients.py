@@ -4,12 +4,14 @@ import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serving import access, app, batching
 from experiments.serving.operations import Translate
 
 
+@pytest.mark.full
 def test_a_full_queue_is_told_when_to_come_back_and_nothing_is_lost(site, monkeypatch):
     most = 5
     monkeypatch.setattr(batching, "MAX_WAITING", most)
