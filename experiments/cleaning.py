@@ -3,9 +3,8 @@
 import collections
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from ml_collections import ConfigDict
 from rich.table import Table
@@ -68,7 +67,7 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     return [place / name for name in (*KEPT, DROPPED)]
 
 
-def _open(data: ConfigDict) -> dict[str, Any]:
+def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     """The pairs of each split; nothing is held out of files."""
     if data.source != "files":
         return open_source(data)

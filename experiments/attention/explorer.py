@@ -64,18 +64,14 @@ class Example(NamedTuple):
 
 def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
     """Returns the kinds that have the layer and head that are asked for, or raises UserError."""
-    asked = {"layer": options.layer, "head": options.head}
-    shapes = {kind: seen.weights[kind].shape[:2] for kind in KINDS if kind in seen.weights}
-    kinds = []
-    for kind, counts in shapes.items():
-        numbers = zip(asked.values(), counts, strict=True)
-        if all(number is None or 1 <= number <= count for number, count in numbers):
-            kinds.append(kind)
-    most = map(max, zip(*shapes.values(), strict=True))
-    for (name, number), count in zip(asked.items(), most, strict=True):
-        if not kinds and number is not None and not 1 <= number <= count:
-            counts = f"this model has {name}s 1 to {count}"
-            raise UserError(f"--{name}={number} does not exist: {counts}")
+    kinds = [kind for kind in KINDS if kind in seen.weights]
+    for axis, (name, number) in enumerate({"layer": options.layer, "head": options.head}.items()):
+        if number is not None:
+            counts = {kind: seen.weights[kind].shape[axis] for kind in seen.weights}
+            if not 1 <= number <= (most := max(counts.values())):
+                fix = f"this model has {name}s 1 to {most}"
+                raise UserError(f"--{name}={number} does not exist: {fix}")
+            kinds = [kind for kind in kinds if number <= counts[kind]]
     return kinds
 
 

@@ -7,9 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,29 +88,6 @@ def test_a_mode_s_lines_go_to_its_stream_as_it_is_then_and_to_no_other(capsys):
             logger.warning("c")
     logger.info("d")
     assert (*capsys.readouterr(), bar.getvalue()) == ("a 1\n", "", "c\n")
-
-
-def test_lines_of_several_loggers_and_threads_do_not_mix():
-    class Slow(io.StringIO):
-        """A stream that lets another thread write after each call."""
-
-        def write(self, text):
-            written = super().write(text)
-            time.sleep(0.01)
-            return written
-
-    def say(name):
-        for _ in range(5):
-            logging.getLogger(name).info(name)
-
-    names = ["transformer.x", "experiments.x"]  # each with a handler, so with a lock, of its own
-    with contextlib.redirect_stdout(Slow()) as lines, logging_to("stdout"):
-        threads = [threading.Thread(target=say, args=[name]) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert Counter(lines.getvalue().splitlines()) == dict.fromkeys(names, 5)
 
 
 # -- errors
