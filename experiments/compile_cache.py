@@ -29,9 +29,10 @@ class ProgramCache:
     def get(self, key: str) -> bytes | None:
         """Returns the program of a key; None if there is none or it is damaged."""
         path = self._path / f"{key}{SUFFIX}"
-        if not path.exists():
+        try:
+            entry = path.read_bytes()
+        except FileNotFoundError:
             return None
-        entry = path.read_bytes()
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
         if digest == _digest(key, program):
             return program
