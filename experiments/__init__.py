@@ -22,7 +22,6 @@ def train(
 
     Args:
       config: the experiment, or the name of its file, such as "configs/own_text.py".
-      workdir: folder of the run.
       settings: {dotted key: value} of the config to change, as `--config.key=value` does.
     """
     # Here, so that an import of the package does not start JAX.
@@ -40,11 +39,12 @@ def train(
         experiment = Experiment(complete(config))
     if experiment.is_sweep:
         raise UserError(f"{config} is a sweep: train it with --config={config} on the command line")
-    for key, value in (settings or {}).items():
+    settings = settings or {}
+    for key, value in settings.items():
         assign(experiment.config, key, value)
-    given = [(key, str(value)) for key, value in (settings or {}).items()]
+    overrides = [(key, str(value)) for key, value in settings.items()]
     folder = Path(workdir).expanduser()
     with logging_to("stdout"):
-        if command.run(command.Command("train", str(folder), experiment, given, Options())):
+        if command.run(command.Command("train", str(folder), experiment, overrides, Options())):
             raise KeyboardInterrupt(f"{folder} was stopped: the same call resumes it")
     return load(folder)

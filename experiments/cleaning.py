@@ -29,8 +29,6 @@ KEPT = ("kept.source.txt", "kept.target.txt")
 DROPPED = "dropped.tsv"
 EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
 
-Examples = Mapping[str, list[Pair]]
-
 
 def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     """Writes the training pairs that cleaning keeps, and those it drops, and prints a table.
@@ -38,8 +36,7 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
     has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
     Of several corpora each has a folder there, and its sides are those of its files. Files for
-    validation and test are checked and stay as they are; nothing is held out. The files are
-    yielded.
+    validation and test are checked and stay as they are; nothing is held out.
     """
     check_folder(folder)
     place, corpora = folder / FOLDER, corpora_of(config.data)
@@ -59,18 +56,19 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     """Cleans the text of one corpus; returns the files in `place`."""
     rules, texts = rules_of(data), _open(data)
     make_writable(place)
-    found, rules = survey(texts["train"], rules, data.seed)
-    faults = duplicates(found, rules)
-    _print(count_faults(found, faults), _write(texts["train"], faults.tobytes(), place))
+    results, rules = survey(texts["train"], rules, data.seed)
+    faults = duplicates(results, rules)
+    _print(count_faults(results, faults), _write(texts["train"], faults.tobytes(), place))
     held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
-    for split, own in check_held_out(held_out, rules, found.exact[faults == 0], None).items():
-        for line in own.describe(split):
+    checks = check_held_out(held_out, rules, results.exact[faults == 0], None)
+    for split, check in checks.items():
+        for line in check.describe(split):
             print(line)
     return [place / name for name in (*KEPT, DROPPED)]
 
 
 def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
-    """Returns the pairs of each split; nothing is held out of files."""
+    """The pairs of each split; nothing is held out of files."""
     if data.source != "files":
         return open_source(data)
     texts = named_files(data)
@@ -79,7 +77,7 @@ def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     return texts
 
 
-def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> Examples:
+def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
     """Writes each pair to a file by its fault; returns the first pairs of each fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
@@ -97,7 +95,7 @@ def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> Examples:
     return examples
 
 
-def _print(report: CleaningReport, examples: Examples) -> None:
+def _print(report: CleaningReport, examples: dict[str, list[Pair]]) -> None:
     print(report)
     table = Table("reason", "pairs", "fraction", "examples")
     for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):

@@ -21,9 +21,6 @@ class ProgramCache:
 
     It has the methods of JAX's `CacheInterface`. JAX's own cache writes in place, and runs files
     without a check.
-
-    Args:
-      folder: created with the first program.
     """
 
     def __init__(self, folder: Path):
@@ -31,7 +28,7 @@ class ProgramCache:
 
     def get(self, key: str) -> bytes | None:
         """Returns the program of a key; None if there is none or it is damaged."""
-        path = self._file(key)
+        path = self._path / f"{key}{SUFFIX}"
         try:
             entry = path.read_bytes()
         except FileNotFoundError:
@@ -46,10 +43,7 @@ class ProgramCache:
     def put(self, key: str, value: bytes) -> None:
         """Writes the program of a key atomically."""
         self._path.mkdir(parents=True, exist_ok=True)
-        write_bytes(self._file(key), _digest(key, value) + value)
-
-    def _file(self, key: str) -> Path:
-        return self._path / f"{key}{SUFFIX}"
+        write_bytes(self._path / f"{key}{SUFFIX}", _digest(key, value) + value)
 
 
 def _digest(key: str, program: bytes) -> bytes:

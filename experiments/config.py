@@ -42,9 +42,7 @@ class Experiment(NamedTuple):
 def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experiment | None:
     """Returns the experiment of a config file with these keys set; None if no file is named.
 
-    Args:
-      name: see `read_experiment`.
-      overrides: (key, text), checked in any case.
+    Without a file, the overrides (key, text) are checked, too.
     """
     experiment = None if name is None else read_experiment(name)
     config = base.get_config() if experiment is None else experiment.config
@@ -56,9 +54,8 @@ def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experi
 def read_experiment(name: str) -> Experiment:
     """Returns the results of `get_config()`, and of `sweep()` or `space()` if a file has them.
 
-    Args:
-      name: of the file; what follows a colon after it is the argument of `get_config`, and of
-        `sweep` if that has parameters. Pages of `configs/` are found from every folder.
+    What follows a colon after its name is the argument of `get_config`, and of `sweep` if that has
+    parameters. Pages of `configs/` are found from every folder.
     """
     path, argument = _find(name), ()
     if not path.is_file() and ":" in name:
@@ -95,8 +92,9 @@ def executed(path: Path, label: str = "config") -> Iterator[Any]:
 def _find(name: str) -> Path:
     """The path of a file; of a page of `configs/` that is not here, that of the package."""
     path = Path(name)
-    here = path.is_file() or path.parts[:1] != (PAGES.name,)
-    return path if here or not (page := PAGES.parent / path).is_file() else page
+    page = PAGES.parent / path
+    is_page = path.parts[:1] == (PAGES.name,) and not path.is_file() and page.is_file()
+    return page if is_page else path
 
 
 def override(config: ConfigDict, key: str, text: str) -> None:

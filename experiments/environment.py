@@ -23,21 +23,14 @@ PACKAGES = (
 
 
 def record(folder: Path) -> None:
-    """Writes the result of `describe` into a run's folder, with the time, before it trains.
-
-    It describes the last start: a resumed run replaces the record of earlier starts.
-    """
+    """Writes the result of `describe` into a run's folder, with the time of its last start."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     write_json(folder / ENVIRONMENT, {"started": now, **describe()})
 
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the versions, the machine and the commit of this process, as JSON has it.
-
-    `code` is None if the code is not a git checkout of its own; a package that is missing is left
-    out.
-    """
+    """Returns the versions, the machine and the commit of this process, as JSON has it."""
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
@@ -70,16 +63,13 @@ def _version(package: str) -> str | None:
 
 
 def _commit(folder: Path) -> dict[str, Any] | None:
-    """The commit that a checkout's files are of, and whether they were changed since.
-
-    A folder within another checkout has none: that one's commit says nothing of these files.
-    """
+    """The commit that a checkout's files are of, and whether they were changed since."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if not (folder / ".git").exists():
+    if not (folder / ".git").exists():  # if it lies in another checkout, that one says nothing
         return None
     try:
-        told = subprocess.check_output(git, cwd=folder, stderr=subprocess.DEVNULL, text=True)
+        name = subprocess.check_output(git, cwd=folder, stderr=subprocess.DEVNULL, text=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    commit, _, dirty = told.strip().partition("-")
+    commit, _, dirty = name.strip().partition("-")
     return {"commit": commit, "changed": bool(dirty)}

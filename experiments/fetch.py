@@ -53,16 +53,11 @@ BLANKS = re.compile(r"[\t\r\n]+")
 
 
 def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
-    """Downloads the corpus that `data.fetch` names; yields its files.
-
-    Args:
-      folder: not used, since a corpus is not part of a run.
-    """
+    """Downloads the corpus that `data.fetch` names; yields its files."""
     settings = config.data
     if not settings.fetch:
-        raise UserError(
-            f"--config.data.fetch is empty: name a corpus, one of {', '.join(CATALOGUE)}"
-        )
+        names = ", ".join(CATALOGUE)
+        raise UserError(f"--config.data.fetch is empty: name a corpus, one of {names}")
     corpus, place = CATALOGUE[settings.fetch], corpus_folder(settings)
     about = {"licence": corpus.licence, "please cite": corpus.citation, "download": corpus.size}
     print(corpus.title, *(f"{key}: {text}" for key, text in about.items()), sep="\n", flush=True)
@@ -82,11 +77,12 @@ def _fetch_one(download: Download, place: Path) -> None:
     recorded = place / RECORD
     record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
     earlier = record.get(download.name)
-    there = _digests({name: place / name for name in download.outputs if (place / name).exists()})
-    if earlier and there == earlier["files"]:
+    present = [name for name in download.outputs if (place / name).exists()]
+    digests = _digests({name: place / name for name in present})
+    if earlier and digests == earlier["files"]:
         print(f"{', '.join(download.outputs)}: there since an earlier fetch", flush=True)
         return
-    for name in there.keys() - (earlier["files"] if earlier else {}):
+    for name in digests.keys() - (earlier["files"] if earlier else {}):
         raise UserError(
             f"{place / name} is there, but was not fetched: move it away, or name another "
             "folder with --config.data.path"
@@ -107,11 +103,8 @@ def _fetch_one(download: Download, place: Path) -> None:
                 raise
         entry = {"url": url, "sha256": pooch.file_hash(part), "files": _digests(outputs)}
         if not checksum:
-            print(
-                f"{download.name}: no checksum is published; sha256:{entry['sha256']} is kept in "
-                f"{RECORD} and holds for later fetches",
-                flush=True,
-            )
+            line = f"sha256:{entry['sha256']} is kept in {RECORD} and holds for later fetches"
+            print(f"{download.name}: no checksum is published; {line}", flush=True)
         # First, since a later command takes a file that is not recorded for the user's own.
         write_json(recorded, {**record, download.name: entry})
         for name, path in outputs.items():
@@ -176,9 +169,9 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # of the disk
+        reason = shorten(one_line(str(error)))
         raise UserError(
-            f"{archive} is a damaged archive ({shorten(one_line(str(error)))}): copy or download "
-            "it again"
+            f"{archive} is a damaged archive ({reason}): copy or download it again"
         ) from None
     if missing:
         raise UserError(f"{archive} has no {min(missing)}: its content has changed")
@@ -214,11 +207,12 @@ def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
 
 
 def _how_to_train(settings: ConfigDict, corpus: Corpus) -> str:
-    """Returns which flags a config needs to read the corpus."""
-    changed = {
-        key: value for key, value in corpus.settings.items() if getattr(settings, key) != value
-    }
-    if not changed:
-        return "this config reads it as it is: train with the same command without --mode"
-    flags = " ".join(f"--config.data.{key}={shlex.quote(value)}" for key, value in changed.items())
-    return f"to train on it, add to the command: {flags}"
+    """The flags that a config needs to read the corpus."""
+    flags = [
+        f"--config.data.{key}={shlex.quote(value)}"
+        for key, value in corpus.settings.items()
+        if getattr(settings, key) != value
+    ]
+    if flags:
+        return f"to train on it, add to the command: {' '.join(flags)}"
+    return "this config reads it as it is: train with the same command without --mode"

@@ -48,10 +48,10 @@ class Mode(NamedTuple):
     def load(self, task: str) -> Callable:
         """Returns the function of a task."""
         if not self.fits(task):
-            known = [mode.name for mode in MODES.values() if mode.fits(task)]
-            known.remove(TRAIN)
+            others = [mode.name for mode in MODES.values() if mode.fits(task)]
+            others.remove(TRAIN)
             raise UserError(
-                f"--mode={self.name} is not for config.task={task}: use {', '.join(known)}"
+                f"--mode={self.name} is not for config.task={task}: use {', '.join(others)}"
             )
         module, _, name = self.function.format(task=task).rpartition(".")
         return getattr(importlib.import_module(module), name)

@@ -1,7 +1,9 @@
-"""The flags of `launch.py` that only some modes read."""
+"""The flags of `launch.py` that only some modes read, and those of commands of their own."""
 
+import argparse
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from transformer.errors import UserError
 
@@ -66,7 +68,40 @@ class Options:
     def needed_sentence(self) -> str:
         """Returns the sentence that the user must give."""
         if self.sentence is None:
-            raise UserError(
-                "--sentence is missing: give the sentence whose attention is to be drawn"
-            )
+            what = "give the sentence whose attention is to be drawn"
+            raise UserError(f"--sentence is missing: {what}")
         return self.sentence
+
+    def only_sentence(self, reader: str) -> str:
+        """Returns the same for a model that reads one text, and refuses what is of two."""
+        sentence = self.needed_sentence()
+        if self.translation is not None or self.hide_eos:
+            rule = f"are for translators: {reader} reads one text"
+            raise UserError(f"--translation and --hide_eos {rule}")
+        return sentence
+
+
+class Parser(argparse.ArgumentParser):
+    """The flags of `python -m MODULE`, in full spelling; a wrong one is a UserError."""
+
+    def __init__(self, description: str | None):
+        raw = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, allow_abbrev=False, formatter_class=raw)
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UserError in place of printing the usage."""
+        raise UserError(f"{message}: --help lists the flags")
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Returns the parser of a flag whose value is a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() else least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not a whole number between {least:,} and {most:,}"
+            )
+        return number
+
+    return parse

@@ -7,9 +7,11 @@ import functools
 import gc
 import logging
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
@@ -39,9 +41,7 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
     """
     if isinstance(error, UserError):
         return one_line(str(error))
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
-    ):
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"the memory is too small: lower {memory}"
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
         return "a path begins with ~, and there is no such home: write it in full"
@@ -58,18 +58,13 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Returns the exit code of a command, or 2 after one line about a user error.
-
-    Args:
-      place, memory: see `explain`.
-    """
+    """Returns the exit code of a command, or 2 after one line about a user error, see `explain`."""
     try:
         return run()
     except BrokenPipeError:
         raise
     except Exception as error:
-        line = explain(error, place, memory)
-        if line is None:
+        if (line := explain(error, place, memory)) is None:
             raise
         print(f"error: {line}", file=sys.stderr)
         return 2
@@ -87,8 +82,8 @@ class _Lines(logging.Handler):
         self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
-        stream = getattr(sys, self._stream)
         with contextlib.suppress(OSError):
+            stream = getattr(sys, self._stream)
             stream.write(f"{self.format(record)}\n")
             stream.flush()
 
@@ -112,15 +107,14 @@ def logging_to(stream: str) -> Iterator[None]:
 def keep_program_memory() -> None:
     """Makes the process keep the memory of jax's programs, which run many times on a CPU.
 
-    Each execution of a compiled program allocates its temporary arrays as one block: for a
-    training step, hundreds of megabytes. See `keep_freed_memory`; glibc keeps large blocks for its
-    main thread alone, so a program runs in the thread that calls it. What other threads have freed
-    goes back to the system after each long compilation. Call this before jax has started its
-    backend.
+    Each execution of a compiled program allocates its temporary arrays as one block of up to
+    hundreds of megabytes. glibc keeps such blocks for its main thread alone, so a program runs in
+    the thread that calls it. What others have freed goes back to the system after each long
+    compilation. Call this before jax has started its backend.
     """
     import jax  # here, so that a misspelt flag is answered before it
 
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)
 
     def after_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
         if event == COMPILED and duration_secs > LONG_COMPILATION:
@@ -141,6 +135,16 @@ def keep_freed_memory() -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_MAX, 0)  # large blocks come from the heap, like small ones
         library.mallopt(M_TRIM_THRESHOLD, -1)  # which never shrinks
+
+
+def peak_memory() -> int:
+    """Returns the most bytes that this process has held so far."""
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux tells it of the program that runs now, not of its parent
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def run_process(main: Callable[[], int]) -> int:

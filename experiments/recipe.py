@@ -28,11 +28,9 @@ STRUCTURE = re.compile(r"model\.(?!dropout)")  # keys that another run's paramet
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
     """Sets the keys of `config.recipe` in a config, and says which and why.
 
-    A key keeps its value if the user gave it, or if it differs from that of configs/own_text.py.
-
-    Args:
-      given: the keys that the command line sets.
-      saved: the config of a trained run, whose values are taken: its text need not be there.
+    A key keeps its value if the command line sets it (`given`), or if it differs from that of
+    configs/own_text.py. With the config of a trained run (`saved`), the values are those of it: its
+    text need not be there.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
@@ -45,30 +43,27 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         )
     values, defaults = flatten(config), flatten(own_text.get_config())
     keys = list(itertools.chain(*KEYS, HELD_OUT))
-    own = [key for key in keys if key in given or values[key] != defaults[key]]
+    of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
     else:
-        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in own])
+        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in of_user])
         config.update_from_flattened_dict(sizes)
         pairs = count_pairs(config.data)
         row = nearest_row(pairs)
         chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
-        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in own}))
-        if own:
-            logger.info(f"your own: {_listed({key: values[key] for key in own})}")
+        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in of_user}))
+        if of_user:
+            logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:
-        if key not in own:
+        if key not in of_user:
             assign(config, key, chosen[key])
 
 
 def check_given(config: ConfigDict, given: Collection[str]) -> None:
-    """Checks that no trial's recipe replaces a key that the command line sets for all trials.
-
-    It would if the key has the value of configs/own_text.py.
-    """
+    """Checks that no trial's recipe replaces a key that the command line sets for all trials."""
     values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = {*given}.intersection(itertools.chain.from_iterable(KEYS))
+    keys = {*given}.intersection(itertools.chain(*KEYS))
     for key in sorted(keys) if config.recipe != "none" else ():
         if values[key] == defaults[key]:
             raise UserError(
@@ -106,10 +101,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
 
 
 def nearest_row(pairs: int) -> int:
-    """Returns the row of the recipe "size" nearest to a number of pairs, in the logarithm.
-
-    Of two that are equally near it is the smaller one.
-    """
+    """Returns the row of the recipe "size" nearest to a number of pairs, in the logarithm."""
     rows = sorted(ROWS)
     return next((row for row in rows[:-1] if pairs <= bounds(row)[1]), rows[-1])
 
@@ -129,16 +121,14 @@ def bounds(row: int) -> tuple[int, float]:
 
 
 def _model_of(folder: str) -> dict[str, Any]:
-    """The structure of the model that a run starts from, by dotted key; nothing if there is none.
-
-    A folder that is not a run is refused later, see `check_source`.
-    """
-    try:
-        parent = flatten(load_config(Path(folder).expanduser())) if folder else {}
-    except UserError:
+    """The structure of the model that a run starts from, by dotted key; none without one."""
+    if not folder:
         return {}
-    keys = itertools.chain.from_iterable(KEYS)
-    return {key: parent[key] for key in keys if parent and STRUCTURE.match(key)}
+    try:
+        parent = flatten(load_config(Path(folder).expanduser()))
+    except UserError:  # it is not a run, and refused later, see `check_source`
+        return {}
+    return {key: parent[key] for key in itertools.chain(*KEYS) if STRUCTURE.match(key)}
 
 
 def _describe(pairs: int, row: int, chosen: dict[str, float]) -> str:

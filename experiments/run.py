@@ -7,7 +7,7 @@ import functools
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 def train(config: ConfigDict, folder: Path) -> int | None:
     """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
-    Returns the signal that ended the training early, or None.
+    Returns the signal that ended it early, or None.
     """
     check_source(config, folder)
     workdir.check_same_run(folder, config, training=True)
@@ -62,10 +62,8 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         run.close()
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
-        logger.info(
-            f"It ended by config.{key}: raise it to continue, or use another folder to start from "
-            "the beginning."
-        )
+        advice = "raise it to continue, or use another folder to start from the beginning."
+        logger.info(f"It ended by config.{key}: {advice}")
         return None
     if not newest:
         workdir.refuse_results(folder)
@@ -102,10 +100,10 @@ def _warn_of_other_scores(run: Run, folder: Path) -> None:
     has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
     if run.config.train.best_metric in OF_REFERENCES or not has_scores:
         return
-    others = workdir.other_settings(folder, run.config)
-    if others := [key for key in others if key in SCORED_WITH]:
+    changes = workdir.other_settings(folder, run.config)
+    if changes := [key for key in changes if key in SCORED_WITH]:
         logger.warning(
-            f"warning: {', '.join(others)} changed since the last evaluation: train.patience, the "
+            f"warning: {', '.join(changes)} changed since the last evaluation: train.patience, the "
             "best checkpoint and the average up to it compare scores made with both values"
         )
 
@@ -117,11 +115,10 @@ def score(
     place: Path | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Writes a trained run's results and the texts behind them; returns the results.
+    """Writes a trained run's results and the texts behind them; returns the results, with `notes`.
 
     Args:
       place: an existing folder, in which they are written; by default the run's.
-      notes: stand in the results as well.
     """
     place = place or folder
     chosen = weights.choose(task, config, folder, keep=place == folder)
@@ -145,8 +142,7 @@ def score_splits(
 ) -> dict[str, Any]:
     """Returns the scores of a trained run on the splits of a task, and the costs of the run.
 
-    Args:
-      place: in which the texts behind the scores are written.
+    The texts behind the scores are written into the folder `place`.
     """
     params, progress = run.variables["params"], run.progress
     results: dict[str, Any] = {}
@@ -158,7 +154,11 @@ def score_splits(
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        digests |= {name: _write_lines(place / name, lines) for name, lines in texts.items()}
+        for name, lines in texts.items():  # line i of two files belong together
+            data = "".join(f"{join_lines(text)}\n" for text in lines).encode()
+            (place / name).parent.mkdir(exist_ok=True)
+            write_bytes(place / name, data)
+            digests[name] = hashlib.sha256(data).hexdigest()
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
@@ -188,12 +188,11 @@ def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> N
     start = records.read_start(folder / records.START)
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
-    if "test" not in task.splits:
-        return
-    logger.info("scoring test with the weights that the run starts from ...")
-    scores, _ = _evaluate(task, params, "test")
-    first = {"search": _search(config), "splits": scores}
-    write_json(folder / records.START, start | {"scores": first})
+    if "test" in task.splits:
+        logger.info("scoring test with the weights that the run starts from ...")
+        scores, _ = _evaluate(task, params, "test")
+        first = {"search": _search(config), "splits": scores}
+        write_json(folder / records.START, start | {"scores": first})
 
 
 def _search(config: ConfigDict) -> dict[str, Any]:
@@ -205,18 +204,16 @@ def _comparable(
 ) -> dict[str, Any]:
     """The result of `records.read_start`, without scores that are not comparable to the results."""
     first = records.first_scores(start)
-    signed = all(
+    has_signatures = all(
         results.get(split, {}).get(name) == value
         for split, scores in first.items()
         for name, value in scores.items()
         if name.endswith("_signature")
     )
-    if not first or (signed and start["scores"]["search"] == _search(config)):
+    if not first or (has_signatures and start["scores"]["search"] == _search(config)):
         return start
-    logger.info(
-        "the scores of the first weights are left out: they were made with other keys of "
-        "config.decode or config.evaluate"
-    )
+    reason = "they were made with other keys of config.decode or config.evaluate"
+    logger.info(f"the scores of the first weights are left out: {reason}")
     return {key: value for key, value in start.items() if key != "scores"}
 
 
@@ -250,36 +247,28 @@ def _picture(what: str, folder: Path) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        reason = (str(error).strip().splitlines() or [""])[0][:200]
-        logger.warning(
-            f"no picture of {what} ({type(error).__name__}: {reason}); the results are in "
-            f"{folder / 'results.json'}"
-        )
+        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+        place = folder / "results.json"
+        logger.warning(f"no picture of {what} ({reason}); the results are in {place}")
 
 
 def print_results(results: dict[str, Any], task: str) -> None:
-    """Prints the scores as a table, one row per split, and the signatures below it.
-
-    Its title names the steps whose weights are scored.
-    """
+    """Prints the scores as a table, one row per split, and the signatures below it."""
     steps = results["averaged_steps"]
-    scored = f"step {steps[0]:,}"
+    weights_of = f"step {steps[0]:,}"
     if len(steps) > 1:
-        scored = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
-    title = f"{scored}, {results['parameters']:,} parameters"
+        weights_of = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
     splits = numbers.rows_of(results)
+    title = f"{weights_of}, {results['parameters']:,} parameters"
     print_scores(title, "split", splits, task)
     if line := numbers.placeholder_line(splits):
         print(line, flush=True)
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
-    """Prints scores as a table, and the signatures of the first row below it.
+    """Prints scores as a table, whose first column has this head, and the first row's signatures.
 
     Shown are the task's metrics that a row has, after the number of texts or tokens.
-
-    Args:
-      head: of the column with the names of the rows.
     """
     first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
@@ -292,14 +281,6 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     for metric in metrics:
         if f"{metric.name}_signature" in first:
             print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
-
-
-def _write_lines(path: Path, texts: Sequence[str]) -> str:
-    """Writes one text per line, so that line i of two files belong together; returns its digest."""
-    data = "".join(f"{join_lines(text)}\n" for text in texts).encode()
-    path.parent.mkdir(exist_ok=True)
-    write_bytes(path, data)
-    return hashlib.sha256(data).hexdigest()
 
 
 def _cell(scores: dict[str, Any], metric: Metric) -> str:

@@ -1,8 +1,6 @@
 """Applies a trained model to text, line by line; and prints tables."""
 
 import contextlib
-import copy
-import dataclasses
 import functools
 import importlib
 import itertools
@@ -18,7 +16,7 @@ from typing import Any, BinaryIO, TextIO, TypeVar
 from ml_collections import ConfigDict
 from rich.console import Console
 from rich.measure import Measurement
-from rich.table import Column, Table
+from rich.table import Table
 
 from experiments.options import Options
 from transformer import signals
@@ -54,8 +52,7 @@ def input_file(name: str | None) -> Path | None:
 def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     """Standard output, or the file that --output names, which is whole or as it was.
 
-    Args:
-      sources: the files that are read, which it must not be; None among them is none.
+    It must be none of the `sources`, the files that are read.
     """
     if name is None:
         yield sys.stdout
@@ -63,22 +60,20 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     path = Path(name).expanduser()
     if not path.parent.is_dir():
         raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
-    read = path.exists() and any(source and path.samefile(source) for source in sources)
-    if path.is_dir() or read:
+    is_read = path.exists() and any(source and path.samefile(source) for source in sources)
+    if path.is_dir() or is_read:
         what = "a folder" if path.is_dir() else "a file that is read"
         raise UserError(f"--output {path} is {what}: name another file")
-    is_new = path.is_file() or not path.exists()  # and no pipe or device
+    is_device = path.exists() and not path.is_file()
     # Of a link, what it leads to.
-    opened = whole_file(path.resolve()) if is_new else path.open("w", encoding="utf-8")
-    with opened as file:
+    with path.open("w", encoding="utf-8") if is_device else whole_file(path.resolve()) as file:
         yield file
 
 
 def line_mode(answer: Callable[[Any, Path, "Lines"], Iterator[str]]) -> Callable:
     """Turns a function that answers lines into a mode that reads --input and writes --output.
 
-    Args:
-      answer: takes the config, the run's folder and the lines; yields the lines of its answers.
+    It takes the config, the run's folder and the lines, and yields the lines of its answers.
     """
 
     @functools.wraps(answer)
@@ -104,10 +99,7 @@ def line_mode(answer: Callable[[Any, Path, "Lines"], Iterator[str]]) -> Callable
 class Lines:
     """The lines of a UTF-8 text, in chunks that are answered one by one.
 
-    Args:
-      stream: the text.
-      name: of the text, for messages.
-      tag: returns a line with its tag, given the line and its place.
+    Messages call the text by its name; `tag` returns a line with its tag, given its place, too.
 
     Attributes:
       total: how many lines a file has; None of a pipe or a terminal.
@@ -134,11 +126,10 @@ class Lines:
         """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
 
         Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
-        one is written; the lines before a bad one come first. A bad line of a file is found before
-        the first chunk, since the answers to the lines before it may take hours.
+        one is written; the lines before one that `parse` refuses come first. In a file, that one is
+        met before the first chunk, since the answers to the lines before it may take hours.
 
         Args:
-          parse: takes a line and its number; raises UserError if the line is bad.
           prepare: called once, in another thread, when a line has to be waited for.
         """
         if self.total is not None:
@@ -196,11 +187,8 @@ class Lines:
 
 
 def typed_lines() -> Iterator[list[bytes]]:
-    """Yields each line that is typed on a terminal, or the lines that are pasted together.
-
-    The line can be edited, and the arrow keys bring back former ones, if this Python has readline.
-    """
-    # It lets `input` edit, and read more than 4,096 characters.
+    """Yields each line that is typed on a terminal, or the lines that are pasted together."""
+    # It lets `input` edit, bring back former lines, and read more than 4,096 characters.
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")
     print(ABOUT, file=sys.stderr, flush=True)
@@ -219,11 +207,7 @@ def join_lines(text: str) -> str:
 
 
 def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
-    """Returns the source and the target of a line.
-
-    Args:
-      place, mode: where the line is and which mode reads it, for messages.
-    """
+    """Returns the source and the target of a line; messages name its place and the mode."""
     columns = line.split("\t")
     if len(columns) != 2:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
@@ -231,43 +215,12 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
     return columns[0], columns[1]
 
 
-def print_table(table: Table, keys: int = 1) -> None:
-    """Prints a table without cutting anything, for any width of the terminal.
-
-    Cells too wide for the terminal wrap between words; if even that does not fit, the columns
-    continue in further tables below. A file or a pipe is as wide as the table.
-
-    Args:
-      keys: the first columns, which name a row and stand in each of these tables.
-    """
+def print_table(table: Table) -> None:
+    """Prints a table without cutting anything: a terminal folds it, a pipe is as wide as it is."""
     console = Console(markup=False, emoji=False)  # a name may have brackets and colons
-    wide = console.options.update(max_width=MAX_COLUMNS)
     if not sys.stdout.isatty():
+        wide = console.options.update(max_width=MAX_COLUMNS)
         console.width = max(PIPE_COLUMNS, Measurement.get(console, wide, table).maximum)
-    parts = [table.columns[:keys]]
-    for column in table.columns[keys:]:
-        wider = _part(table, [*parts[-1], column])
-        if len(parts[-1]) > keys and Measurement.get(console, wide, wider).minimum > console.width:
-            parts.append(table.columns[:keys])
-        parts[-1] = [*parts[-1], column]
-    for number, columns in enumerate(parts, 1):
-        part = _part(table, columns)
-        part.title = table.title if number == 1 else None
-        part.caption = table.caption if number == len(parts) else None
-        # rich would break words though there is room for them in other columns.
-        spare = console.width - Measurement.get(console, wide, part).minimum
-        for column in part.columns if spare >= 0 else ():
-            cells = [Measurement.get(console, wide, x) for x in (column.header, *column.cells)]
-            word = max(cell.minimum for cell in cells)
-            column.width = min(word + spare, max(cell.maximum for cell in cells))
-            spare -= column.width - word
-        console.print(part)
-
-
-def _part(table: Table, columns: list[Column]) -> Table:
-    """A table of some of the columns of another."""
-    part = copy.copy(table)
-    part.columns = [
-        dataclasses.replace(column, _index=i, overflow="fold") for i, column in enumerate(columns)
-    ]
-    return part
+    for column in table.columns:
+        column.overflow = "fold"
+    console.print(table)

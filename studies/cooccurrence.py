@@ -42,7 +42,7 @@ from rich.table import Table
 from experiments.display.labels import AS_TEXT, fonts_for, visible
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
-from experiments.parser import Parser, whole
+from experiments.options import Parser, whole
 from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.data.files.text import read_lines

@@ -40,7 +40,7 @@ from rich.table import Table
 
 from configs import base
 from experiments.display import plotting
-from experiments.parser import Parser, whole
+from experiments.options import Parser, whole
 from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.model.build import build_model

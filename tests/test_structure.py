@@ -29,7 +29,7 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
         ("transformer.inference.translator", "from transformer.tasks.base import Task"),
         ("transformer.tasks.base", "from experiments import run"),
         ("experiments.run", "import launch"),
-        ("experiments.benchmark.table", "from studies import cooccurrence"),
+        ("experiments.benchmark.benchmark", "from studies import cooccurrence"),
         ("configs.base", "from transformer import optim"),
     ],
 )

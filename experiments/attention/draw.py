@@ -24,7 +24,7 @@ MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: of the text; o
 
 
 def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
-    """Returns the folder, in a run's, for a text, or for it and the translation that is given."""
+    """Returns the folder, in a run's, for a text, or for it and a translation of the user's."""
     readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
     digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
     return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
@@ -60,8 +60,9 @@ def draw_attention(
             files.append(save_figure(figure, place / f"{name}.png"))
     numbers = ", ".join(f"{step:,}" for step in sorted(steps))
     label = f"step {numbers}" if len(steps) == 1 else f"mean of the checkpoints of steps {numbers}"
-    given, tracked = explorer.Example((label,), (seen,)), explorer.read_examples(run)
-    page = explorer.write_explorer(place / "explorer.html", given, tracked, options)
+    example = explorer.Example((label,), (seen,))
+    page = place / "explorer.html"
+    explorer.write_explorer(page, example, explorer.read_examples(run), options)
     return [*files, page]
 
 

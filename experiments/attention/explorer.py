@@ -54,7 +54,8 @@ class Example(NamedTuple):
         """Returns the characters of a checkpoint with this many tokens a side: 4 for 3 bytes."""
         total = 0
         weights, norms = self.frames[0].weights, self.frames[0].value_norms
-        for kind, (layers, heads, *sides) in ((k, array.shape) for k, array in weights.items()):
+        for kind, array in weights.items():
+            layers, heads, *sides = array.shape
             queries, keys = (min(length, side) for side in sides)
             for rows in [queries, 1] if kind in norms else [queries]:
                 total += 4 * math.ceil(4 * layers * heads * rows * keys / 3)
@@ -63,18 +64,14 @@ class Example(NamedTuple):
 
 def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
     """Returns the kinds that have the layer and head that are asked for, or raises UserError."""
-    asked = {"layer": options.layer, "head": options.head}
-    shapes = {kind: seen.weights[kind].shape[:2] for kind in KINDS if kind in seen.weights}
-    kinds = []
-    for kind, counts in shapes.items():
-        numbers = zip(asked.values(), counts, strict=True)
-        if all(number is None or 1 <= number <= count for number, count in numbers):
-            kinds.append(kind)
-    most = map(max, zip(*shapes.values(), strict=True))
-    for (name, number), count in zip(asked.items(), most, strict=True):
-        if not kinds and number is not None and not 1 <= number <= count:
-            what = f"--{name}={number} does not exist: this model has {name}s 1 to {count}"
-            raise UserError(what)
+    kinds = [kind for kind in KINDS if kind in seen.weights]
+    for axis, (name, number) in enumerate({"layer": options.layer, "head": options.head}.items()):
+        if number is not None:
+            counts = {kind: seen.weights[kind].shape[axis] for kind in seen.weights}
+            if not 1 <= number <= (most := max(counts.values())):
+                fix = f"this model has {name}s 1 to {most}"
+                raise UserError(f"--{name}={number} does not exist: {fix}")
+            kinds = [kind for kind in kinds if number <= counts[kind]]
     return kinds
 
 
@@ -83,8 +80,7 @@ def write_explorer(
 ) -> Path:
     """Writes the explorer of a sentence and, as far as there is room, of others; returns `path`.
 
-    A sentence too long for the page is cut, checkpoints are thinned; both the page and the log
-    tell. `layer`, `head` and `hide_eos` of the options choose the first view.
+    A sentence too long for the page is cut, checkpoints are thinned: the page and the log say so.
     """
     examples, notes = fit(given, tracked)
     for note in notes:
@@ -122,10 +118,9 @@ def read_examples(folder: Path) -> list[Example]:
     examples = []
     for n in range(len(snapshots[-1].sentences) if snapshots else 0):
         chosen = _evenly(of_same_sentence(snapshots, n), MAX_FRAMES)
-        sentences = [snapshot.sentences[n] for snapshot in chosen]
         frames = [  # read from their files once
             each._replace(weights=dict(each.weights), value_norms=dict(each.value_norms))
-            for each in sentences
+            for each in (snapshot.sentences[n] for snapshot in chosen)
         ]
         examples.append(Example(tuple(f"step {s.step:,}" for s in chosen), tuple(frames)))
     return examples
@@ -151,14 +146,11 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
             break
         rest.pop()
     if len(rest) < len(tracked):
-        notes.append(
-            f"the explorer has room for {len(rest)} of the run's {len(tracked)} snapshot sentences"
-        )
+        sentences = f"{len(rest)} of the run's {len(tracked)} snapshot sentences"
+        notes.append(f"the explorer has room for {sentences}")
     if rest and frames < most:
-        notes.append(
-            f"the explorer has room for {frames} of the {most} checkpoints at which "
-            "the run kept snapshots"
-        )
+        checkpoints = f"{frames} of the {most} checkpoints at which the run kept snapshots"
+        notes.append(f"the explorer has room for {checkpoints}")
         thinned = ((_evenly(each.labels, frames), _evenly(each.frames, frames)) for each in rest)
         rest = [Example(tuple(labels), tuple(chosen)) for labels, chosen in thinned]
     return [first, *rest], notes

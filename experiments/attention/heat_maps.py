@@ -51,9 +51,8 @@ def check_number(name: str, number: Any, count: int, kind: str) -> None:
 def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None = None) -> Figure:
     """Returns the figure of one layer: a panel per head, and last the axes of one colour bar.
 
-    Only the first panel of a row and the last of a column carry labels: beyond some 60 tokens,
-    every n-th. Beyond `MAX_CELLS` a cell is the largest weight of a square of tokens; the title
-    gives its side. Layer and head count from 1.
+    Beyond `MAX_CELLS` a cell is the largest weight of a square of tokens; the title gives its side.
+    Layer and head count from 1.
     """
     heads = np.asarray(seen.weights[kind][layer - 1], dtype=np.float32)
     first = only_head or 1
@@ -99,8 +98,8 @@ def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None =
 class _Layout(NamedTuple):
     """Where everything goes: sizes in inches, rectangles (x, y, width, height) in fractions.
 
-    Matplotlib's own layout engines shrink the panels to fit what surrounds them; here a panel has
-    the size its tokens need, and the figure grows around it.
+    A panel has the size its tokens need, and the figure grows around it; matplotlib's own layout
+    engines shrink panels.
     """
 
     rows: TickLabels

@@ -132,8 +132,8 @@ class Strip(NamedTuple):
 def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
     """Returns the strip of the n-th sentence of the last snapshot, n from zero; None of nothing.
 
-    It is of cross-attention if there is any. If all heads are too many, those are shown which align
-    best in the end; without known links, those whose attention is the least spread out.
+    It is of cross-attention if there is any. Of many heads, those are shown which align best in the
+    end; without known links, those whose attention is the least spread out.
     """
     last, same = snapshots[-1].sentences[n], of_same_sentence(snapshots, n)
     kind = next((kind for kind in ("cross", *KINDS) if kind in last.weights), None)

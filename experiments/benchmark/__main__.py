@@ -19,12 +19,12 @@ import jax
 
 from configs import transformer_base, transformer_big
 from experiments import environment, process
-from experiments.benchmark import baseline, comparison, workloads
-from experiments.benchmark.benchmark import Records, choose, show
+from experiments.benchmark import comparison, numbers, workloads
+from experiments.benchmark.benchmark import Records, choose, share_device, show
 from experiments.benchmark.parts import KINDS, Setting
-from experiments.benchmark.rotation import ROOT, share_device
+from experiments.benchmark.rotation import ROOT
 from experiments.benchmark.workloads import Shape, Workload
-from experiments.parser import Parser, whole
+from experiments.options import Parser, whole
 from transformer.storage.files import write_json
 
 logger = logging.getLogger("experiments.benchmark")  # not that of `__main__`
@@ -46,9 +46,9 @@ LARGE = ("base", "big")
 
 def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting) -> dict[str, Any]:
     """Measures the parts that are not there yet; returns the whole benchmark, as JSON has it."""
-    found, parts = environment.describe(), {}
+    described, parts = environment.describe(), {}
     others = {"peers": list(setting.peers), "rounds": setting.rounds, "data": str(data)}
-    records = Records(out, found, **others)
+    records = Records(out, described, **others)
     for name, (kind, workload) in PARTS.items():
         result = records.read(name)
         if result is None and name in names:
@@ -59,17 +59,16 @@ def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting
             logger.info(f"{name}: there since an earlier start")
         if result is not None:
             parts[name] = result
-    numbers = {"environment": found, "parts": parts}
-    write_json(out / "benchmark.json", numbers)
-    return numbers
+    results = {"environment": described, "parts": parts}
+    write_json(out / "benchmark.json", results)
+    return results
 
 
 def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Measures as the command line says; returns 1 if something is worse than the baseline."""
+def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(PARTS)}")
@@ -79,23 +78,23 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--trace", type=_path, help="folder of profiler traces of the steps")
     parser.add_argument("--baseline", type=_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
-    names, data = choose(flags.parts, list(PARTS)), workloads.find_data(flags.data)
+    names, data = choose(flags.parts, [*PARTS]), workloads.find_data(flags.data)
     share_device()
     if jax.default_backend() == "cpu":
         names = [name for name in names if flags.parts or name not in LARGE]
         flags.baseline = flags.baseline or (BASELINE if BASELINE.is_file() else None)
-    before = flags.baseline and baseline.read(flags.baseline)
+    before = flags.baseline and numbers.read(flags.baseline)
     out = flags.out.absolute()
     with process.logging_to("stdout"):
         setting = Setting(flags.rounds, tuple(comparison.choose(flags.peers)), flags.trace)
         out.mkdir(parents=True, exist_ok=True)
-        numbers = measure(names, out, data, setting)
-        return int(show(numbers, before, "standard workloads"))
+        results = measure(names, out, data, setting)
+        return int(show(results, before, "standard workloads"))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 if something is worse, or 2 after a line on a user error."""
-    return process.exit_code(lambda: run(arguments), place="--out", memory="the number of --peers")
+    return process.exit_code(lambda: _run(arguments), place="--out", memory="the number of --peers")
 
 
 if __name__ == "__main__":

@@ -22,12 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from experiments import process
-from experiments.benchmark.baseline import machine
-from experiments.benchmark.benchmark import Records, choose
-from experiments.benchmark.rotation import ROOT, SHARED, ending
-from experiments.benchmark.table import OTHER_HEAD, TRAINING_HEAD, other_rows, training_rows
+from experiments.benchmark.benchmark import (
+    OTHER_HEAD,
+    SHARED,
+    TRAINING_HEAD,
+    Records,
+    choose,
+    other_rows,
+    training_rows,
+)
+from experiments.benchmark.numbers import machine
+from experiments.benchmark.rotation import ROOT, ending
 from experiments.benchmark.workloads import find_data
-from experiments.parser import Parser, whole
+from experiments.options import Parser, whole
 from experiments.results.table import Table, markdown_table
 from transformer.errors import UserError
 from transformer.storage.files import write_text
@@ -60,16 +67,16 @@ print(json.dumps({**environment.describe(), "backend": jax.default_backend()}))
 def describe() -> dict[str, Any]:
     """Returns the device and the versions, see `environment.describe`, and the `backend`."""
     command = [sys.executable, "-c", DESCRIBE]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"JAX cannot use the device: {done.stderr.strip().splitlines()[-1]}")
-    found = json.loads(done.stdout.splitlines()[-1])
-    if found["backend"] == "cpu" and not os.environ.get("JAX_PLATFORMS"):
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if answer.returncode:
+        raise UserError(f"JAX cannot use the device: {answer.stderr.strip().splitlines()[-1]}")
+    described = json.loads(answer.stdout.splitlines()[-1])
+    if described["backend"] == "cpu" and not os.environ.get("JAX_PLATFORMS"):
         raise UserError(
             "JAX finds no accelerator but a CPU: install JAX for it, such as `pip install "
             '"jax[cuda13]"`, or set JAX_PLATFORMS=cpu to measure the CPU'
         )
-    return found
+    return described
 
 
 def commands(out: Path, data: Path | None, backend: str, minutes: int) -> dict[str, list[str]]:
@@ -92,10 +99,10 @@ def commands(out: Path, data: Path | None, backend: str, minutes: int) -> dict[s
 def run_command(arguments: Sequence[str], log: Path, seconds: float) -> str:
     """Runs Python with its output in a file; returns in a line why it failed, or ''."""
     environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # some share the device
+    options: dict[str, Any] = {"cwd": ROOT, "env": environment, "process_group": 0}
     with log.open("wb") as file:
-        options: dict[str, Any] = {"cwd": ROOT, "env": environment, "process_group": 0}
-        options |= {"stdout": file, "stderr": subprocess.STDOUT}
-        child = subprocess.Popen([sys.executable, *arguments], **options)
+        command = [sys.executable, *arguments]
+        child = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **options)
         try:
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -108,14 +115,14 @@ def run_command(arguments: Sequence[str], log: Path, seconds: float) -> str:
 
 
 def _speed(out: Path, names: Sequence[str]) -> Iterator[str]:
-    numbers = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))
-    parts = {name: numbers["parts"][name] for name in names}
+    results = json.loads((out / "benchmark.json").read_text(encoding="utf-8"))
+    parts = {name: results["parts"][name] for name in names}
     for head, rows in ((TRAINING_HEAD, training_rows(parts)), (OTHER_HEAD, other_rows(parts))):
-        yield from (markdown_table(Table("", head, [*map(list, rows)], 2)), "")
+        yield markdown_table(Table("", head, [*map(list, rows)], 2))
 
 
 def _tests(out: Path, names: Sequence[str]) -> Iterator[str]:
-    yield from (f"{ending(out / 'tests.log').strip('= ')}.", "")
+    yield f"{ending(out / 'tests.log').strip('= ')}."
 
 
 def _multi30k(out: Path, names: Sequence[str]) -> Iterator[str]:
@@ -123,13 +130,12 @@ def _multi30k(out: Path, names: Sequence[str]) -> Iterator[str]:
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     events = [event for event in map(json.loads, lines) if "bleu" in event]
-    yield from (f"{results['step']:,} steps took {results['wall_seconds']:.0f} s.", "")
+    yield f"{results['step']:,} steps took {results['wall_seconds']:.0f} s."
     numbers = {k: v for k, v in results["test"].items() if isinstance(v, int | float)}
     scores = [[name, f"{value:,.4g}"] for name, value in numbers.items()]
-    yield from (markdown_table(Table("", ("test_2016_flickr", ""), scores)), "")
-    course = [[f"{e['step']:,}", f"{e['seconds']:.0f}", f"{e['bleu']:.2f}"] for e in events]
-    head = ("step", "seconds", "BLEU on validation, greedy")
-    yield from (markdown_table(Table("", head, course, 0)), "")
+    yield markdown_table(Table("", ("test_2016_flickr", ""), scores))
+    curve = [[f"{e['step']:,}", f"{e['seconds']:.0f}", f"{e['bleu']:.2f}"] for e in events]
+    yield markdown_table(Table("", ("step", "seconds", "BLEU on validation, greedy"), curve, 0))
 
 
 SECTIONS = {
@@ -140,28 +146,28 @@ SECTIONS = {
 
 
 def page(
-    out: Path, found: Mapping[str, Any], command: Mapping[str, Sequence[str]], states: Mapping
+    out: Path, about: Mapping[str, Any], command: Mapping[str, Sequence[str]], states: Mapping
 ) -> Iterator[str]:
     """Yields the lines of the page; a state is the seconds of a part, or why it is not done."""
-    code = found["code"]
+    code = about["code"]
     changed = " with changes" if code and code["changed"] else ""
     commit = f"commit {code['commit'][:7]}{changed}" if code else "no checkout"
-    yield from (f"# On {found['devices']['count']} x {found['devices']['kind']}", "")
-    yield from (f"{machine(found)}, Python {found['python']}; code of {commit}.", "")
+    yield from (f"# On {about['devices']['count']} x {about['devices']['kind']}", "")
+    yield from (f"{machine(about)}, Python {about['python']}; code of {commit}.", "")
     for title, (names, lines) in SECTIONS.items():
         texts = [shlex.join(["python", *command[name]]) for name in names if name in command]
         texts = [text.replace(str(out), "DIR") for text in texts]
         yield from (f"## {title}", "", "```", *texts, "```", "")
-        if done := [name for name in names if isinstance(states.get(name), float)]:
-            yield from lines(out, done)
+        if measured := [name for name in names if isinstance(states.get(name), float)]:
+            for text in lines(out, measured):
+                yield from (text, "")
         for name in names:
             state = states.get(name, "not measured")
             yield f"- {name}: " + (state if isinstance(state, str) else f"took {state:.0f} s")
         yield ""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Measures as the command line says, and writes the page; returns 1 if a part has failed."""
+def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of records and page")
     parser.add_argument("--data", type=Path, help="folder of Multi30k")
@@ -169,11 +175,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--minutes", type=whole(1, 600), default=5, help="for each part")
     flags = parser.parse_args(arguments)
     names, data = choose(flags.parts, PARTS), find_data(flags.data)
-    found, out = describe(), flags.out.expanduser().absolute()
-    records = Records(out, found)
+    about, out = describe(), flags.out.expanduser().absolute()
+    records = Records(out, about)
     folder = out / records.key
     folder.mkdir(parents=True, exist_ok=True)
-    command = commands(folder, data, found["backend"], flags.minutes)
+    command = commands(folder, data, about["backend"], flags.minutes)
     states = records.read("accelerator") or {}
     with process.logging_to("stdout"):
         for name in names:
@@ -189,7 +195,7 @@ def run(arguments: Sequence[str]) -> int:
                 states[name] = error or time.monotonic() - start
             records.write("accelerator", states)
             logger.info(f"{name}: {states[name] if isinstance(states[name], str) else 'done'}")
-        lines = page(folder, found, command, states)
+        lines = page(folder, about, command, states)
         write_text(out / "accelerator.md", "\n".join(lines))
         logger.info(f"wrote {out / 'accelerator.md'}")
     return int(any(isinstance(states[name], str) for name in names if name in command))
@@ -197,7 +203,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 if a part has failed, or 2 after a line on a user error."""
-    return process.exit_code(lambda: run(arguments), place="--out", memory="--parts")
+    return process.exit_code(lambda: _run(arguments), place="--out", memory="--parts")
 
 
 if __name__ == "__main__":

@@ -4,24 +4,40 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from experiments import environment
-from experiments.benchmark import baseline, comparison
+from experiments.benchmark import comparison, numbers
 from experiments.benchmark.parts import KINDS, Setting, kinds_of
-from experiments.benchmark.rotation import ROOT, share_device
-from experiments.benchmark.table import print_tables
+from experiments.benchmark.peers import PEERS
+from experiments.benchmark.rotation import ROOT
 from experiments.benchmark.workloads import Workload
 from experiments.options import Options
+from experiments.planning.measure import quantity
+from experiments.results.table import Table, print_rows
 from experiments.text_io import open_output
 from transformer.errors import UserError
 from transformer.storage.files import write_json
 
 logger = logging.getLogger(__name__)
+
+SHARED = ("cpu", "gpu")  # platforms that several processes can use
+TITLES = {
+    "step": "compiled step",
+    "loop": "whole loop",
+    **{name: peer.title for name, peer in PEERS.items()},
+}
+TRAINING_HEAD = (
+    *("part", "system", "step, ms", "target tokens/s"),
+    *("of matmul speed", "time / our step", "peak memory"),
+)
+OTHER_HEAD = ("part", "", "")
 
 
 def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
@@ -32,7 +48,7 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     share_device()
     kinds = choose(options.parts, kinds_of(config))
     peers = comparison.choose(options.peers)
-    before = baseline.read(Path(options.baseline).expanduser()) if options.baseline else None
+    before = numbers.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
@@ -40,30 +56,44 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
         for kind in kinds:
             logger.info(f"measuring: {kind}")
             parts[kind] = KINDS[kind](Workload(config), setting)
-        numbers = {"environment": environment.describe(), "parts": parts}
+        results = {"environment": environment.describe(), "parts": parts}
         if file:
-            file.write(json.dumps(numbers, indent=2, ensure_ascii=False) + "\n")
-    show(numbers, before, config.name)
+            file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    show(results, before, config.name)
     if trace and "training" in kinds:
         logger.info(f"wrote profiler traces to {trace}")
 
 
-def choose(text: str | None, known: Sequence[str]) -> list[str]:
+def share_device() -> None:
+    """Lets several processes have one GPU: none reserves most of its memory when it starts.
+
+    Call it before JAX has started its backend; processes that are started inherit it. A device that
+    a single process can use is refused.
+    """
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    if (backend := jax.default_backend()) not in SHARED:
+        raise UserError(
+            f"the benchmark has a process for each system, and a {backend} is of one process: "
+            "use --mode=plan, which measures the step in its own, or JAX_PLATFORMS=cpu"
+        )
+
+
+def choose(text: str | None, parts: Sequence[str]) -> list[str]:
     """Returns the parts of a flag, names with commas between, in their order; all if it is None."""
-    names = known if text is None else text.split(",")
+    names = parts if text is None else text.split(",")
     for name in names:
-        if name not in known:
-            raise UserError(f"--parts has {name!r}: choose from {','.join(known)}")
-    return [name for name in known if name in names]
+        if name not in parts:
+            raise UserError(f"--parts has {name!r}: choose from {','.join(parts)}")
+    return [name for name in parts if name in names]
 
 
-def show(numbers: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
+def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
     """Prints a benchmark, and what is worse than before; returns whether anything is."""
-    print_tables(numbers["parts"], f"{name} on {baseline.machine(numbers['environment'])}")
+    print_tables(results["parts"], f"{name} on {numbers.machine(results['environment'])}")
     if not before:
         return False
-    changes = baseline.compare(before, numbers)
-    for line in baseline.report(before, numbers, changes):
+    changes = numbers.compare(before, results)
+    for line in numbers.report(before, results, changes):
         print(line, flush=True)
     return any(change.worse for change in changes)
 
@@ -71,15 +101,15 @@ def show(numbers: Mapping[str, Any], before: Mapping[str, Any] | None, name: str
 class Records:
     """Results of parts in files, which hold for the same code, device, versions and `others`."""
 
-    def __init__(self, folder: Path, found: Mapping[str, Any], **others: Any):
+    def __init__(self, folder: Path, described: Mapping[str, Any], **others: Any):
         digest = hashlib.sha256()  # of the code that is measured, committed or not
         for name in ("configs", "experiments", "tests", "transformer"):
             for path in sorted((ROOT / name).rglob("*.py")):
                 digest.update(f"{path.relative_to(ROOT)} ".encode() + path.read_bytes())
         keys = ("devices", "processor", "cores", "packages")
-        conditions = {**{key: found[key] for key in keys}, "files": digest.hexdigest(), **others}
-        self._folder, self._conditions = folder, conditions
-        self.key = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:8]
+        conditions = {**{key: described[key] for key in keys}, "files": digest.hexdigest()}
+        self._folder, self._conditions = folder, conditions | others
+        self.key = hashlib.sha256(json.dumps(self._conditions).encode()).hexdigest()[:8]
 
     def write(self, part: str, result: Any) -> None:
         """Writes the result of a part."""
@@ -93,3 +123,70 @@ class Records:
             return record["result"] if record["conditions"] == self._conditions else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+
+# -- the tables
+
+
+def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yields a row of each system that trains: medians, and quartiles in parentheses.
+
+    Those in float32 come first.
+    """
+    for name, part in parts.items():
+        measured = part["numbers"]
+        for system in sorted(measured, key=lambda system: "bfloat16" in system):
+            if "step_seconds" in (of_system := measured[system]):
+                milliseconds = {k: 1000 * value for k, value in of_system["step_seconds"].items()}
+                yield (
+                    *(name, TITLES[system]),
+                    _spread(milliseconds, ",.0f" if milliseconds["median"] >= 100 else ".3g"),
+                    f"{of_system['tokens_per_second']['median']:,.0f}",
+                    f"{of_system['fraction']['median']:.0%}",
+                    _spread(of_system["ratio"], ".2f") if "ratio" in of_system else "-",
+                    quantity(of_system["peak_bytes"]["median"], "B"),
+                )
+        for system, error in part.get("errors", {}).items():
+            yield (name, TITLES[system], error, "", "", "", "")
+
+
+def _spread(number: Mapping[str, float], form: str) -> str:
+    return f"{number['median']:{form}} ({number['low']:{form}} to {number['high']:{form}})"
+
+
+def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields (part, name, value) of all else."""
+    for name, part in parts.items():
+        measured = part["numbers"]
+        yield name, "work", part["workload"]
+        if "flops_per_step" in part:
+            speed = measured[numbers.MATMUL]["flops_per_second"]
+            speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
+            yield name, "parameters", f"{part['parameters']:,}"
+            yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")
+            yield name, "large matrix products", "{median} ({low} to {high})".format(**speed)
+            yield name, "target positions with padding", f"{part['target_padding_fraction']:.1%}"
+            compiled = measured["step"]["compile_seconds"]["median"]
+            yield name, f"compiling {len(part['shapes'])} shapes", f"{compiled:.1f} s"
+            yield name, "memory of the compiled step", quantity(part["program_bytes"], "B")
+            if part["device_bytes"] is not None:
+                yield name, "memory of the device, at most", quantity(part["device_bytes"], "B")
+        if "decoding" in measured:
+            yield name, "sentences/s", f"{part['sentences_per_second']:,.0f}"
+            yield name, "the first time, with compilation", f"{part['first_seconds']:.1f} s"
+            for system in (peer for peer in measured if peer != "decoding"):
+                speed = part["sentences"] / measured[system]["seconds"]["median"]
+                ratio = _spread(measured[system]["ratio"], ".2f")
+                yield name, f"sentences/s, {TITLES[system]}", f"{speed:,.0f}; time / ours {ratio}"
+        for start, title in (("cold", "no compiled programs"), ("warm", "compiled programs")):
+            if start in measured:
+                seconds = _spread(measured[start]["seconds"], ".1f")
+                yield name, f"start to the second step, {title} in the cache", f"{seconds} s"
+
+
+def print_tables(parts: Mapping[str, Any], title: str) -> None:
+    """Prints both tables."""
+    training, others = list(map(list, training_rows(parts))), list(map(list, other_rows(parts)))
+    if training:
+        print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))
+    print_rows(Table("" if training else title, OTHER_HEAD, others, len(OTHER_HEAD)))

@@ -57,10 +57,10 @@ def choose(text: str | None) -> list[str]:
         for name, peer in PEERS.items()
     }
     if text is None:
-        there = [name for name, peer in PEERS.items() if peer.by_default and not missing[name]]
-        if not there:
+        names = [name for name, peer in PEERS.items() if peer.by_default and not missing[name]]
+        if not names:
             logger.info(f"no peers are measured; to install them: {INSTALL}")
-        return there
+        return names
     names = text.split(",") if text else []
     for name in names:
         if name not in PEERS:
@@ -109,7 +109,7 @@ def training_peers(
             assign(changed, key, value)
         order = {**workload._replace(config=changed).order(), "steps": steps}
         order["folder"] = str(folder / name)
-        systems[name] = System(PEERS[name].function, order, optional=True)
+        systems |= _systems([name], order)
     if not (names := comparable(names, "training", config, task)):
         return systems
     path = folder / "batches.npz"
@@ -121,10 +121,7 @@ def training_peers(
         "label_smoothing": config.train.label_smoothing,
         **{"batches": str(path), "arrays": Batch._fields, "steps": steps},
     }
-    return systems | {
-        name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
-        for name in names
-    }
+    return systems | _systems(names, order)
 
 
 def decoding_peers(
@@ -145,9 +142,14 @@ def decoding_peers(
     order = {
         "model": dataclasses.asdict(predictor.model.config),
         **{"weights": str(path), "sentences": sentences},
-        "tokens": round(statistics.mean(min(own, predictor.max_length) for own in limits)),
+        "tokens": round(statistics.mean(min(each, predictor.max_length) for each in limits)),
         **{"beam": decode.beam_size, "batch": decode.batch_size},
     }
+    return _systems(names, order)
+
+
+def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, System]:
+    """The systems of peers, which may fail, that get this order with their own options."""
     return {
         name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
@@ -159,7 +161,7 @@ def named_weights(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:
     encoding = SumOfPositions(config, names=config.positions)
     nothing = jnp.zeros((1, config.max_length, config.d_model))
     added = encoding.apply({}, nothing, jnp.arange(config.max_length), method="add")
-    weights: Mapping[str, np.ndarray] = {
+    weights = {
         jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
         for path, leaf in jax.tree.leaves_with_path(params)
     }

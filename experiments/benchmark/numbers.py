@@ -1,17 +1,30 @@
-"""The numbers of a benchmark from its rounds: medians and quartiles, relative to large products.
+"""The numbers of a benchmark from its rounds, and what became slower since an earlier one.
 
-The cost of a time is what large matrix products need for as many floating-point operations, as
-measured in the same round: 1.5 means that it took 1.5 times as long as they would. Where operations
-are not counted, the cost is in units of 1e12 of them.
+They are medians and quartiles. The cost of a time is what large matrix products need for as many
+floating-point operations, as measured in the same round: 1.5 means that it took 1.5 times as long
+as they would. Where operations are not counted, the cost is in units of 1e12 of them. Costs are
+compared, so that a slow machine of one kind is not taken for slow code.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from transformer.errors import UserError
+
 UNIT = 1e12  # operations
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
+OURS = (STEP, "loop", "decoding", "cold", "warm")
+# The quantities that are compared, what they are called, and the growth that is no news.
+COMPARED = {
+    "cost": ("time", 0.05),
+    "compile_cost": ("compilation", 0.15),
+    "peak_bytes": ("peak memory", 0.05),
+}
+STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
 Records = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
@@ -52,9 +65,9 @@ def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
         ours = OURS_LOW if "bfloat16" in name and name != OURS_LOW else STEP
         if "rounds" in records.get(ours, {}):
             numbers[name]["ratio"] = spread(seconds / column(records, ours, "seconds"))
-    compiled = records[STEP]["compile_seconds"]
-    numbers[STEP]["compile_seconds"] = spread([compiled])
-    numbers[STEP]["compile_cost"] = spread(compiled * speed / UNIT)
+    compile_seconds = records[STEP]["compile_seconds"]
+    numbers[STEP]["compile_seconds"] = spread([compile_seconds])
+    numbers[STEP]["compile_cost"] = spread(compile_seconds * speed / UNIT)
     return numbers
 
 
@@ -72,3 +85,84 @@ def decoding_numbers(records: Records) -> dict[str, dict[str, Any]]:
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
     """Returns `seconds` and their `cost`, given the speed of large products at the time of each."""
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}
+
+
+# -- an earlier benchmark
+
+
+class Change(NamedTuple):
+    """A quantity relative to an earlier one, and whether it is worse beyond margin and noise."""
+
+    part: str
+    system: str
+    quantity: str
+    ratio: float
+    worse: bool
+
+
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """Returns the changes of all that both benchmarks have measured of the same workloads."""
+    changes = []
+    for name, part in new["parts"].items():
+        before = old["parts"].get(name, {})
+        if before.get("workload") != part.get("workload"):
+            continue
+        for system in OURS:
+            now, then = (each.get("numbers", {}).get(system, {}) for each in (part, before))
+            for quantity, (title, margin) in COMPARED.items():
+                if quantity in now and quantity in then:
+                    margin = START_MARGIN if system in STARTS else margin
+                    ratio, worse = relate(then[quantity], now[quantity], margin)
+                    changes.append(Change(name, system, title, ratio, worse))
+    return changes
+
+
+def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
+    """Returns the ratio of the medians; worse is beyond the margin, with quartiles apart."""
+    ratio = new["median"] / old["median"]
+    return ratio, ratio > 1 + margin and new["low"] > old["high"]
+
+
+def report(old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[Change]) -> list[str]:
+    """Returns lines: on what the baseline was measured, and each change that is worse."""
+    then, now = old["environment"], new["environment"]
+    commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
+    lines = [f"compared with the baseline of {machine(then)}{commit}"]
+    if machine(then) != machine(now):
+        lines.append(f"this machine is another: {machine(now)}")
+    missing = sorted(new["parts"].keys() - {change.part for change in changes})
+    if missing:
+        lines.append(f"the baseline has not the same work in: {', '.join(missing)}")
+    worse = [change for change in changes if change.worse]
+    lines += [
+        f"{part}, {system}: {quantity} is {ratio:.2f} times that of the baseline"
+        for part, system, quantity, ratio, _ in worse
+    ]
+    if not worse:
+        ratios = [change.ratio for change in changes]
+        span = f": ratios from {min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
+        lines.append(f"nothing of {len(changes)} quantities became worse{span}")
+    return lines
+
+
+def machine(environment: Mapping[str, Any]) -> str:
+    """Returns the device, the processor and the version of JAX."""
+    devices = environment["devices"]
+    return (
+        f"{devices['count']} x {devices['kind']}, {environment['cores']} cores of "
+        f"{environment['processor']}, jax {environment['packages'].get('jax')}"
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Returns an earlier benchmark; UserError if the file is none."""
+    try:
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        machine(earlier["environment"])
+        for part in earlier["parts"].values():
+            part.get("numbers", {}).values()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"--baseline={path} is not a benchmark: name a file that one has written"
+        ) from None
+    return earlier

@@ -1,6 +1,6 @@
 """The systems that are ours: the compiled step, the whole loop, decoding, and large products.
 
-Each gets an order with a workload and `turn`, see `worker`.
+Each gets an order with a workload and `turn`, see `rotation`.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmark.worker import Turn
+from experiments.benchmark.rotation import Turn
 from experiments.benchmark.workloads import first_sources, make_task, read_workload
 from experiments.compile_cache import keep_programs
 from experiments.planning.measure import shapes_of
@@ -99,12 +99,9 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
-    """The task of an order and the trainer of its run, which writes into `folder`.
-
-    What the step compiles, the loop finds in `programs`. The process is prepared like a training's.
-    """
+    """The task of an order and the trainer of its run, in a process prepared like a training's."""
     keep_program_memory()
-    if "programs" in order:
+    if "programs" in order:  # where the loop finds what the step compiles
         keep_programs(Path(order["programs"]))
     workload = read_workload(order)
     config = workload.config

@@ -124,10 +124,7 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the seconds to the second step, with and without compiled programs from before.
-
-    The text is in the cache already; only the programs are not.
-    """
+    """Returns the seconds to the second step, with and without compiled programs from before."""
     task = make_task(workload)  # whose text is then in the cache
     starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
     with tempfile.TemporaryDirectory() as name:
@@ -140,7 +137,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
                 seconds, speed = starts["cold" if number < COLD else "warm"]
                 speed.append(worker.measure()["flops_per_second"])
                 seconds.append(second_step(workload.config, folder / f"run_{number}", cache))
-    numbers = {name: timed_numbers(*own) for name, own in starts.items()}
+    numbers = {name: timed_numbers(*times) for name, times in starts.items()}
     return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
 
 

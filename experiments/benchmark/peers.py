@@ -1,6 +1,6 @@
 """The systems that training and decoding are compared with; no JAX is imported.
 
-Each gets an order, see `comparison`, and `turn`, see `worker`.
+Each gets an order, see `comparison`, and `turn`, see `rotation`.
 """
 # pyright: reportMissingImports=false
 
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from experiments.benchmark.worker import Turn, cores
+from experiments.benchmark.rotation import Turn, cores
 from experiments.process import keep_freed_memory
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.model.config import ModelConfig

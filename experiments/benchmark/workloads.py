@@ -71,8 +71,8 @@ class RandomBatches(Plan[Batch]):
 
     def _sentences(self, rng: np.random.Generator) -> list[np.ndarray]:
         rows, length, shortest = self.shape
-        size = self.config.tokenizer.vocab_size
-        ids = rng.integers(FIRST_ID, size, (rows, length - 1), np.int32)
+        largest = self.config.tokenizer.vocab_size
+        ids = rng.integers(FIRST_ID, largest, (rows, length - 1), np.int32)
         ends = rng.integers(shortest - 1, length, rows)
         return [row[:end] for row, end in zip(ids, ends, strict=True)]
 
@@ -140,14 +140,14 @@ def text_of_peers(data: Path | None) -> Workload:
     return workload
 
 
-def find_data(named: Path | None) -> Path | None:
-    """Returns the folder of Multi30k: the named one, or the fetched one, if it is there."""
-    folder = named.expanduser() if named else corpus_folder(multi30k.get_config().data)
+def find_data(flag: Path | None) -> Path | None:
+    """Returns the folder of Multi30k: that of the flag, or the fetched one, if it is there."""
+    folder = flag.expanduser() if flag else corpus_folder(multi30k.get_config().data)
     if any(folder.glob("train.en*")):
         return folder.absolute()
-    if named is None:
+    if flag is None:
         return None
     raise UserError(
-        f"--data={named} has no train.en: name a folder with train, val and test_2016_flickr, "
-        "each .en and .de, or leave --data out"
+        f"--data={flag} has no train.en: name a folder with train, val and test_2016_flickr, each "
+        ".en and .de, or leave --data out"
     )

@@ -41,27 +41,18 @@ CACHE = "data.cache_dir"
 
 
 class Command(NamedTuple):
-    """The content of a command line.
-
-    Attributes:
-      mode: its name.
-      workdir: folder of the run; None for a mode that needs none.
-      experiment: of the config file, overrides set; None for a run that was started.
-      overrides: (key, text) of the config.
-      options: the flags that only some modes read.
-    """
+    """The content of a command line."""
 
     mode: str
-    workdir: str | None
-    experiment: Experiment | None
-    overrides: list[tuple[str, str]]
+    workdir: str | None  # None for a mode that needs none
+    experiment: Experiment | None  # of the config file, overrides set; None without --config
+    overrides: list[tuple[str, str]]  # key and text
     options: Options
 
 
 def run(command: Command) -> int:
     """Runs a command; returns its exit code, which is 0 but for a training that a signal ended."""
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
-    options = command.options
     if command.workdir is not None:
         check_folder(folder)  # before anything in it is read, locked or written
     if mode.name == EVALUATE and is_sweep(folder):
@@ -72,6 +63,7 @@ def run(command: Command) -> int:
     _keep_compiled(config)
     if mode.name in (TRAIN, PLAN):
         keep_program_memory()
+    options = command.options
     if options.trial is not None and not experiment.is_sweep:
         raise UserError("--trial is for sweeps: --config names none")
     if mode.name in (PLAN, BENCHMARK) and experiment.is_sweep:
@@ -111,7 +103,7 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
             f"{folder} holds a sweep, whose runs have their own configs: leave out --config"
         )
     runs = finished_runs(folder)
-    configs = {own: _read(command._replace(workdir=str(own)), own).config for own in runs}
+    configs = {run: _read(command._replace(workdir=str(run)), run).config for run in runs}
     for config in configs.values():
         check_model(config)
     _keep_compiled(configs[runs[0]])
@@ -145,10 +137,7 @@ def _read(command: Command, folder: Path) -> Experiment:
 
 
 def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experiment:
-    """The experiment of a folder, for a command that names no config; base.py's without a folder.
-
-    Its config has the values of its recipe.
-    """
+    """The experiment of a folder, for a command without --config; of neither, that of base.py."""
     reads_text = command.mode in READ_TEXT
     experiment = load_sweep(folder) if command.mode == TRAIN and not has_run else None
     if reads_text and experiment is None and not has_run:
@@ -167,11 +156,9 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
 def forget_places(config: ConfigDict, training: bool) -> None:
     """Sets the keys that name a place in the config of a run's folder to their defaults.
 
-    The names that tell the language of the source stay: that of the training file without its
-    folder, and whether both sides are in it, see `segments.source_language`.
-
-    Args:
-      training: whether to keep the paths of the text, for a run that resumes or its plan.
+    For a training, the paths of its text stay. Of others, the names that tell the language of the
+    source do: that of the training file without its folder, and whether both sides are in it, see
+    `segments.source_language`.
     """
     defaults = flatten(base.get_config())
     if not training:
@@ -208,11 +195,7 @@ def _texts(data: ConfigDict) -> list[str]:
 
 
 def _keep_compiled(config: ConfigDict) -> None:
-    """Lets XLA keep compiled programs next to the tokenizers, so that a second start is quick.
-
-    If the environment names a folder, and no flag or config does, they are kept there.
-    """
-    if not config.data.cache_dir and "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
-    keep_programs(cache / "programs")
+    """Lets XLA keep compiled programs next to the tokenizers, or where the environment says."""
+    if config.data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
+        keep_programs(cache / "programs")

@@ -103,10 +103,10 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
         what = "missing" if values.workdir is None else "empty"
         raise UserError(f"--workdir is {what}: name the folder of the run")
     if mode.workdir is None:
-        given = [f"--{name}" for name in ("workdir", "config") if values[name].value is not None]
-        if given := [*given, *(f"--config.{key}" for key, _ in overrides)]:
+        extra = [f"--{name}" for name in ("workdir", "config") if values[name].value is not None]
+        if extra := [*extra, *(f"--config.{key}" for key, _ in overrides)]:
             reads = ", ".join(f"--{flag}" for flag in mode.flags)
-            raise UserError(f"{given[0]} is not for --mode={mode.name}, which reads {reads}")
+            raise UserError(f"{extra[0]} is not for --mode={mode.name}, which reads {reads}")
     return overrides
 
 

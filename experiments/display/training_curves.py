@@ -49,9 +49,8 @@ def draw(metrics_file: Path, picture: Path) -> Path:
 def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> Curves:
     """Returns the curves of a metrics file, by default those of the panels and the seconds.
 
-    Lines that are not a JSON object with a step are passed over: a killed run leaves its last line
-    half written, and the run that resumes appends to it. If a resumed run comes to a step again,
-    the later line holds. ValueError names a file that cannot be read.
+    A killed run leaves its last line half written; if a resumed run comes to a step again, the
+    later line holds. ValueError names a file that cannot be read.
     """
     try:
         lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
@@ -80,10 +79,10 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
 def build_figure(curves: Curves, source: str) -> Figure:
     """Returns the figure of these curves, one panel above the other; one without data is left out.
 
-    The axis below counts steps, and the one above minutes if the curves have `CLOCK`. The curves of
-    a panel are comparable: of the loss they are the negative log-likelihoods (nll), without
-    smoothing or weights. The number that training minimises is drawn too, dashed, if it is another.
-    A value that is NaN leaves a gap. ValueError names the source that has nothing to draw.
+    The axis above counts minutes if the curves have `CLOCK`. The curves of a panel are comparable:
+    of the loss they are the negative log-likelihoods (nll), without smoothing or weights. The
+    number that training minimises is drawn too, dashed, if it is another. NaN leaves a gap.
+    ValueError names the source that has nothing to draw.
     """
     shown = _without_repeats(curves)
     drawn = {

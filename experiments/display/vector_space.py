@@ -66,9 +66,9 @@ def neighbours(
 ) -> tuple[Int[np.ndarray, "R count"], Float[np.ndarray, "R count"]]:
     """Returns the nearest others of some or all vectors by cosine, and the cosines."""
     unit, rows = unit_rows(vectors), rows or range(len(vectors))
-    found, cosines = [], []
+    closest, cosines = [], []
     for first in range(rows.start, rows.stop, ROWS_AT_ONCE):
         similarity = unit[first : min(first + ROWS_AT_ONCE, rows.stop)] @ unit.T
-        found.append(nearest(similarity, count, first))
-        cosines.append(np.take_along_axis(similarity, found[-1], axis=1))
-    return np.concatenate(found), np.concatenate(cosines)
+        closest.append(nearest(similarity, count, first))
+        cosines.append(np.take_along_axis(similarity, closest[-1], axis=1))
+    return np.concatenate(closest), np.concatenate(cosines)

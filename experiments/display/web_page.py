@@ -64,8 +64,8 @@ def to_json(value: Any) -> markupsafe.Markup:
 def encode_array(array: np.ndarray) -> dict[str, Any]:
     """Returns an array for a page's script: its shape, and its numbers by the name of their type.
 
-    Floats become float32; integers are int8, uint8, uint16 or uint32. They are in base64,
-    little-endian and in C order, a third of what decimals would take.
+    Floats become float32. They are in base64, little-endian and in C order, a third of what
+    decimals would take.
     """
     kind = "<f4" if array.dtype.kind == "f" else array.dtype.newbyteorder("<")
     numbers = np.ascontiguousarray(array, dtype=kind)
@@ -85,9 +85,8 @@ def figure_svg(
 ) -> markupsafe.Markup:
     """Returns a figure as an element of a page, with a caption that screen readers read out.
 
-    Args:
-      name: tells its parts from those of the page's other figures.
-      colours: of the figure, "#rrggbb" in lower case, and of the page in their place.
+    Its name tells its parts from those of the page's other figures. Colours of the figure,
+    "#rrggbb" in lower case, are replaced by those of the page.
     """
     text = io.StringIO()
     import matplotlib  # whose import takes a third of a second

@@ -60,16 +60,15 @@ LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
 def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Scores all heads of cross-attention against gold links; returns the table and the pictures.
 
-    Pairs are those of `options.input`, or the test set, and links those of `options.links`, or
-    those that the data knows. With `options.output`, the links of the best head are written to it.
-    With an input without links, nothing is scored, and the head aligns that was best before.
+    Pairs are those of --input, or the test set, and links those of --links, or those that the data
+    knows. With --output, the links of the best head are written to it. With an input without links,
+    nothing is scored, and the head aligns that was best before.
     """
     if not has_cross_attention(config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
     if options.source_tag is not None and options.input is None:
-        raise UserError(
-            f"--source_tag={options.source_tag} is for another text: name it with --input"
-        )
+        flag = f"--source_tag={options.source_tag}"
+        raise UserError(f"{flag} is for another text: name it with --input")
     check_same_run(folder, config)
     pairs = _pairs(config, folder, options)
     # Of the tag that is put before each source no link of a user knows.
@@ -87,7 +86,7 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
         with line_progress(len(pairs), hidden=False) as advance:
             heads = word_links.score_heads(run.predictor, run.variables, pairs, gold, advance)
         if options.output is not None:
-            lines = (format_links(_shifted(links, -words)) for links in heads.best_links())
+            lines = (format_links(_shift(links, -words)) for links in heads.best_links())
             output.writelines(f"{line}\n" for line in lines)
     print_scores(heads.scores)
     word_links.write_csv(place, heads.scores)
@@ -113,8 +112,8 @@ def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
     return pairs
 
 
-def _shifted(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """Links of sources with this number of words before them; without them, if it is negative."""
+def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
+    """The links of sources with this number of words before them; without, if it is negative."""
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
@@ -123,12 +122,11 @@ def _gold(
 ) -> list[GoldLinks]:
     """The links that `options.links` or else the data knows, of sources with their tags."""
     if options.links is not None:
-        sizes = [
-            (max(0, len(pair.source.split()) - words), len(pair.target.split())) for pair in pairs
-        ]
+        counts = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+        sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
         gold = [
-            GoldLinks(*(_shifted(links, words) for links in both))
+            GoldLinks(*(_shift(links, words) for links in both))
             for both in word_links.read_links(path, sizes, options.input or "the test set")
         ]
         what = f"--links {options.links} has no sure link, written 0-0"
@@ -141,9 +139,9 @@ def _gold(
                 "--links=FILE, their links in Pharaoh format"
             )
         what = f"the test set of config.data.source={config.data.source} has no link"
-    if not any(links.sure for links in gold):
-        raise UserError(f"{what}: nothing to score")
-    return gold
+    if any(links.sure for links in gold):
+        return gold
+    raise UserError(f"{what}: nothing to score")
 
 
 def _align(
@@ -169,7 +167,7 @@ def _align(
         for weights in word_links.attended_words(run.predictor, run.variables, pairs, advance):
             of_head = weights[(list(ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
-            output.write(format_links(_shifted(links, -words)) + "\n")
+            output.write(format_links(_shift(links, -words)) + "\n")
     return [Path(options.output).expanduser()]
 
 
@@ -192,7 +190,7 @@ def print_scores(scores: dict[Head, Score]) -> None:
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
         table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.number)
-    print_table(table, keys=2)
+    print_table(table)
 
 
 # -- pictures
@@ -247,10 +245,10 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
-    """Returns the links of the best head over a few pairs, spread over all.
+    """Returns the links of the best head over a few pairs, source words above target words.
 
-    Source words stand above, target words below. A link that is true, sure or possible, is a
-    solid line, one that is not is dashed, and a sure one that was not found is dotted.
+    A link that is true, sure or possible, is a solid line, one that is not is dashed, and a sure
+    one that is missing is dotted.
     """
     chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
     links = heads.best_links()

@@ -65,8 +65,8 @@ def heads(config: ConfigDict, folder: Path) -> list[Path]:
     place = folder / "figures" / "heads"
     make_writable(place)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
-    with line_progress(work(task), hidden=False, what="text") as done:
-        ranking = rank(task, run.variables, done, at_once)
+    with line_progress(work(task), hidden=False, what="text") as advance:
+        ranking = rank(task, run.variables, advance, at_once)
     print_ranking(ranking)
     return write(ranking, place)
 
@@ -97,7 +97,7 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
         )
-    print_table(table, keys=3)
+    print_table(table)
     missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are equal"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"

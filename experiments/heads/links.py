@@ -56,12 +56,12 @@ class Score(NamedTuple):
 class HeadLinks(NamedTuple):
     """The links of all heads in some sentence pairs.
 
-    `chosen` has for each pair which source word each head links each target word to; `NO_LINK` for
-    none, and of several with equal weight the first. Heads are in the order of the scores: those of
-    a layer, then their mean, and last the mean of all layers.
+    Heads are in the order of the scores: those of a layer, their mean, and last that of all layers.
     """
 
     scores: dict[Head, Score]
+    # Of each pair, which source word each head links each target word to, or NO_LINK; of several
+    # with equal weight the first.
     chosen: list[Int[np.ndarray, "N T"]]
 
     def best_links(self) -> list[list[tuple[int, int]]]:
@@ -175,13 +175,12 @@ def read_links(
     """Returns the links of each sentence pair in a file of the Pharaoh format.
 
     Args:
-      sizes: how many words each pair has, in its source and in its target.
+      sizes: words of each pair, of its source and of its target.
       pairs: the name of the pairs, for messages.
     """
     if not path.is_file():
-        raise UserError(
-            f"--links {path} is not a file: name one in Pharaoh format, such as 0-0 1-2"
-        )
+        fix = "name one in Pharaoh format, such as 0-0 1-2"
+        raise UserError(f"--links {path} is not a file: {fix}")
     lines = list(read_lines(path))
     if len(lines) != len(sizes):
         raise UserError(

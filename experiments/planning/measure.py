@@ -1,10 +1,9 @@
 """The memory and the seconds of the steps and evaluations of a training on this device."""
 
+import contextlib
 import dataclasses
 import logging
 import math
-import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import psutil
 from ml_collections import ConfigDict
 
+from experiments.process import peak_memory
 from transformer.data.buckets import BucketPlan
 from transformer.data.plan import Plan
 from transformer.run import Run
@@ -23,6 +23,7 @@ from transformer.train import Trainer
 
 logger = logging.getLogger(__name__)
 
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 STEPS = 20  # measured, over all shapes
 MAX_SECONDS = 60.0  # after which no further step is measured
 MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
@@ -44,24 +45,15 @@ class Shape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The costs of the steps of a run.
+    """The costs of the steps of a run."""
 
-    Attributes:
-      steps: of the whole run, and `ending` the setting that ends it there.
-      state_bytes: parameters, optimizer state and averages.
-      step_bytes: the memory of a step, of each shape, the state included.
-      compile_seconds: of the programs of all shapes.
-      step_seconds: the measured steps of each shape; empty if the memory is too small for them.
-      evaluation_seconds: of one during training, with a model that was not trained.
-    """
-
-    steps: int
-    ending: str
-    state_bytes: int
-    step_bytes: list[int]
-    compile_seconds: float
-    step_seconds: list[list[float]]
-    evaluation_seconds: float
+    steps: int  # of the whole run
+    ending: str  # the setting that ends it there
+    state_bytes: int  # parameters, optimizer state and averages
+    step_bytes: list[int]  # of a step of each shape, the state included
+    compile_seconds: float  # of the programs of all shapes
+    step_seconds: list[list[float]]  # of steps of each shape; empty if the memory is too small
+    evaluation_seconds: float  # of one during training, with a model that was not trained
 
     @property
     def needed_bytes(self) -> int:
@@ -96,28 +88,17 @@ def free_memory() -> int:
 
 
 def process_memory() -> int:
-    """Returns the most bytes that this process has held so far, if its device is a CPU, or 0.
-
-    These are also the libraries, the compiler and the programs.
-    """
-    if jax.default_backend() != "cpu":
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Returns the most bytes that this process, libraries included, has held; 0 if not on a CPU."""
+    return peak_memory() if jax.default_backend() == "cpu" else 0
 
 
 def measure(task: Task, config: ConfigDict, shapes: list[Shape], free: int) -> Measured:
-    """Compiles the training step for each shape, and takes some steps that are not kept.
-
-    Args:
-      free: bytes of memory; no step is taken if they are too few.
-    """
-    with tempfile.TemporaryDirectory() as name:  # a run has a folder, and this one leaves none
-        run = Run(task, config, Path(name))
-        try:
-            return _measure(Trainer([run]), run, shapes, free)
-        finally:
-            run.close()
+    """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
+    with (
+        tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
+        contextlib.closing(Run(task, config, Path(name))) as run,
+    ):
+        return _measure(Trainer([run]), run, shapes, free)
 
 
 def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Measured:
@@ -154,12 +135,7 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
-    """The seconds of STEPS steps over shapes, by how often they occur, but one of each at least.
-
-    Args:
-      step: takes a step of a shape, by number, and returns its seconds.
-      weights: how often each shape occurs.
-    """
+    """The seconds of STEPS steps over shapes, by how often they occur, but one of each at least."""
     start = time.monotonic()
     first = [step(i) for i in range(len(weights))]  # slower than others: memory is fetched
     seconds: list[list[float]] = [[] for _ in weights]
@@ -168,7 +144,7 @@ def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
         for i, count in enumerate(wanted):
             if turn < count and time.monotonic() - start < MAX_SECONDS:
                 seconds[i].append(step(i))
-    return [own or [alone] for own, alone in zip(seconds, first, strict=True)]
+    return [many or [one] for many, one in zip(seconds, first, strict=True)]
 
 
 def _time_evaluation(task: Task, params: Any) -> float:
@@ -189,11 +165,14 @@ def _time_evaluation(task: Task, params: Any) -> float:
 
 
 def mean_seconds(shapes: list[Shape], seconds: list[list[float]], choose: Any = np.median) -> float:
-    """Returns the seconds of a step, averaged over the batches of an epoch.
-
-    Args:
-      seconds: the measured steps of each shape.
-      choose: one number of those.
-    """
+    """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
     weights = [shape.batches for shape in shapes]
-    return float(np.average([choose(own) for own in seconds], weights=weights))
+    return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))
+
+
+def quantity(number: float, unit: str) -> str:
+    """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
+    power = 0
+    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {PREFIXES[power]}{unit}"

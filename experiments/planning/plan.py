@@ -1,16 +1,18 @@
 """The mode `plan`: the memory, disk and time that a training takes, before it is started."""
 
 import contextlib
+import datetime
 import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
+from rich.table import Table
 
 from experiments import environment
 from experiments.options import Options
@@ -22,10 +24,10 @@ from experiments.planning.measure import (
     mean_seconds,
     measure,
     process_memory,
+    quantity,
     shapes_of,
 )
-from experiments.planning.table import print_plan
-from experiments.text_io import open_output
+from experiments.text_io import open_output, print_table
 from transformer import tasks
 from transformer.data.documents.batches import TextPlan
 from transformer.data.labelled.batches import LabelledPlan
@@ -44,11 +46,7 @@ def plan(config: ConfigDict, folder: Path, options: Options) -> None:
     The text is prepared as training would prepare it, so a later training finds it in the cache,
     and the compiled programs too.
 
-    Args:
-      folder: of the run to come, whose disk is looked at; it is not created.
-
-    Raises:
-      UserError: the text or the config cannot be used, see `Task`.
+    Of the folder of the run to come, the disk is looked at; it is not created.
     """
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
@@ -57,21 +55,18 @@ def plan(config: ConfigDict, folder: Path, options: Options) -> None:
         task = tasks.REGISTRY[config.task](config)
         for line in task.describe():
             logger.info(line)
-        found = estimate(task, config, folder, free)
+        estimates = estimate(task, config, folder, free)
         if file:
-            file.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-    print_plan(found)
+            file.write(json.dumps(estimates, indent=2, ensure_ascii=False) + "\n")
+    print_plan(estimates)
 
 
 def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[str, Any]:
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
-    Bytes, seconds and floating-point operations are plain numbers. If the memory is too small,
-    `time` is None and `advice` says what to change. `faster` is a key that shortens the steps of
-    such a model on such a device, or None.
-
-    Args:
-      free: bytes of memory.
+    Bytes, seconds and floating-point operations are plain numbers. If the `free` bytes of memory
+    are too few, `time` is None and `advice` says what to change. `faster` is a key that shortens
+    the steps of such a model on such a device, or None.
     """
     shapes = shapes_of(task.plan)
     measured = measure(task, config, shapes, free)
@@ -211,3 +206,94 @@ def _time(measured: Measured, config: ConfigDict, shapes: list[Shape]) -> dict[s
         "least": min(limit, steps * fastest + measured.compile_seconds),
         "most": min(limit, steps * slowest + measured.compile_seconds + evaluated),
     }
+
+
+# -- the table
+
+
+def print_plan(estimates: Mapping[str, Any]) -> None:
+    """Prints a plan, see `estimate`, with what to change."""
+    table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
+    for section in (_text_rows, _model_rows, _memory_rows, _disk_rows, _time_rows):
+        for name, value in section(estimates):
+            table.add_row(name, value)
+        table.add_section()
+    print_table(table)
+    if estimates["advice"]:
+        print(f"the memory is too small: {estimates['advice']}", flush=True)
+    if estimates["faster"]:
+        line = f"this CPU has AMX, with which --{estimates['faster']} shortened steps by a third"
+        print(f"{line} (docs/performance.md)", flush=True)
+
+
+def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    text = estimates["text"]
+    for split, counts in text["splits"].items():
+        yield f"{split}", ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    for side, count in text["tokens"].items():
+        yield f"tokens, {side}", f"{count:,}"
+    for side, count in text["vocabulary"].items():
+        yield f"vocabulary, {side}", f"{count:,}"
+    if text["padding_fraction"] is not None:
+        yield "padding", f"{text['padding_fraction']:.1%}"
+    shapes = ", ".join(f"{s['rows']}x{s['length']} ({s['batches']:,})" for s in estimates["shapes"])
+    yield "batches per epoch", f"{text['batches_per_epoch']:,}: {shapes}"
+
+
+def _model_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, count in estimates["parameters"].items():
+        yield f"parameters, {name}", f"{count:,}"
+    flops = estimates["flops"]
+    yield "operations per step", quantity(flops["per_step"], "FLOP")
+    yield "operations per epoch", quantity(flops["per_epoch"], "FLOP")
+
+
+def _memory_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    memory = estimates["memory"]
+    yield "memory: parameters and optimizer", quantity(memory["state"], "B")
+    yield "memory: largest step, these included", quantity(memory["step"], "B")
+    yield "memory: copy while saving", quantity(memory["saving"], "B")
+    if memory["process"]:
+        yield "memory: all of this plan's process", quantity(memory["process"], "B")
+    needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
+    verdict = "" if memory["fits"] else ", too little"
+    yield "memory needed", f"{needed} of {free} that are free{verdict}"
+    if memory["largest_batch_tokens"]:
+        yield "largest batch_tokens, about", f"{memory['largest_batch_tokens']:,}"
+
+
+def _disk_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    disk = estimates["disk"]
+    run, each = quantity(disk["run"], "B"), quantity(disk["checkpoint"], "B")
+    yield "disk: run", f"{run}, up to {disk['checkpoints']} checkpoints of {each}"
+    yield "disk: cache of the text", quantity(disk["cache"], "B")
+    short = ", too little: lower --config.train.keep_last or --config.evaluate.average_last_n"
+    few = disk["run"] + disk["cache"] > disk["free"]
+    yield "disk: free", quantity(disk["free"], "B") + (short if few else "")
+
+
+def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    time = estimates["time"]
+    if time is None:
+        yield "time", "not measured, since the memory is too small"
+        return
+    each = time["seconds_per_step"]
+    speed = quantity(estimates["flops"]["per_step"] / each, "FLOP/s")
+    yield "time: a step", f"{each:.3g} s, {speed}"
+    yield "time: to compile", duration(time["compile"])
+    evaluation, count = duration(time["evaluation"]), time["evaluations"]
+    yield "time: an evaluation, at most", f"{evaluation}; evaluations: {count:,}"
+    end = f"{time['steps']:,} steps, {time['epochs']:.1f} epochs ({time['ending']})"
+    if time["minutes"]:
+        end += f", or train.minutes={time['minutes']:g}"
+    least, most = duration(time["least"]), duration(time["most"])
+    yield "time: to the end", f"{least} to {most}: {end}"
+    if time["patience"]:
+        yield "", f"or earlier: after {time['patience']} evaluations without a better score"
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds as text: 4.2 s, or hours, minutes and seconds from a minute on."""
+    if seconds < 60:
+        return f"{seconds:.2g} s"
+    return str(datetime.timedelta(seconds=round(seconds)))

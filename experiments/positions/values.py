@@ -69,8 +69,8 @@ class Encoding:
     ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
         """Returns distances, key minus query in tokens, and a vector for each.
 
-        That of `score`, which must be linear in the query, is added to the keys that queries are
-        compared with, and that of `value_bias` to the values.
+        That of `score`, which must be linear in the query, is added to keys, and that of
+        `value_bias` to values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])
@@ -92,10 +92,7 @@ class Encoding:
 
 
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
-    """Yields every encoding of REGISTRY at each place where it differs.
-
-    One that the trained model has comes with its parameters there, others as they start.
-    """
+    """Yields every encoding of REGISTRY, at each place of a trained model with its parameters."""
     for name in REGISTRY:
         try:
             sizes = alone(config, name)

@@ -97,7 +97,7 @@ def print_rows(table: Table) -> None:
         printed.add_column(name, justify="right" if column >= table.names else "left")
     for row in table.rows:
         printed.add_row(*row)
-    print_table(printed, table.names)
+    print_table(printed)
 
 
 def _difference_cells(found: Difference | None, measure: Measure | Metric) -> list[str]:

@@ -39,10 +39,8 @@ DURATIONS = Histogram(
 class Access:
     """The application behind these checks.
 
-    Args:
-      names: by which clients reach the server, besides those of the machine itself.
-      is_local: whether only this machine reaches it; otherwise, any address as a number is
-        allowed, too, for that needs no DNS.
+    Clients reach the server by these names, besides those of the machine itself, and by any address
+    as a number, which needs no DNS, unless it is local: reached by this machine alone.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str], is_local: bool):
@@ -50,9 +48,8 @@ class Access:
         self._names = {name.lower() for name in names} - LOCAL
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start, status = time.perf_counter(), 500
+        start, status, size = time.perf_counter(), 500, 0
         deadline: float | None = asyncio.get_running_loop().time() + READING
-        size = 0
 
         async def receive_body() -> Message:
             nonlocal deadline, size
@@ -60,14 +57,12 @@ class Access:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(
-                    408, f"the body did not arrive in {READING:g} seconds: send it faster"
-                ) from None
+                late = f"the body did not arrive in {READING:g} seconds: send it faster"
+                raise HTTPException(408, late) from None
             size += len(message.get("body", b""))
             if size > BODY:
-                raise HTTPException(
-                    413, f"the body has more than {BODY:,} bytes: send fewer texts at once"
-                )
+                large = f"the body has more than {BODY:,} bytes: send fewer texts at once"
+                raise HTTPException(413, large)
             if not message.get("more_body"):
                 deadline = None
             return message
@@ -94,17 +89,13 @@ class Access:
         """Returns status and reason of a request that is not answered; None of the others."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_own(host):
-            return 421, (
-                f"Host {quote(host)} is not a name of this server: start it with "
-                "--server_name=NAME to allow one"
-            )
+            fix = "start it with --server_name=NAME to allow one"
+            return 421, f"Host {quote(host)} is not a name of this server: {fix}"
         if method != "POST":
             return None
         if origin is not None and not self._is_own_origin(origin, host):
-            return 403, (
-                f"Origin {quote(origin)} is another site: only this server's own page and "
-                "programs can post"
-            )
+            rule = "only this server's own page and programs can post"
+            return 403, f"Origin {quote(origin)} is another site: {rule}"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return 415, f"Content-Type {quote(kind)} is not JSON: send application/json"

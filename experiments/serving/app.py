@@ -1,9 +1,13 @@
-"""The application: its routes, and how a request becomes an answer of a run."""
+"""The application: its routes and its page, and how a request becomes an answer of a run."""
 
 import asyncio
+import base64
+import hashlib
 import queue
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -11,10 +15,11 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
+from experiments.attention.explorer import live_values
+from experiments.display import web_page
 from experiments.process import explain
 from experiments.serving import access, batching, schema
 from experiments.serving.operations import MAX_TOKENS, Served
-from experiments.serving.page import policy, write_page
 from transformer.errors import UserError, one_line, shorten
 
 SECONDS = 30.0  # until an answer
@@ -24,6 +29,11 @@ MESSAGES = {  # by what the libraries say
     "Not Found": "there is no {path}: see /openapi.json",
     "Method Not Allowed": "{method} is not for {path}: use {allow}",
     "There was an error parsing the body": "the body is not JSON: send an object",
+}
+ABOUT = {
+    "translation": ("translator", "Type to translate"),
+    "language_model": ("language model", "Type to continue"),
+    "classification": ("classifier", "Type to classify"),
 }
 LIMITS = {
     "body": schema.BODY,
@@ -43,18 +53,15 @@ def build(
     is_local: bool = True,
 ) -> FastAPI:
     """Returns the application; see `Access` for the names."""
+    handlers = {HTTPException: _refused, RequestValidationError: _invalid}
+    handlers |= {UserError: _failed, Exception: _failed}
     app = FastAPI(
         title="transformer-jax",
         version="1",
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        exception_handlers={
-            HTTPException: _refused,
-            RequestValidationError: _invalid,
-            UserError: _failed,
-            Exception: _failed,
-        },
+        exception_handlers=handlers,
     )
     app.add_middleware(access.Access, names=names, is_local=is_local)
     _add_fixed_routes(app, runs, batcher.programs)
@@ -82,8 +89,7 @@ def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.P
         return HTMLResponse(text, headers={"Content-Security-Policy": policy(text)})
 
     @app.get("/favicon.ico", include_in_schema=False, status_code=204)
-    async def icon() -> None:
-        """There is none."""
+    async def no_icon() -> None: ...
 
     @app.get("/health", summary="200 if the common programs are compiled, else 503")
     async def health() -> JSONResponse:
@@ -106,14 +112,12 @@ def _endpoint(
     batcher: batching.Batcher,
     planner: ThreadPoolExecutor,
 ) -> Callable:
-    """The function that answers requests of an operation.
-
-    They are planned in a thread: a mistake is told at once, whatever is being computed.
-    """
+    """The function that answers requests of an operation."""
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
         operation, values = run.operations[name], fields.model_dump(exclude_none=True)
+        # In a thread: a mistake is answered at once, whatever is being computed.
         plan = await asyncio.get_running_loop().run_in_executor(planner, operation.plan, values)
         try:
             future = batcher.submit(operation, plan)
@@ -142,18 +146,17 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
 async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
     """Returns an answer, which is cancelled if it takes too long or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
-    done, _ = await asyncio.wait(
+    ready, _ = await asyncio.wait(
         {answer, gone}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
     )
     gone.cancel()
-    if answer in done:
+    if answer in ready:
         return answer.result()
     answer.cancel()
-    if gone in done:
+    if gone in ready:
         raise HTTPException(GONE, "the client has gone")
-    raise HTTPException(
-        504, f"no answer in {SECONDS:g} seconds: send fewer or shorter texts at once, or wait"
-    )
+    fix = "send fewer or shorter texts at once, or wait"
+    raise HTTPException(504, f"no answer in {SECONDS:g} seconds: {fix}")
 
 
 async def _disconnected(request: Request) -> None:
@@ -180,3 +183,44 @@ async def _failed(request: Request, error: Exception) -> Response:
     """The answer to a user's mistake, or an error of the server; its log has the traceback."""
     message = explain(error, "the server", MEMORY) or "an error of the server: see its log"
     return _error(message, 400 if isinstance(error, UserError) else 500)
+
+
+# -- the page
+
+
+def write_page(runs: Sequence[Served]) -> str:
+    """Returns the page of some runs; it asks for nothing but their answers."""
+    described = [run.describe() for run in runs]
+    tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
+    tasks = {run["task"] for run in described}
+    writing = [run["max_best"] for run in described if run["task"] != "classification"]
+    return web_page.render(
+        "serve.html",
+        title=" and ".join(run.name for run in runs),
+        heading=ABOUT[tasks.pop()][1] if len(tasks) == 1 else "Type to try the models",
+        about={run["name"]: _about(run) for run in described},
+        runs=described,
+        tags=list(tags),
+        best=max(writing, default=0),
+        characters=schema.CHARACTERS,
+        data=live_values(),
+    )
+
+
+def _about(run: dict[str, Any]) -> str:
+    """A line about a run."""
+    count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
+    weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
+    return f"{ABOUT[run['task']][0]}, {weights}"
+
+
+def policy(text: str) -> str:
+    """Returns the Content-Security-Policy of a page: its scripts and styles alone, by digest."""
+    sources = []
+    for element in ("script", "style"):
+        contents = re.findall(f"<{element}>(.*?)</{element}>", text, re.DOTALL)
+        digests = (hashlib.sha256(content.encode()).digest() for content in contents)
+        listed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+        sources.append(f"{element}-src {listed}")
+    others = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; {'; '.join(sources)}; {others}"

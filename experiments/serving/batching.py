@@ -43,7 +43,6 @@ class Programs:
 
     @property
     def remain(self) -> bool:
-        """Whether there are programs to compile."""
         return self._compiled < len(self._programs)
 
     def state(self) -> dict[str, Any]:
@@ -103,8 +102,7 @@ class Batcher:
     def submit(self, operation: Operation, plan: Plan) -> Future[list[Any]]:
         """Returns the future results of a plan's items; if it is cancelled, they are not computed.
 
-        Raises:
-          queue.Full: as many requests wait as may.
+        Raises queue.Full if as many requests wait as may.
         """
         job = _Job(operation, plan)
         if not plan.payloads:
@@ -141,28 +139,23 @@ class Batcher:
                     when_compiled()
 
     def _take(self) -> list[tuple[_Job, int]]:
-        """Takes the next batch from the jobs; its first item is the oldest job's.
-
-        Jobs that have further ones go to the end of the queue.
-        """
+        """Takes the next batch, of which the oldest job has the first item, from the jobs."""
         self._jobs = [job for job in self._jobs if not job.future.done()]
         if not self._jobs:
             return []
         first = self._jobs[0]
         operation, group = first.operation, first.plan.groups[first.waiting[0]]
-        turns = itertools.zip_longest(
-            *(
-                [(job, i) for i in job.waiting if job.plan.groups[i] == group]
-                for job in self._jobs
-                if job.operation is operation
-            )
+        by_job = (
+            [(job, i) for i in job.waiting if job.plan.groups[i] == group]
+            for job in self._jobs
+            if job.operation is operation
         )
-        items = filter(None, itertools.chain.from_iterable(turns))
+        items = filter(None, itertools.chain(*itertools.zip_longest(*by_job)))
         batch = list(itertools.islice(items, operation.max_batch))
         for job, i in batch:
             job.waiting.remove(i)
-        jobs = {job for job, _ in batch}
-        self._jobs = sorted((job for job in self._jobs if job.waiting), key=jobs.__contains__)
+        served = {job for job, _ in batch}  # if items of them remain, they go to the end
+        self._jobs = sorted((job for job in self._jobs if job.waiting), key=served.__contains__)
         return batch
 
     def _compute(self, batch: list[tuple[_Job, int]]) -> None:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.attention import explorer
+from experiments.attention.explorer import SIDES, live_example
 from transformer.api.run import METHODS, LoadedRun
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
@@ -31,29 +31,20 @@ Program = tuple[int, Callable[[], None]]  # for texts of a number of tokens, and
 
 
 class Plan(NamedTuple):
-    """A request's items: their groups, which can be computed together, and their payloads.
-
-    `answer` makes the fields of the answer from the results of the items.
-    """
+    """A request's items, of which those of a group can be computed together, and its answer."""
 
     groups: Sequence[Hashable]
     payloads: Sequence[Any]
-    answer: Callable[[list[Any]], dict[str, Any]]
+    answer: Callable[[list[Any]], dict[str, Any]]  # its fields, given the results of the items
 
 
 class Operation:
-    """What a run does with the texts of a request.
-
-    Attributes:
-      max_batch: items that are computed together.
-      max_length: tokens of the longest text.
-      max_best: how many results of a text may be asked for.
-    """
+    """What a run does with the texts of a request."""
 
     name: ClassVar[str]
-    max_batch = ROWS
-    max_length: int
-    max_best = 1
+    max_batch = ROWS  # items that are computed together
+    max_length: int  # tokens of the longest text
+    max_best = 1  # results of a text that may be asked for
 
     def __init__(self, run: LoadedRun):
         self.run = run
@@ -79,14 +70,13 @@ class Operation:
     def best(self, fields: Fields) -> int:
         """Returns how many results of each text are asked for."""
         count = fields.get("num_best", 1)
-        if not 1 <= count <= self.max_best:
-            raise UserError(
-                f"num_best={count} is not between 1 and {self.max_best}, the most of this run"
-            )
-        return count
+        if 1 <= count <= self.max_best:
+            return count
+        most = f"{self.max_best}, the most of this run"
+        raise UserError(f"num_best={count} is not between 1 and {most}")
 
     def tag(self, fields: Fields) -> list[str]:
-        """Returns source texts with their tags, if the model has tags."""
+        """Returns the source texts, with their tags if the model has any."""
         tag = Tagger(self.run.config.data, fields.get("source_tag"))
         return [tag(text, f"texts[{number}]") for number, text in enumerate(fields["texts"])]
 
@@ -180,18 +170,14 @@ class Score(Operation):
             columns = [texts]
             tokens = [[0] * len(texts), count_tokens(self.predictor.read, texts)]
         elif len(texts) != len(targets):
-            raise UserError(
-                f"targets has {len(targets)} texts, and texts has {len(texts)}: give a "
-                "translation of each of the texts"
-            )
+            counts = f"targets has {len(targets)} texts, and texts has {len(texts)}"
+            raise UserError(f"{counts}: give a translation of each of the texts")
         else:
             columns = [texts, targets]
             encode = self.predictor.source_tokenizer.encode, self.predictor.target_tokenizer.encode
             tokens = [[len(ids) + 1 for ids in f(c)] for f, c in zip(encode, columns, strict=True)]
         lengths = list(zip(*tokens, strict=True))
-        unread = [
-            dict(zip(explorer.SIDES, map(self.unread, pair), strict=True)) for pair in lengths
-        ]
+        unread = [dict(zip(SIDES, map(self.unread, pair), strict=True)) for pair in lengths]
 
         def answer(results: list[Any]) -> dict[str, Any]:
             scores = [{"log_prob": log_prob, "tokens": count} for log_prob, count in results]
@@ -295,10 +281,8 @@ class Explain(Operation):
 
     def compute(self, group: None, payloads: list[Fields]) -> list[Any]:
         [fields] = payloads
-        attention = self.run.attention(
-            fields["text"], fields.get("target"), fields.get("source_tag")
-        )
-        return [explorer.live_example(attention)]
+        optional = fields.get("target"), fields.get("source_tag")
+        return [live_example(self.run.attention(fields["text"], *optional))]
 
 
 OPERATIONS = {each.name: each for each in (Translate, Score, Generate, Classify)}

@@ -15,18 +15,14 @@ KINDS = {"string_type": "a text", "list_type": "a list of texts", "int_type": "a
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 
 
-class Request(BaseModel):
-    """The fields of every request."""
-
+class Request(BaseModel):  # the fields of every request
     model_config = ConfigDict(extra="forbid", strict=True)
     run: str | None = Field(
         None, description="name of a run, see /api/runs; by default the first with the operation"
     )
 
 
-class Tagged(Request):
-    """The fields of a request to a model that may be one of several corpora."""
-
+class Tagged(Request):  # to a model that may be one of several corpora
     source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
 
 
@@ -57,8 +53,6 @@ Unread = Annotated[int, Field(description="tokens at its end that the model does
 
 
 class Answer(BaseModel):
-    """The fields of every answer."""
-
     run: str
 
 

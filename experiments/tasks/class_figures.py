@@ -28,12 +28,7 @@ TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
-    """The confusion matrix: fractions of each true class in colour, numbers of texts in figures.
-
-    Args:
-      confusion: true classes in rows.
-      labels: names of the classes.
-    """
+    """The confusion matrix, true classes in rows: fractions of each in colour, texts in figures."""
     size = max(2.0, CELL * len(labels))
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
@@ -65,10 +60,7 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
 def reliability_figure(curves: dict[str, Reliability]) -> Figure:
     """The reliability diagram: accuracy over confidence, and below how many texts each bin has.
 
-    Below the diagonal a classifier is surer than it is right, above it less sure.
-
-    Args:
-      curves: by the name of the classifier.
+    Below the diagonal a classifier, by its name, is surer than it is right, above it less sure.
 
     Source: Guo et al. 2017, figure 1.
     """
@@ -102,22 +94,12 @@ def embedding_map(
     labels: Sequence[str],
     seed: int = 0,
 ) -> Figure:
-    """A map of texts, in which texts with similar features are close to each other.
+    """A map of three texts or more by the vectors that a classifier pooled, see `tsne`.
 
-    See `vector_space.tsne`. Of many texts, `MAX_MAP` drawn at random are shown.
-
-    Args:
-      embeddings: the vector that the classifier pooled of each text.
-      truth: number of each text's class, from zero.
-      labels: names of the classes.
-      seed: of the draw and of t-SNE.
-
-    Raises:
-      ValueError: fewer than three texts.
+    `truth` has the number of each text's class, from zero. Of many texts, `MAX_MAP` drawn at random
+    are shown.
     """
     embeddings, classes = np.asarray(embeddings, np.float32), truth
-    if len(embeddings) < 3:
-        raise ValueError(f"{len(embeddings)} texts are too few for a map: three are needed")
     if len(embeddings) > MAX_MAP:
         shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
         embeddings, classes = embeddings[shown], classes[shown]
@@ -125,17 +107,16 @@ def embedding_map(
     figure = new_figure(5.2, 4.6)
     axes = figure.subplots()
     for number, label in enumerate(labels):
-        mine = points[classes == number]
+        of_class = points[classes == number]
         axes.plot(
-            mine[:, 0],
-            mine[:, 1],
+            *of_class.T,
             linestyle="none",
             marker=MARKER_SHAPES[number % len(MARKER_SHAPES)],
             markersize=3 if len(points) > 300 else 5,
             markeredgewidth=0,
             alpha=0.6,
             color=COLOURS[number % len(COLOURS)],
-            label=f"{visible_label(label)} ({len(mine):,})",
+            label=f"{visible_label(label)} ({len(of_class):,})",
         )
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
@@ -150,17 +131,11 @@ def embedding_map(
 
 
 class ReadText(NamedTuple):
-    """A text as attention pooling read it.
-
-    Attributes:
-      tokens: its tokens.
-      weights: of the tokens; they sum to one.
-      truth, predicted: names of classes; truth is '' if it is unknown.
-    """
+    """A text as attention pooling read it."""
 
     tokens: Sequence[str]
-    weights: Float[np.ndarray, "N"]
-    truth: str
+    weights: Float[np.ndarray, "N"]  # of the tokens; they sum to one
+    truth: str  # name of a class; '' if it is unknown
     predicted: str
 
 

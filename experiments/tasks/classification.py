@@ -43,40 +43,29 @@ def classify(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
-    """Draws the weights of attention pooling and all heads of all layers; returns the files.
-
-    Raises:
-      UserError: the text is missing or blank, a translation or a tag is given, an end is to be
-        hidden, or the model has no attention, or not the layer or head that is asked for.
-    """
-    sentence = options.needed_sentence()
+    """Draws the weights of attention pooling and all heads of all layers; returns the files."""
+    sentence = options.only_sentence("a classifier")
     Tagger(config.data, options.source_tag)
-    if options.translation is not None or options.hide_eos:
-        raise UserError(
-            "--translation and --hide_eos are for translators: a classifier reads one text"
-        )
     run = load_trained(folder, config)
-    classifier = run.predictor
+    classifier, architecture = run.predictor, f"architecture={config.model.architecture}"
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
     place = draw.text_folder(folder, sentence)
-    seen = classifier.attention(run.variables, sentence)
+    maps = classifier.attention(run.variables, sentence)
     files = []
-    if seen.weights:
-        files = draw.draw_attention(seen, run.steps, place, folder, options)
+    if maps.weights:
+        files = draw.draw_attention(maps, run.steps, place, folder, options)
     elif options.layer is not None or options.head is not None:
         raise UserError(
             "--layer and --head are for models with attention heads: "
-            f"config.model.architecture={config.model.architecture} has none: leave them out"
+            f"config.model.{architecture} has none: leave them out"
         )
-    files += draw_reading(
-        classifier, run.variables, [Labelled(sentence, "")], place / "reading.png"
-    )
+    items = [Labelled(sentence, "")]
+    files += draw_reading(classifier, run.variables, items, place / "reading.png")
     if not files:
         raise UserError(
-            f"config.model.architecture={config.model.architecture} with config.model.pooling="
-            f"{config.model.pooling} has no attention to draw: train a Transformer, or with "
-            "--config.model.pooling=attention"
+            f"config.model.{architecture} with config.model.pooling={config.model.pooling} has no "
+            "attention to draw: train a Transformer, or with --config.model.pooling=attention"
         )
     return files
 
@@ -92,10 +81,10 @@ def draw_reading(
     from experiments.display.plotting import save_figure  # matplotlib takes a third of a second
     from experiments.tasks import class_figures
 
-    found = classifier.predict(variables, texts)
+    predictions = classifier.predict(variables, texts)
     rows = [
         class_figures.ReadText(tokens, weights, item.label, best[0].label)
-        for (tokens, weights), item, best in zip(readings, items, found, strict=True)
+        for (tokens, weights), item, best in zip(readings, items, predictions, strict=True)
     ]
     return [save_figure(class_figures.reading_figure(rows), picture)]
 
@@ -106,20 +95,17 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     examples = task.examples("test", EXAMPLES)
     # Of a text that is blank to the tokenizer nothing is predicted.
     examples = [item for item in examples if not classifier.is_blank(item.text)]
-    found = classifier.predict(variables, [item.text for item in examples])
-    for item, best in zip(examples, found, strict=True):
-        text = (
-            item.text
-            if len(item.text) <= MAX_EXAMPLE_LENGTH
-            else item.text[:MAX_EXAMPLE_LENGTH] + "…"
-        )
-        logger.info(f"  text       {text}")
+    predictions = classifier.predict(variables, [item.text for item in examples])
+    for item, best in zip(examples, predictions, strict=True):
+        end = "…" if len(item.text) > MAX_EXAMPLE_LENGTH else ""
+        logger.info(f"  text       {item.text[:MAX_EXAMPLE_LENGTH]}{end}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
     scores = known_results(folder)["test"]
-    kinds = {k.removeprefix("accuracy_"): v for k, v in scores.items() if _is_of_kind(k)}
-    for kind, accuracy in kinds.items():
-        logger.info(f"  {kind.replace('_', ' '):16} {accuracy:7.1%}")
+    for name, value in scores.items():  # the accuracies of the texts of one kind
+        if name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature"):
+            kind = name.removeprefix("accuracy_").replace("_", " ")
+            logger.info(f"  {kind:16} {value:7.1%}")
     from experiments.display.plotting import save_figure
     from experiments.tasks import class_figures
 
@@ -141,10 +127,5 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
         logger.info(f"wrote {picture}")
     if examples:
-        seen = classifier.attention(variables, examples[0].text)
-        draw.show_attention(seen, folder)
-
-
-def _is_of_kind(name: str) -> bool:
-    """Whether a score is the accuracy of the texts of one kind."""
-    return name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature")
+        maps = classifier.attention(variables, examples[0].text)
+        draw.show_attention(maps, folder)

@@ -22,11 +22,7 @@ DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
 def generate(config: ConfigDict, folder: Path, options: Options) -> None:
-    """Writes a continuation of the prompt, or of each line of --input.
-
-    Raises:
-      UserError: there are both.
-    """
+    """Writes a continuation of the prompt, or of each line of --input."""
     if options.prompt is None:
         generate_lines(config, folder, options)
         return
@@ -50,8 +46,8 @@ def generate_lines(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[s
         for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
             for text, score in best:
                 line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-                told = "" if score is None else f"{score:.4f}\t"
-                yield f"{number}\t{told}{line}" if config.decode.num_best > 1 else line
+                cell = "" if score is None else f"{score:.4f}\t"
+                yield f"{number}\t{cell}{line}" if config.decode.num_best > 1 else line
         lines.advance(len(chunk))
 
 
@@ -70,7 +66,7 @@ def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) 
 
 @line_mode
 def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
-    """Yields for each line the log-probability of it, in nats, and the tokens that is of.
+    """Yields the log-probability of each line in nats, and its tokens.
 
     Both count the end of the line if the model learned ends.
     """
@@ -93,26 +89,16 @@ def _reader(read: Callable[[str, str], object]) -> Callable[[str, int], str]:
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a text; returns the pictures and their explorer.
-
-    Raises:
-      UserError: the text is missing, a translation or a tag is given, an end is to be hidden, or
-        the model has no attention, or not the layer or head that is asked for.
-    """
-    sentence = options.needed_sentence()
+    """Draws all heads of all layers for a text; returns the pictures and their explorer."""
+    sentence = options.only_sentence("a language model")
     Tagger(config.data, options.source_tag)
-    if options.translation is not None or options.hide_eos:
-        raise UserError(
-            "--translation and --hide_eos are for translators: a language model reads one text"
-        )
     run = load_trained(folder, config)
-    seen = run.predictor.attention(run.variables, sentence)
-    if not seen.weights:
-        raise UserError(
-            f"config.model.architecture={config.model.architecture} has no attention to draw"
-        )
+    maps = run.predictor.attention(run.variables, sentence)
+    if not maps.weights:
+        architecture = config.model.architecture
+        raise UserError(f"config.model.architecture={architecture} has no attention to draw")
     place = draw.text_folder(folder, sentence)
-    return draw.draw_attention(seen, run.steps, place, folder, options)
+    return draw.draw_attention(maps, run.steps, place, folder, options)
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
@@ -124,5 +110,5 @@ def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return
-    seen = generator.attention(variables, generator.tokenizer.decode(start))
-    draw.show_attention(seen, folder)
+    maps = generator.attention(variables, generator.tokenizer.decode(start))
+    draw.show_attention(maps, folder)

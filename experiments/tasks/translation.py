@@ -66,22 +66,17 @@ def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
 
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
-    """Draws all heads of all layers for a sentence; returns the pictures and their explorer.
-
-    Raises:
-      UserError: the sentence is missing or blank, the model has no attention, or not the layer or
-        head that is asked for.
-    """
+    """Draws all heads of all layers for a sentence; returns the pictures and their explorer."""
     source = Tagger(config.data, options.source_tag)(options.needed_sentence(), "--sentence")
     run = load_trained(folder, config)
     translator = run.predictor
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
-    seen = translator.attention(run.variables, source, options.translation)
-    if not seen.weights:
+    maps = translator.attention(run.variables, source, options.translation)
+    if not maps.weights:
         raise UserError(draw.NO_ATTENTION.format(use="draw"))
     place = draw.text_folder(folder, source, options.translation)
-    return draw.draw_attention(seen, run.steps, place, folder, options)
+    return draw.draw_attention(maps, run.steps, place, folder, options)
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
@@ -92,5 +87,5 @@ def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  source       {pair.source}")
         logger.info(f"  reference    {pair.target}")
         logger.info(f"  translation  {best[0].text}\n")
-    seen = task.predictor.attention(variables, sources[0])
-    draw.show_attention(seen, folder)
+    maps = task.predictor.attention(variables, sources[0])
+    draw.show_attention(maps, folder)

@@ -115,12 +115,7 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
     [
         ([("data.languages", "en,xx")], "'xx' is unknown: give the codes"),
         ([("data.languages", "en")], "give the codes of two languages"),
-        (
-            [("data.min_script_fraction", "1.5")],
-            "config.data.min_script_fraction=1.5 is out of range",
-        ),
         ([("data.train_source", "nobody.en")], "there is no file"),
-        ([], "check config.data.path"),
         ([("data.corpora", '[{"name": "a", "languages": ["en", "xx"]}]')], "the corpus 'a' of"),
     ],
 )

@@ -48,6 +48,7 @@ def added(monkeypatch):
     monkeypatch.setitem(MODES, ECHO.name, ECHO)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", tasks.REGISTRY)
 @pytest.mark.parametrize("mode", MODES.values(), ids=lambda mode: mode.name)
 def test_every_mode_has_a_function_for_each_task_that_it_fits(mode, task):

@@ -7,9 +7,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,6 +54,7 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
     return subprocess.run(arguments, cwd=ROOT, capture_output=True, timeout=60)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("program", "redirected", "said"),
     [
@@ -92,29 +90,6 @@ def test_a_mode_s_lines_go_to_its_stream_as_it_is_then_and_to_no_other(capsys):
     assert (*capsys.readouterr(), bar.getvalue()) == ("a 1\n", "", "c\n")
 
 
-def test_lines_of_several_loggers_and_threads_do_not_mix():
-    class Slow(io.StringIO):
-        """A stream that lets another thread write after each call."""
-
-        def write(self, text):
-            written = super().write(text)
-            time.sleep(0.01)
-            return written
-
-    def say(name):
-        for _ in range(5):
-            logging.getLogger(name).info(name)
-
-    names = ["transformer.x", "experiments.x"]  # each with a handler, so with a lock, of its own
-    with contextlib.redirect_stdout(Slow()) as lines, logging_to("stdout"):
-        threads = [threading.Thread(target=say, args=[name]) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert Counter(lines.getvalue().splitlines()) == dict.fromkeys(names, 5)
-
-
 # -- errors
 
 
@@ -142,18 +117,6 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
     fail("INTERNAL: a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         command(*arguments, stdin=b"a\n")
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ("decode.beam_size=2000000000", "beam_size=2000000000 is out of range"),
-        ("decode.batch_size=2000000000", "batch_size=2000000000 is out of range"),
-        ("evaluate.training_beam_size=2000000000", "from 1 to 10000"),
-    ],
-)
-def test_absurd_sizes_are_refused_before_anything_is_read(tiny, change, says):
-    refused("--mode=evaluate", f"--workdir={tiny.workdir}", f"--config.{change}", says=says)
 
 
 def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
@@ -237,21 +200,3 @@ def test_a_full_disk_is_blamed_on_the_file_and_leaves_nothing_partial(
 
 def fail_as_full():
     raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def test_an_output_that_is_interrupted_is_as_it_was(tiny, tmp_path, monkeypatch):
-    (tmp_path / "out").write_text("precious")
-
-    def interrupt(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("transformer.inference.translator.Translator.translate", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        command(
-            "--mode=translate",
-            f"--workdir={tiny.workdir}",
-            f"--output={tmp_path / 'out'}",
-            stdin=b"a\n",
-        )
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert (tmp_path / "out").read_text() == "precious"

@@ -5,9 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from jax._src import monitoring
 
-from experiments.process import keep_program_memory
 from places import ROOT
 
 PAGES = 16_384  # of 4 KiB: an array of 64 MiB
@@ -29,19 +27,13 @@ print(min(counts))
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
 @pytest.mark.parametrize(("way", "few"), [("keep", True), ("leave", False)])
 def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
     command = [sys.executable, "-c", COUNT_FAULTS, way]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     assert (int(done.stdout) < 0.1 * PAGES) == few
-
-
-def test_a_second_command_of_a_process_does_not_free_memory_a_second_time():
-    for _ in range(2):
-        keep_program_memory()
-    listeners = monitoring.get_event_duration_listeners()
-    assert [own.__name__ for own in listeners].count("after_compilation") == 1
 
 
 FREED = """
@@ -72,6 +64,7 @@ print(before - held())
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="needs glibc")
 @pytest.mark.parametrize(("way", "few"), [("free", True), ("keep", False)])
 def test_the_memory_that_a_compilation_has_freed_goes_back(way, few):

@@ -1,5 +1,10 @@
 """Systems for tests of the rotation; they import nothing, as a peer imports no JAX."""
 
+ENVIRONMENT = {  # of a benchmark
+    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "an abacus"},
+    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
+}
+
 
 def ask(system, order, times):
     """The records of a system that is asked to measure so often, within this process."""

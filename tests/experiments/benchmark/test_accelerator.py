@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from systems import ENVIRONMENT
 
 from configs import multi30k
 from experiments.benchmark import accelerator
@@ -16,11 +17,7 @@ from places import ROOT
 from processes import end_with_worker
 from transformer.config import check
 
-FOUND = {
-    **{"devices": {"kind": "Toy 9", "count": 2}, "cores": 3, "processor": "an abacus"},
-    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": True}},
-    **{"python": "3.0", "backend": "toy"},
-}
+FOUND = ENVIRONMENT | {"devices": {"kind": "Toy 9", "count": 2}, "python": "3.0", "backend": "toy"}
 STEP = {
     **{name: spread([8.0]) for name in ("step_seconds", "tokens_per_second", "ratio")},
     **{"fraction": spread([0.25]), "peak_bytes": spread([7e9]), "compile_seconds": spread([5.0])},
@@ -84,8 +81,8 @@ def test_parts_that_are_done_are_skipped_and_failed_ones_are_measured_again(meas
 def test_the_page_has_the_numbers_and_the_command_of_each_part(measured, tmp_path):
     measured()
     text = (tmp_path / "out" / "accelerator.md").read_text()
-    assert text.startswith("# On 2 x Toy 9\n\n2 x Toy 9, 3 cores of an abacus, jax 0.0.1, Python")
-    assert "code of commit 0123456 with changes." in text
+    assert text.startswith("# On 2 x Toy 9\n\n2 x Toy 9, 2 cores of an abacus, jax 0.0.1, Python")
+    assert "code of commit 0123456." in text
     assert "| big | compiled step | 8,000 (8,000 to 8,000) | 8 | 25% |" in text
     assert "| base | large matrix products | 3 TFLOP/s" in text
     assert "212 passed, 3 skipped in 70.1s." in text
@@ -104,11 +101,15 @@ def test_without_its_text_the_training_is_left_out_with_a_line(tmp_path, monkeyp
     assert accelerator.main(["--out=~/out", "--parts=multi30k"]) == 0
     text = (tmp_path / "out" / "accelerator.md").read_text()
     assert "- multi30k: no text: name it with --data, or fetch it: python launch.py" in text
-    assert "- tests: not measured\n" in text
 
 
-def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path):
+@pytest.mark.full
+def test_a_part_that_fails_or_takes_too_long_is_ended_with_what_it_started(tmp_path):
     log = tmp_path / "part.log"
+    failed = accelerator.run_command(["-c", "print('a'); raise SystemExit('why')"], log, 60.0)
+    assert failed == "why (exit code 1, see part.log)"
+    assert accelerator.run_command(["-c", "print('a')"], log, 60.0) == ""
+    assert log.read_text() == "a\n"
     code = "import os; os.execvp('sh', ['sh', '-c', 'sleep 60 & echo $!; wait'])"
     ended = accelerator.run_command(["-c", code], log, 1.5)
     assert ended == "not done after 0 minutes, see part.log"
@@ -119,17 +120,8 @@ def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path):
             time.sleep(0.02)
 
 
-def test_a_failure_is_the_last_line_of_the_log(tmp_path):
-    log = tmp_path / "part.log"
-    failed = accelerator.run_command(["-c", "print('a'); raise SystemExit('why')"], log, 20.0)
-    assert failed == "why (exit code 1, see part.log)"
-    assert accelerator.run_command(["-c", "print('a')"], log, 20.0) == ""
-    assert log.read_text() == "a\n"
-
-
-@pytest.mark.parametrize("minutes", [1, 5])
-def test_commands_name_what_there_is(tmp_path, minutes):
-    command = accelerator.commands(tmp_path, Path("text"), "gpu", minutes)
+def test_commands_name_what_there_is(tmp_path):
+    command = accelerator.commands(tmp_path, Path("text"), "gpu", 5)
     assert list(command) == list(accelerator.PARTS)
     files = [argument for argument in command["tests"] if argument.startswith("tests/")]
     assert len(files) == 17
@@ -139,11 +131,11 @@ def test_commands_name_what_there_is(tmp_path, minutes):
         key, _, text = flag.removeprefix("--config.").partition("=")
         override(config, key, text)
     check(config)
-    assert config.train.minutes == {1: 0.3, 5: 3.75}[minutes]
+    assert config.train.minutes == 3.75
     # Of the 8,000 steps of the whole training, fewer than 20 are followed by an evaluation.
     assert 0 < 8000 / config.train.evaluate_every < 20
     # A device of a single process has no other process on it.
-    assert "-n0" in accelerator.commands(tmp_path, None, "tpu", minutes)["tests"]
+    assert "-n0" in accelerator.commands(tmp_path, None, "tpu", 5)["tests"]
 
 
 @pytest.mark.parametrize(
@@ -168,29 +160,7 @@ def test_a_wrong_flag_or_device_ends_in_one_line(tmp_path, monkeypatch, capsys, 
     assert accelerator.describe()["backend"] == "cpu"
 
 
+@pytest.mark.full
 def test_a_signal_ends_the_command_and_what_its_part_has_started(tmp_path):
     flags = [f"--out={tmp_path}", "--parts=base"]
     end_with_worker(["experiments.benchmark.accelerator", *flags], "experiments.benchmark")
-
-
-@pytest.mark.slow
-def test_tests_and_a_training_are_run_and_then_skipped(tmp_path, monkeypatch, capsys):
-    for name in ("train", "val", "test_2016_flickr"):
-        for side in ("en", "de"):
-            lines = (f"{side} {number % 7} {number % 11}\n" for number in range(300))
-            (tmp_path / f"{name}.{side}").write_text("".join(lines))
-    small = (
-        *("model.d_model=16", "model.d_ff=8", "model.num_heads=2", "model.num_encoder_layers=1"),
-        *("model.num_decoder_layers=1", "tokenizer.kind=word", "tokenizer.vocab_size=30"),
-        *("tokenizer.byte_fallback=False", "data.num_buckets=1", "train.steps=4"),
-    )
-    monkeypatch.setattr(accelerator, "SETTINGS", (*small, "train.evaluate_every=2"))
-    monkeypatch.setattr(accelerator, "FILES", ("optim/test_weight_decay",))
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    flags = [f"--out={tmp_path / 'out'}", f"--data={tmp_path}", "--parts=tests,multi30k"]
-    assert accelerator.main([*flags, "--minutes=20"]) == 0
-    text = (tmp_path / "out" / "accelerator.md").read_text()
-    assert " passed" in text
-    assert "| bleu | " in text
-    assert accelerator.main(flags) == 0
-    assert capsys.readouterr().out.count("there since an earlier start") == 2

@@ -9,30 +9,18 @@ import sys
 import jax
 import numpy as np
 import pytest
-from systems import ask
+from systems import ENVIRONMENT, ask
 
-from experiments.benchmark import __main__, baseline, ours, parts, rotation, table
-from experiments.benchmark import benchmark as command
-from experiments.benchmark.numbers import (
-    decoding_numbers,
-    spread,
-    timed_numbers,
-    training_numbers,
-)
-from experiments.benchmark.parts import Setting
+from experiments.benchmark import benchmark, numbers, ours, parts, rotation
+from experiments.benchmark.numbers import spread, training_numbers
 from experiments.benchmark.rotation import System
-from experiments.benchmark.worker import peak_memory
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
-from experiments.options import Options
+from experiments.process import peak_memory
 from places import ROOT
 from runs import toy_config
 from transformer.errors import RunError, UserError
 
 SYSTEMS = "tests.experiments.benchmark.systems"
-ENVIRONMENT = {
-    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "an abacus"},
-    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
-}
 
 
 def rounds(**columns):
@@ -61,50 +49,47 @@ def benchmark_of(numbers, workload="w"):
 
 
 def test_numbers_are_those_counted_by_hand():
-    numbers = training_numbers(FOUND)
+    found = training_numbers(FOUND)
     # 200 GFLOP in 4 s are half of 100 GFLOP/s; at half the speed they take 8 s.
-    assert numbers["step"]["cost"] == spread([2.0, 2.0, 2.0])
-    assert numbers["step"]["fraction"]["median"] == 0.5
-    assert numbers["step"]["step_seconds"] == {"median": 2.0, "low": 2.0, "high": 3.0}
-    assert numbers["step"]["tokens_per_second"]["median"] == 20.0
-    assert numbers["torch"]["ratio"]["median"] == 3.0
-    assert numbers["torch"]["ratio"]["low"] == 2.75
-    assert numbers["torch"]["peak_bytes"]["median"] == 900
-    assert numbers["step"]["compile_cost"]["median"] == 3.0  # 30 s of 100 GFLOP/s
-    assert "hugging_face" not in numbers
-    timed = timed_numbers([2.0, 3.0, 4.0], [1e12] * 3)
-    assert timed["seconds"] == timed["cost"] == {"median": 3.0, "low": 2.5, "high": 3.5}
+    assert found["step"]["cost"] == spread([2.0, 2.0, 2.0])
+    assert found["step"]["fraction"]["median"] == 0.5
+    assert found["step"]["step_seconds"] == {"median": 2.0, "low": 2.0, "high": 3.0}
+    assert found["step"]["tokens_per_second"]["median"] == 20.0
+    assert found["torch"]["ratio"] == {"median": 3.0, "low": 2.75, "high": 3.0}
+    assert found["torch"]["peak_bytes"]["median"] == 900
+    assert found["step"]["compile_cost"]["median"] == 3.0  # 30 s of 100 GFLOP/s
+    assert "hugging_face" not in found
 
 
 def test_the_time_of_a_peer_that_translates_is_related_to_ours_of_the_same_round(capsys):
     columns = {"decoding": [2.0, 2.0, 4.0], "ctranslate2": [1.0, 3.0, 4.0]}
     records = {name: {"rounds": rounds(seconds=own)} for name, own in columns.items()}
-    numbers = decoding_numbers({**records, "matmul": FOUND["matmul"], "ctranslate2_int8": ERROR})
-    assert numbers.keys() == columns.keys()
-    assert numbers["ctranslate2"]["ratio"] == spread([0.5, 1.5, 1.0])
-    assert numbers["decoding"]["cost"]["median"] == 0.2  # 2 s of 100 GFLOP/s
+    records |= {"matmul": FOUND["matmul"], "ctranslate2_int8": ERROR}
+    found = numbers.decoding_numbers(records)
+    assert found.keys() == columns.keys()
+    assert found["ctranslate2"]["ratio"] == spread([0.5, 1.5, 1.0])
+    assert found["decoding"]["cost"]["median"] == 0.2  # 2 s of 100 GFLOP/s
     part = {"workload": "w", "sentences": 6, "sentences_per_second": 3.0, "first_seconds": 1.0}
-    table.print_tables({"decoding": {**part, "numbers": numbers}}, "toys")
+    benchmark.print_tables({"decoding": {**part, "numbers": found}}, "toys")
     [line] = [line for line in capsys.readouterr().out.splitlines() if "CTranslate2" in line]
     assert "2; time / ours 1.00 (0.75 to 1.25)" in line
 
 
 def test_a_slower_machine_is_no_slower_code():
-    numbers = training_numbers(FOUND)
-    slow = copy.deepcopy(FOUND)
+    before, slow = benchmark_of(training_numbers(FOUND)), copy.deepcopy(FOUND)
     for row in slow["matmul"]["rounds"]:
         row["flops_per_second"] /= 3
     for row in slow["step"]["rounds"]:
         row["seconds"] *= 3
     slow["step"]["compile_seconds"] *= 3
-    same = baseline.compare(benchmark_of(numbers), benchmark_of(training_numbers(slow)))
+    same = numbers.compare(before, benchmark_of(training_numbers(slow)))
     assert [change.ratio for change in same] == pytest.approx([1.0] * len(same))
     assert not any(change.worse for change in same)
     for row in slow["step"]["rounds"]:  # and now the code
         row["seconds"] *= 1.25
-    changes = baseline.compare(benchmark_of(numbers), benchmark_of(training_numbers(slow)))
+    changes = numbers.compare(before, benchmark_of(training_numbers(slow)))
     [worse] = [change for change in changes if change.worse]
-    assert worse == baseline.Change("tiny", "step", "time", pytest.approx(1.25), True)
+    assert worse == numbers.Change("tiny", "step", "time", pytest.approx(1.25), True)
     assert {change.quantity for change in changes} == {"time", "compilation", "peak memory"}
     assert {change.system for change in changes} == {"step"}  # a slower peer is no news
 
@@ -119,23 +104,22 @@ def test_a_slower_machine_is_no_slower_code():
     ],
 )
 def test_worse_is_what_is_beyond_margin_and_noise(old, new, ratio, worse):
-    found = baseline.relate(spread(old), spread(new), 0.05)
-    assert found == (pytest.approx(ratio), worse)
+    assert numbers.relate(spread(old), spread(new), 0.05) == (pytest.approx(ratio), worse)
 
 
 def test_other_work_is_not_compared_and_the_report_says_so():
-    numbers = {"warm": {"cost": spread([2.0])}, "loop": {"cost": spread([2.0])}}
     slower = {"warm": {"cost": spread([2.2])}, "loop": {"cost": spread([2.2])}}
-    old, new = benchmark_of(numbers), benchmark_of(slower)
-    changes = baseline.compare(old, new)
+    old = benchmark_of({"warm": {"cost": spread([2.0])}, "loop": {"cost": spread([2.0])}})
+    new = benchmark_of(slower)
+    changes = numbers.compare(old, new)
     assert [(own.system, own.worse) for own in changes] == [("loop", True), ("warm", False)]
-    lines = baseline.report(old, new, changes)
+    lines = numbers.report(old, new, changes)
     assert lines[1:] == ["tiny, loop: time is 1.10 times that of the baseline"]
     assert "cores of an abacus, jax 0.0.1, commit 0123456" in lines[0]
     other = benchmark_of(slower, "another")
     other["environment"] = {**ENVIRONMENT, "processor": "two abaci"}
-    assert baseline.compare(old, other) == []
-    lines = baseline.report(old, other, [])
+    assert numbers.compare(old, other) == []
+    lines = numbers.report(old, other, [])
     assert lines[1].startswith("this machine is another: 1 x cpu, 2 cores of two abaci")
     assert lines[2] == "the baseline has not the same work in: tiny"
 
@@ -145,9 +129,9 @@ def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
     path = tmp_path / "old.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"--baseline=.*old\.json is not a benchmark"):
-        baseline.read(path)
+        numbers.read(path)
     path.write_text(json.dumps(benchmark_of(training_numbers(FOUND))))
-    assert baseline.read(path)["parts"].keys() == {"tiny"}
+    assert numbers.read(path)["parts"].keys() == {"tiny"}
 
 
 def test_systems_take_turns_in_processes_of_their_own(tmp_path):
@@ -157,29 +141,17 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
         for i, name in enumerate("ab")
     }
     systems["c"] = System(f"{SYSTEMS}.fail", {}, optional=True)
+    systems["d"] = System(f"{SYSTEMS}.fail_later", {}, optional=True)
     found = rotation.rotate(systems, 3, tmp_path)
     assert (tmp_path / "calls").read_text() == "ababab"
     assert found["b"]["rounds"] == [{"seconds": 1}] * 3
     assert found["a"]["ready"] == "a"
     assert found["c"] == {"error": "c has ended: ValueError: no room"}
+    assert found["d"] == {"error": "d has ended: ValueError: no more room"}
     assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
-    with pytest.raises(RunError, match="c has ended: ValueError: no room"):
-        rotation.rotate({"c": systems["c"]._replace(optional=False)}, 1, tmp_path)
-
-
-def test_an_optional_system_that_fails_between_rounds_leaves_the_others_their_measurements(
-    tmp_path,
-):
-    order = {"name": "a", "file": str(tmp_path / "calls"), "seconds": 5}
-    systems = {
-        "b": System(f"{SYSTEMS}.fail_later", {}, optional=True),
-        "a": System(f"{SYSTEMS}.write", order),
-    }
-    found = rotation.rotate(systems, 3, tmp_path)
-    assert found["b"] == {"error": "b has ended: ValueError: no more room"}
-    assert found["a"]["rounds"] == [{"seconds": 5}] * 3
-    with pytest.raises(RunError, match="b has ended: ValueError: no more room"):
-        rotation.rotate({"b": systems["b"]._replace(optional=False)}, 3, tmp_path)
+    for name, said in (("c", "c has ended: ValueError: no room"), ("d", "d has ended: ")):
+        with pytest.raises(RunError, match=said):
+            rotation.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
 
 
 @pytest.mark.parametrize(("backend", "shared"), [("cpu", True), ("gpu", True), ("tpu", False)])
@@ -190,10 +162,10 @@ def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE")
     if shared:
-        rotation.share_device()
+        benchmark.share_device()
     else:
         with pytest.raises(UserError, match="a tpu is of one process: use --mode=plan"):
-            rotation.share_device()
+            benchmark.share_device()
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
@@ -211,32 +183,10 @@ def test_paths_are_relative_to_the_folder_of_the_user(tmp_path, monkeypatch):
         parts.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
 
 
-def test_a_path_below_the_home_folder_is_found(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "old.json").write_text(json.dumps(benchmark_of(training_numbers(FOUND))))
-    settings, before = [], []
-
-    def measure(workload, setting):
-        settings.append(setting)
-        return {}
-
-    monkeypatch.setitem(command.KINDS, "training", measure)
-    monkeypatch.setattr(command, "show", lambda found, old, name: before.append(old))
-    flags = Options(parts="training", peers="", baseline="~/old.json", trace="~/trace")
-    command.benchmark(toy_config(tmp_path), tmp_path, flags)
-    assert settings == [Setting(trace=tmp_path / "trace")]
-    assert before[0]["parts"].keys() == {"tiny"}
-    assert __main__._path("~/out") == tmp_path / "out"
-
-
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
-    lines, changes = (
-        set(),
-        {
-            **{"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"},
-            **{"model.norm_position": "pre", "model.dropout_word": 0.1, "train.r_drop": 5.0},
-        },
-    )
+    lines = set()
+    changes = {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"}
+    changes |= {"model.norm_position": "pre", "model.dropout_word": 0.1, "train.r_drop": 5.0}
     for key, value in ({"seed": 1} | changes).items():
         workload = Workload(toy_config(tmp_path / "cache", **{key: value}), Shape(7, 5, 3))
         lines.add(parts.describe(workload, make_task(workload)))
@@ -275,8 +225,8 @@ def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     order = order_of(tmp_path, 3)
     about, first, second = ask(ours.step, order, 2)
     task = RandomTask(toy_config(tmp_path), Shape(7, 5, 3))
-    for record, numbers in ((first, range(3)), (second, range(3, 6))):
-        assert record["tokens"] == sum(int((task.plan[i].labels > 0).sum()) for i in numbers)
+    for record, batches in ((first, range(3)), (second, range(3, 6))):
+        assert record["tokens"] == sum(int((task.plan[i].labels > 0).sum()) for i in batches)
         assert record["positions"] == 3 * 7 * 5
         assert record["seconds"] > 0
     assert first["tokens"] != second["tokens"]
@@ -316,7 +266,7 @@ def test_peers_are_related_to_our_step_of_their_precision_and_those_of_float32_c
         "torch_bfloat16": {"rounds": rounds(seconds=[6.0, 6.0, 6.0]), "peak_bytes": 1},
         "ours_bfloat16": {"rounds": rounds(seconds=[2.0, 3.0, 2.0]), "peak_bytes": 1},
     }
-    rows = list(table.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
+    rows = list(benchmark.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
     ratios = {row[1]: row[5] for row in rows}
     assert ratios["torch.nn.Transformer, bfloat16"] == "3.00 (2.50 to 3.00)"
     assert ratios["torch.nn.Transformer"] == "3.00 (2.75 to 3.00)"
@@ -324,7 +274,7 @@ def test_peers_are_related_to_our_step_of_their_precision_and_those_of_float32_c
     assert ["bfloat16" in name for name in ratios] == [False, False, True, True]
     # Without our own step, nothing is said.
     del low["ours_bfloat16"]
-    rows = list(table.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
+    rows = list(benchmark.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
     assert [row[5] for row in rows if "bfloat16" in row[1]] == ["-"]
 
 
@@ -334,7 +284,7 @@ def test_the_table_has_a_row_of_each_system(capsys):
         **{"target_padding_fraction": 0.25, "program_bytes": 10**9, "device_bytes": 7},
         **{"numbers": training_numbers(FOUND), "errors": {"hugging_face": "it has ended"}},
     }
-    table.print_tables({"tiny": part}, "toys")
+    benchmark.print_tables({"tiny": part}, "toys")
     lines = capsys.readouterr().out.splitlines()
     [row] = [line for line in lines if "torch.nn" in line]
     assert "6,000 (5,500 to 9,000)" in row

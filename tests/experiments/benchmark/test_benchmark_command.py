@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from systems import ENVIRONMENT
 
-from experiments.benchmark import __main__, baseline, comparison, rotation
+from experiments.benchmark import __main__, comparison, numbers, rotation
 from experiments.benchmark import benchmark as command
 from experiments.benchmark.numbers import timed_numbers
 from experiments.benchmark.parts import Setting
@@ -16,11 +17,6 @@ from places import ROOT
 from processes import end_with_worker
 from tiny_run import CONFIG, refused
 from transformer.errors import UserError
-
-ENVIRONMENT = {
-    **{"devices": {"count": 1, "kind": "cpu"}, "cores": 2, "processor": "a slide rule"},
-    **{"packages": {"jax": "0.0.1"}, "code": {"commit": "0123456789", "changed": False}},
-}
 
 
 def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
@@ -33,10 +29,8 @@ def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
     error = capsys.readouterr().err
     assert error == f"error: --parts has 'tine': choose from {','.join(__main__.PARTS)}\n"
     assert not (tmp_path / "out").exists()
-    assert command.choose("start,training", ["training", "decoding", "start"]) == [
-        "training",
-        "start",
-    ]
+    names = ["training", "decoding", "start"]
+    assert command.choose("start,training", names) == ["training", "start"]
 
 
 @pytest.fixture
@@ -54,7 +48,7 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)
 
     def judge(found, before):
-        changes = baseline.compare(before, found) if before else []
+        changes = numbers.compare(before, found) if before else []
         return any(change.worse for change in changes)
 
     def run(*flags, seconds=1.0):
@@ -144,6 +138,7 @@ def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
     assert "whole loop" in done.stdout
 
 
+@pytest.mark.full
 def test_a_signal_ends_the_standard_workloads_and_what_they_have_started(tmp_path):
     flags = [f"--out={tmp_path}", "--parts=tiny", "--peers="]
     end_with_worker(["experiments.benchmark", *flags], rotation.WORKER)

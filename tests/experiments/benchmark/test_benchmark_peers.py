@@ -204,15 +204,10 @@ def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_
     ("key", "value"),
     [
         ("model.positions", "rotary"),
-        ("model.activation", "swiglu"),
-        ("model.num_kv_heads", 1),
         ("model.dropout_embedding", 0.5),
-        ("model.dropout_layer", 0.5),
         ("model.dropout_word", 0.5),
         ("optimizer.name", "muon"),
-        ("optimizer.gradient_accumulation_steps", 2),
         ("model.dtype", "bfloat16"),
-        ("model.matmul_dtype", "bfloat16"),
         ("train.r_drop", 1.0),
     ],
 )

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from position_examples import encoding
 
-from experiments.positions.rotation import (
+from experiments.positions.plots import (
     EPSILON,
     PAIRS,
-    describe,
+    describe_errors,
     offset_errors,
     offset_rotation,
 )
@@ -42,6 +42,6 @@ def test_the_offset_is_a_rotation_to_float_precision_in_each_encodings_own_pairs
         name: {pairs: offset_errors(table, pairs, offset) for pairs in PAIRS}
         for name, table in tables.items()
     }
-    lines = list(describe(errors, offset))
+    lines = list(describe_errors(errors, offset))
     assert "eps" in lines[2]
     assert "sinusoidal" in lines[2]

@@ -1,7 +1,6 @@
 """The page in a real Chromium: somebody types, and sees translations and heads."""
 
 import contextlib
-import re
 
 import pytest
 from playwright.sync_api import Error as PlaywrightError
@@ -150,36 +149,6 @@ def test_a_mistake_and_a_server_that_has_ended_are_told(chromium, site):
         assert told.inner_text() == "the server does not answer"
 
 
-def test_a_text_of_invisible_characters_is_an_empty_one(chromium, site):
-    with opened(chromium, site) as page:
-        page.fill("#text", "one red")
-        best(page, "translation").wait_for()
-        page.fill("#text", "\u200b\ufeff \u2060\u200d")
-        wait_for(page, "() => !document.querySelector('.answers li')")
-        page.wait_for_timeout(500)
-        assert page.locator(".answers li, .told.wrong").count() == 0
-        page.fill("#text", "\u200bone")
-        best(page, "translation").wait_for()  # the control
-
-
-def test_what_is_not_read_of_a_long_text_is_told_and_a_text_that_is_too_long_is_refused(
-    chromium, site
-):
-    with opened(chromium, site) as page:
-        page.fill("#text", "the plot " * 20)
-        told = card(page, "classification").locator(".told")
-        wait_for(page, "() => document.body.innerText.includes('at the end not read')")
-        assert re.match(r"\d+ tokens at the end not read · \d+ ms", told.inner_text())
-        card(page, "classification").locator("button.heads").click()
-        page.wait_for_selector("#chart canvas")
-        note = "too long for the model, which does not read the last"
-        assert page.locator("#notes").inner_text().startswith(note)
-        page.fill("#text", "a" * 5_001)  # all of it is in the field
-        wait_for(page, ALL_TOLD)
-        assert told.inner_text() == "the text has 5,001 characters, more than 5,000"
-        assert not page.is_visible("#maps")
-
-
 def test_heads_of_another_text_are_pale_and_then_gone_with_a_reason(chromium, site):
     held = []
     with opened(chromium, site) as page:
@@ -203,27 +172,6 @@ def test_heads_of_another_text_are_pale_and_then_gone_with_a_reason(chromium, si
         page.fill("#text", "g h")
         wait_for(page, "() => document.getElementById('title').textContent === 'g h'")
         assert page.is_visible("#maps")
-        assert page.get_attribute("#maps", "class") == ""
-        page.route("**/api/translate", lambda route: route.abort())
-        page.fill("#text", "a")
-        wait_for(page, "() => document.getElementById('maps').hidden")
-        assert page.inner_text("#heads-told") == "No heads: the server does not answer"
-
-
-def test_heads_of_a_translation_that_is_longer_than_a_text_may_be_are_shown(chromium, site):
-    text, translation = "a " * 2_450, "b " * 3_000
-    best_ones = [[{"text": translation, "score": -1.0, "tokens": 3_001}]]
-    answer = {"run": "translation", "translations": best_ones, "unread": [0]}
-    with opened(chromium, site) as page:
-        page.route("**/api/translate", lambda route: route.fulfill(json=answer))
-        page.fill("#text", text)
-        best(page, "translation").wait_for()
-        card(page, "translation").locator("button.heads").click()
-        page.wait_for_selector("#chart canvas")
-        notes = page.inner_text("#notes")
-        # Of 2,450 and 3,000 tokens, and the end of each, it reads 32.
-        assert "the last 2,419 source tokens and 2,969 target tokens" in notes
-        assert page.locator(".answers li").first.bounding_box()["height"] < 400  # it scrolls
 
 
 def test_markup_in_a_text_stays_text(chromium, site):

@@ -5,17 +5,14 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-from serving import PATIENCE, serving, wait_until
+from serving import PATIENCE
 
 from experiments.serving import serve, server
-from experiments.serving.operations import Served, Translate
 from places import ROOT
 from tiny_run import refused, shared_run
 from transformer.api.run import load
@@ -86,38 +83,6 @@ def test_the_command_serves_until_it_is_told_to_end(tiny):
     }
 
 
-def test_a_running_request_is_finished_after_the_signal(tiny, monkeypatch):
-    gate, entered, compute = threading.Event(), threading.Event(), Translate.compute
-
-    def wait(self, group, payloads):
-        entered.set()
-        assert gate.wait(PATIENCE)
-        return compute(self, group, payloads)
-
-    monkeypatch.setattr(Translate, "compute", wait)
-    found = []
-    with serving([Served("own", load(tiny))]) as running:
-        client = threading.Thread(
-            target=lambda: found.append(running.post("translate", {"texts": ["a"]}))
-        )
-        client.start()
-        assert entered.wait(PATIENCE)
-        running.server.should_exit = True  # which the handler of signals sets
-        wait_until(lambda: not is_open(running.port))
-        assert found == []
-        gate.set()
-        client.join(PATIENCE)
-    assert [answer.status for answer in found] == [200]
-
-
-def is_open(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
-
-
 def test_a_port_in_use_and_a_wrong_address_are_refused(tiny):
     flags = (f"--workdir={tiny}", "--mode=serve")
     with server.listen("127.0.0.1", 0) as used:
@@ -130,15 +95,6 @@ def test_a_port_in_use_and_a_wrong_address_are_refused(tiny):
     refused(*flags, "--port=http", says="port")
     refused(*flags, "--port=0", f"--also={tiny}", says="is served already")
     refused(*flags, "--port=0", "--also=nothing/here", says="nothing/here")
-
-
-def test_answers_are_sent_without_delay():
-    with (
-        server.listen("127.0.0.1", 0) as listening,
-        socket.create_connection(listening.getsockname()),
-        listening.accept()[0] as accepted,
-    ):
-        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_missing_package_is_named_with_its_extra(tiny, monkeypatch):

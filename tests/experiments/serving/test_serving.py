@@ -10,9 +10,9 @@ from serving import gated, is_one_line, serving, wait_until
 
 import transformer
 from experiments.attention import explorer
+from experiments.serving.app import policy
 from experiments.serving.batching import Programs
 from experiments.serving.operations import OPERATIONS, ROWS, Explain, Generate, Served, Translate
-from experiments.serving.page import policy
 from experiments.serving.schema import API, CHARACTERS
 from places import ROOT
 from runs import count_programs
@@ -143,6 +143,7 @@ def test_answers_have_the_fields_of_the_schema(site):
         assert answer.keys() - shown == model.model_fields.keys(), name
 
 
+@pytest.mark.full
 def test_the_python_of_the_guide_runs(site, loaded):
     guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
     [block] = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
@@ -237,22 +238,6 @@ def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monk
     assert programs.state()["status"] == "ready"
 
 
-def test_programs_that_were_compiled_ahead_are_those_of_requests(runs, loaded):
-    run = transformer.load(loaded["translation"].folder)
-    operation = Translate(run)
-    for _, compile_program in operation.programs():
-        compile_program()
-    search = run.trained.predictor._search
-    programs = search._start, search._continue, search._grow
-    counts = [each._cache_size() for each in programs]
-    for texts in (["a"], ["a b"] * operation.max_batch, ["a b c d e f g h " * 3]):
-        groups, payloads, _ = operation.plan({"texts": texts})
-        operation.compute(groups[0], payloads)
-    assert [each._cache_size() for each in programs] == counts
-    operation.run.trained.predictor.translate(operation.variables, ["a", "b", "c"] * 2, rows=3)
-    assert search._start._cache_size() > counts[0]  # the control
-
-
 def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
     run = transformer.load(loaded["translation"].folder)
     operations = Translate(run), Explain(run, run.trained.predictor.max_length)
@@ -265,46 +250,35 @@ def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
     assert programs == []
 
 
-def test_samples_that_the_page_asks_for_were_compiled_ahead(loaded):
-    folder = loaded["language_model"].folder
-    settings = {"decode.batch_size": 16, "decode.num_best": 2}
-    operation = Generate(transformer.load(folder, settings))
-    for _, compile_program in operation.programs():
-        compile_program()
-    writer = operation.predictor._writer
-    programs = writer._start, writer._sample, writer._grow
-    counts = [each._cache_size() for each in programs]
-    for count in (1, 2, 3, operation.max_best):
-        [group], payloads, _ = operation.plan({"texts": ["one"], "num_best": count})
-        assert len(operation.compute(group, payloads)[0]) == count
-    assert [each._cache_size() for each in programs] == counts
-    operation.predictor.write(operation.variables, ["one"], num_best=9)
-    assert writer._start._cache_size() > counts[0]  # the control
-
-
-SMALL_BATCHES = {
-    "translate": ("translation", {"texts": ["a"] * 8}, {}),
-    "score": ("translation", {"texts": ["a"] * 8, "targets": ["b"] * 8}, {}),
-    "score of a text": ("language_model", {"texts": ["one"] * 8}, {}),
-    "generate": ("language_model", {"texts": ["one"] * 8}, {}),
+SMALL, TEXTS = {"decode.batch_size": 6}, ["one"] * 8  # a batch that is smaller than ROWS
+REQUESTS = {
+    "translate": ("translation", {"texts": TEXTS}, {}),
+    "translate in small batches": ("translation", {"texts": TEXTS}, SMALL),
+    "score": ("translation", {"texts": TEXTS, "targets": TEXTS}, SMALL),
+    "score of a text": ("language_model", {"texts": TEXTS}, SMALL),
+    "generate": ("language_model", {"texts": TEXTS}, SMALL),
     "generate by beam search": (
         "language_model",
-        {"texts": ["one"] * 8},
-        {"decode.search": "beam", "decode.beam_size": 2},
+        {"texts": TEXTS},
+        {"decode.search": "beam", "decode.beam_size": 2, **SMALL},
     ),
-    "classify": ("classification", {"texts": ["a film"] * 8}, {}),
+    "classify": ("classification", {"texts": TEXTS}, SMALL),
 }
 
 
-@pytest.mark.parametrize("name", SMALL_BATCHES)
-def test_nothing_is_compiled_for_requests_of_a_run_with_smaller_batches(name, loaded):
-    task, fields, settings = SMALL_BATCHES[name]
-    run = transformer.load(loaded[task].folder, settings | {"decode.batch_size": 6})
+@pytest.mark.full
+@pytest.mark.parametrize("name", REQUESTS)
+def test_nothing_is_compiled_for_a_request(name, loaded):
+    task, fields, settings = REQUESTS[name]
+    run = transformer.load(loaded[task].folder, settings)
     operation = OPERATIONS[name.split()[0]](run)
     for _, compile_program in operation.programs():
         compile_program()
-    for count in (8, 1):
-        plan = operation.plan({key: texts[:count] for key, texts in fields.items()})
+    requests = [{key: texts[:n] for key, texts in fields.items()} for n in (8, 1)]
+    if name == "generate":  # the samples that the page asks for
+        requests += [{"texts": TEXTS[:1], "num_best": n} for n in (2, 3, operation.max_best)]
+    for request in requests:
+        plan = operation.plan(request)
         with count_programs() as programs:
             operation.compute(plan.groups[0], plan.payloads)
         assert programs == []
@@ -330,13 +304,3 @@ def test_the_page_runs_only_its_own_scripts(site):
     assert policy(text.replace("use strict", "use  strict")) != allowed  # the control
     assert answer.headers["x-frame-options"] == "DENY"
     assert "access-control-allow-origin" not in answer.headers
-
-
-def test_names_of_runs_are_escaped_in_the_page(loaded):
-    name = "</script><b>&'\""
-    with serving([Served(name, loaded["classification"])]) as running:
-        text = running.get("/").body.decode()
-        assert running.get("/api/runs").json()["runs"][0]["name"] == name
-    assert "<b>" not in text.replace("<b>Joining", "").replace("<b>Leaving", "").replace(
-        "<b>Colours", ""
-    ).replace("<b>Weights", "").replace("<b>In the", "")

@@ -4,12 +4,14 @@ import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
 
-from serving import PATIENCE, SINGLE, gated, is_one_line, wait_until
+import pytest
+from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serving import access, app, batching
 from experiments.serving.operations import Translate
 
 
+@pytest.mark.full
 def test_a_full_queue_is_told_when_to_come_back_and_nothing_is_lost(site, monkeypatch):
     most = 5
     monkeypatch.setattr(batching, "MAX_WAITING", most)
@@ -69,6 +71,28 @@ def test_a_body_that_does_not_arrive_is_given_up(site, monkeypatch):
     with send(site.port, SINGLE[:-3]) as slow:
         assert site.post("translate", SINGLE).status == 200  # others do not wait for it
         assert slow.recv(12) == b"HTTP/1.1 408"
+
+
+def test_a_running_request_is_finished_after_the_signal(runs, monkeypatch):
+    def refuses() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", running.port), 1).close()
+        except OSError:
+            return True
+        return False
+
+    with (
+        gated(monkeypatch) as (gate, batches),
+        serving(runs[:1]) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        answer = pool.submit(running.post, "translate", SINGLE)
+        wait_until(lambda: len(batches) == 1)
+        running.server.should_exit = True  # which the handler of signals sets
+        wait_until(refuses)
+        assert not answer.done()
+        gate.set()
+        assert answer.result().status == 200
 
 
 def test_an_error_of_the_program_is_one_line_for_the_client(site, monkeypatch):
