@@ -117,11 +117,7 @@ class Run:
         return self.fresh_state(params)
 
     def restore(self, template: TrainState) -> TrainState | None:
-        """Returns the newest checkpoint's state, and restores the progress that was saved with it.
-
-        Raises:
-          UserError: see `Checkpoints.restore_newest`.
-        """
+        """Returns the newest checkpoint's state, and restores the progress saved with it."""
         self.progress, self.saved_step = self._fresh_progress(), 0
         fingerprint, text_digest = self.progress.fingerprint, self.progress.text_digest
         restored = self.checkpoints.restore_newest(template, fingerprint, text_digest)
@@ -253,9 +249,6 @@ class Run:
         Args:
           metrics: of all batches since then.
           consecutive_nonfinite, nonfinite_steps: of the state.
-
-        Raises:
-          RunError: too many steps in a row were not finite.
         """
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
@@ -346,11 +339,7 @@ class Run:
         self._metrics_writer.write(step, "heads", found.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
-        """Writes an evaluation as a line, and records it with the checkpoint; returns its numbers.
-
-        Raises:
-          UserError: `train.best_metric` is not among them.
-        """
+        """Writes an evaluation, and records it with the checkpoint; returns its numbers."""
         numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
         metric = self.config.train.best_metric
         if metric not in numbers:

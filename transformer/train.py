@@ -84,11 +84,6 @@ class Trainer:
         """Trains from the newest checkpoints; returns whether the end was reached.
 
         On SIGINT or SIGTERM all states are saved and the training ends early.
-
-        Raises:
-          RunError: the loss of the only run is not finite in too many steps.
-          UserError: the disk is full, a checkpoint does not belong to these tokenizers, or several
-            runs are to go on from different steps.
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
@@ -128,11 +123,7 @@ class Trainer:
         self._programs.prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
 
     def _restore(self) -> tuple[int, list[TrainState]]:
-        """The step from which the unfinished runs go on, and each run's state.
-
-        Raises:
-          UserError: their newest undamaged checkpoints are of different steps.
-        """
+        """The step from which the unfinished runs go on, and each run's state."""
         states = []
         for run in self.runs:
             fresh = run.fresh_state()

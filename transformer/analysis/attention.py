@@ -102,11 +102,7 @@ class Attention(NamedTuple):
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the tokens that name rows and columns of a kind, see `names_of`.
-
-        Raises:
-          UserError: the model has no such kind.
-        """
+        """Returns the tokens that name rows and columns of a kind, see `names_of`."""
         self.check_kind(kind)
         return names_of(self, kind)
 
@@ -124,9 +120,6 @@ class Attention(NamedTuple):
           kind: by default cross-attention if the model has it, or else the only kind.
           layer: from one.
           head: the only one to draw, from one.
-
-        Raises:
-          UserError: the model has no such kind, layer or head.
         """
         heat_maps = importlib.import_module(f"{VIEWER}.heat_maps")
         return heat_maps.checked_figure(self, kind, layer, head)

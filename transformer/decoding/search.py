@@ -131,9 +131,6 @@ def beam_search(
       steps: static bound of the loop.
       prompts: the prefix of every hypothesis, in place of `bos_id`. `max_lengths` count it; scores
         and their penalty do not.
-
-    Raises:
-      UserError: the penalty is unknown.
     """
     search = start_search(cache, max_lengths, rule, steps)
     return continue_search(step, search, rule, 0, prompts).done

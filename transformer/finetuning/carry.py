@@ -36,10 +36,6 @@ def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, patter
     Args:
       fresh, source: parameters of the new model, and of the one that was trained.
       fresh_rows, source_rows: the pieces that the rows of their tables belong to.
-
-    Raises:
-      UserError: the pattern matches no name, or one that only one model has, or whose shapes
-        differ otherwise than by the pieces.
     """
     chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
     params, loaded, tables = dict(fresh), 0, {}
@@ -79,11 +75,7 @@ def carry_rows(
 def check_shapes(
     fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
 ) -> list[str]:
-    """Returns the names that are carried over; see `carry`, of whose arrays only shapes are read.
-
-    Raises:
-      UserError: see `carry`.
-    """
+    """Returns the names that `carry` carries over; only the shapes of the arrays are read."""
     chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
     wrong = []
     for name in chosen:

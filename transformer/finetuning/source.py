@@ -32,12 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_source(config: ConfigDict, folder: Path) -> None:
-    """Checks the run that the one in `folder` starts from, unless that has started.
-
-    Raises:
-      UserError: there is no such run, or it is of another task or architecture, or its vocabularies
-        are not shared between the languages as here.
-    """
+    """Checks the run that the one in `folder` starts from, unless that has started."""
     if not config.train.init_from:
         return
     if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
@@ -50,11 +45,7 @@ def check_source(config: ConfigDict, folder: Path) -> None:
 
 
 def check_fit(config: ConfigDict, predictor: Predictor) -> None:
-    """Checks, before a run is there, that the parameters fit which it starts from.
-
-    Raises:
-      UserError: see `start_from`.
-    """
+    """Checks, before a run is there, that the parameters fit which it starts from."""
     if not config.train.init_from:
         return
     folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
@@ -78,9 +69,6 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
       predictor: the model that will be trained.
       fresh: its parameters as the seed draws them.
       place: the folder of its run.
-
-    Raises:
-      UserError: the source cannot be read, or its parameters do not fit.
     """
     folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
     with _naming(config, other):

@@ -112,9 +112,6 @@ class Generator(TokenPredictor):
 
         Args:
           first_line: number of the first line, for errors.
-
-        Raises:
-          UserError: a line has more tokens than the model reads at once.
         """
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
@@ -182,9 +179,6 @@ class Generator(TokenPredictor):
           num_best: how many; by default `decode.num_best`.
           numbers: of the prompts' random draws, by default those of their lines: a prompt's samples
             depend only on `decode.seed` and its number.
-
-        Raises:
-          UserError: see `stream`; a beam search needs texts that end, and room for a new token.
         """
         prefixes = [
             self.read_prompt(text, f"line {first_line + i}") for i, text in enumerate(prompts)
@@ -223,12 +217,7 @@ class Generator(TokenPredictor):
         self._attend(variables, _read_batch([], length))
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
-        """Yields the prompt, then its continuation piece by piece while it is sampled.
-
-        Raises:
-          UserError: the prompt has characters that are not in the vocabulary, or more tokens than
-            the model reads at once.
-        """
+        """Yields the prompt, then its continuation piece by piece while it is sampled."""
         ids = self.read(prompt, "line 1")
         shown = self.tokenizer.decode(ids)
         yield shown
@@ -277,9 +266,6 @@ class Generator(TokenPredictor):
 
         Args:
           place: of the text, for errors, such as 'line 1'.
-
-        Raises:
-          UserError: some of the text is not in the vocabulary, or it is too long for the model.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
@@ -299,11 +285,7 @@ class Generator(TokenPredictor):
         return ids
 
     def read_prompt(self, text: str, place: str) -> list[int]:
-        """Returns the tokens of a prompt that `write` continues.
-
-        Raises:
-          UserError: see `read`; or it fills the context, which a beam search cannot leave.
-        """
+        """Returns the tokens of a prompt that `write` continues."""
         ids = self.read(text, place)
         if self.decode.search == "beam" and len(ids) == self.context:
             raise UserError(

@@ -32,9 +32,6 @@ def check_search(
       steps: maximum tokens of a translation.
       memory: bytes; by default those of the device.
       searches: how many run at the same time.
-
-    Raises:
-      RunError: it is too large; the error has both sizes in GiB and the keys to lower.
     """
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     # The cache is written into a copy; logits become log-probabilities; and unfinished and

@@ -71,9 +71,6 @@ class BeamSearch:
           max_length: at least the largest of these, and a static number.
           searches: how many run at the same time.
           adapts: whether more programs are worth compiling after many sentences.
-
-        Raises:
-          RunError: the search is too large for the device.
         """
         many = adapts and self._before[source.shape[1]] >= MANY
         self._before[source.shape[1]] += len(source)

@@ -63,9 +63,6 @@ class Segmenter:
       encode: returns the tokens of source texts, without an end.
       max_length: the tokens that the model reads, with an end.
       keep_whole: whether only lines of more tokens than these are split.
-
-    Raises:
-      UserError: `decode.source_language` is not a code.
     """
 
     def __init__(
@@ -165,11 +162,7 @@ def measure_lines(
 
 
 def source_language(config: ConfigDict) -> str:
-    """Returns the code of the source's language, as far as the config names it; '' if not.
-
-    Raises:
-      UserError: `decode.source_language` is not a code.
-    """
+    """Returns the code of the source's language, as far as the config names it; '' if not."""
     data, code = config.data, config.decode.source_language
     if code and not CODE.fullmatch(code):
         raise UserError(

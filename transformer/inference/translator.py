@@ -71,9 +71,6 @@ class Translator(PairPredictor):
           rows: of every batch, for which `prepare_rows` has compiled; by default, they depend on
             the number of lines.
           limits: maximum tokens of each translation, its end included, if below those of `decode`.
-
-        Raises:
-          RunError: a line's scores are not finite.
         """
         results = [[BLANK] for _ in lines]
         left, most = len(lines), num_best or self.decode.num_best

@@ -53,9 +53,6 @@ class Writer:
         Args:
           rows: the prompt tokens, at least one, and two numbers for the row's random key: that of
             the line and that of the sample.
-
-        Raises:
-          RunError: logits are not finite, or the cache is too large for the device.
         """
         half = max(1, self.context // 2)
         written = [list(ids) for ids, _ in rows]

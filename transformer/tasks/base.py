@@ -36,9 +36,6 @@ class Task(abc.ABC):
       is_given: whether the test set is another text, see `from_folder`.
       predictor: the model to train.
       plan: all training batches, by number.
-
-    Raises:
-      UserError: the text cannot be read, or the config describes no valid model for it.
     """
 
     unit: ClassVar[str]  # the unit that losses are means over and speed counts
@@ -72,9 +69,6 @@ class Task(abc.ABC):
         Args:
           given: a text to score in place of the held-out one, as the only split, "test"; see
             `make_given_text` of each task.
-
-        Raises:
-          UserError: a file of it is missing or damaged, or the config describes no model.
         """
         task = cls.__new__(cls)
         task.config = config
@@ -117,11 +111,7 @@ class Task(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def load(folder: Path, config: ConfigDict) -> Predictor:
-        """Returns the model of a run's folder; its checkpoints are read elsewhere.
-
-        Raises:
-          UserError: a file of it is missing or damaged, or the config describes no model.
-        """
+        """Returns the model of a run's folder; its checkpoints are read elsewhere."""
 
     @property
     @abc.abstractmethod

@@ -21,11 +21,7 @@ def save(folder: Path, labels: Sequence[str], weights: Float[np.ndarray, "C"]) -
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:
-    """Returns the names of the classes that `save` wrote.
-
-    Raises:
-      UserError: the file is missing or damaged.
-    """
+    """Returns the names of the classes that `save` wrote."""
     path = folder / LABELS
     labels = read_json(path, [str], RESTORE)
     if len(set(labels)) < max(2, len(labels)):
@@ -34,11 +30,7 @@ def load_labels(folder: Path) -> tuple[str, ...]:
 
 
 def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Returns the weight of each class in the loss that a run was trained with.
-
-    Raises:
-      UserError: the file is missing or damaged, or of other classes.
-    """
+    """Returns the weight of each class in the loss that a run was trained with."""
     path = folder / WEIGHTS
     weights = read_json(path, Each(float), RESTORE)
     if tuple(weights) != tuple(labels):

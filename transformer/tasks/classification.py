@@ -334,11 +334,7 @@ def _encode(
 def make_network(
     config: ConfigDict, vocab_size: int, num_classes: int
 ) -> Classifier | BagOfEmbeddings:
-    """Returns the network of a config: an encoder with pooling, or a bag of embeddings.
-
-    Raises:
-      UserError: the config describes no model.
-    """
+    """Returns the network of a config: an encoder with pooling, or a bag of embeddings."""
     model = config.model
     if model.architecture == BAG:
         return BagOfEmbeddings(
@@ -365,11 +361,7 @@ def make_network(
 def make_classifier(
     config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str]
 ) -> TextClassifier:
-    """Returns the classifier of a config, its tokenizer and the names of its classes.
-
-    Raises:
-      UserError: the config describes no model, or it cannot read the longest texts.
-    """
+    """Returns the classifier of a config, its tokenizer and the names of its classes."""
     network = make_network(config, tokenizer.vocab_size, len(labels))
     settings = config.data.max_tokens, config.decode.batch_size
     return TextClassifier(network, tokenizer, labels, *settings)

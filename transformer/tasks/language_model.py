@@ -280,11 +280,7 @@ def scores_of(nll: float, text: Text) -> dict[str, int | float]:
 
 
 def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
-    """Returns the language model of a config, a decoder without encoder, and its tokenizer.
-
-    Raises:
-      UserError: the config describes no model, or it cannot read a row.
-    """
+    """Returns the language model of a config, a decoder without encoder, and its tokenizer."""
     fields = model_fields(config)
     sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
     model_config = ModelConfig(**{**fields, **sizes, "num_encoder_layers": 0})

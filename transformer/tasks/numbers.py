@@ -20,10 +20,6 @@ def hparams_of(config: ConfigDict) -> dict[str, float]:
     """Returns label smoothing, and the weight of R-Drop and the dropout rates that are not zero.
 
     A zero is left out, so that the compiled step has no operations for it.
-
-    Raises:
-      UserError: R-Drop has no dropout that differs between its two passes, see
-        `Network.row_dropouts`.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
     used = {name: rate for name, rate in rates.items() if rate}
@@ -70,11 +66,7 @@ def warn_of_earlier_text(config: ConfigDict) -> None:
 
 
 def model_fields(config: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder.
-
-    Raises:
-      UserError: the model is neither.
-    """
+    """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder."""
     if config.model.architecture == BAG:
         raise UserError(
             f"config.model.architecture={BAG} is for config.task=classification: choose one of "

@@ -45,9 +45,6 @@ def refuse_blank(text: str, place: str) -> str:
 
     Args:
       place: of the sentence, for the message.
-
-    Raises:
-      UserError: it is blank, and its score would say nothing.
     """
     if not (text := canonicalize(text)):
         raise UserError(

@@ -345,11 +345,7 @@ def make_translator(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
 ) -> Translator:
-    """Returns the translator of a config and its tokenizers.
-
-    Raises:
-      UserError: the config describes no model.
-    """
+    """Returns the translator of a config and its tokenizers."""
     check_vocabularies(config, source_tokenizer.model == target_tokenizer.model)
     for side in ("encoder", "decoder"):
         if not config.model[f"num_{side}_layers"]:
@@ -387,11 +383,7 @@ def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Returns the source's and the target's tokenizer of a run.
-
-    Raises:
-      UserError: a file is missing or is not a tokenizer.
-    """
+    """Returns the source's and the target's tokenizer of a run."""
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
     return tokenizers[0], tokenizers[-1].writer()
