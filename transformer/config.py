@@ -35,8 +35,8 @@ from transformer.model.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY, pair_scores
+from transformer.tasks.base import hparams_of, model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
-from transformer.tasks.numbers import hparams_of, model_fields
 
 RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
 NEARLY_ONE = 0.999_999

@@ -39,7 +39,7 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    A row is named by the token that is written in it, see `names_of`. The map is None if the model
+    A row is named by the token that is written in it. The map is None if the model
     has no attention, or a side has more than `MAX_TOKENS` or than the model reads.
     """
     predictor = trained.predictor

@@ -1,7 +1,5 @@
 """Inference with a language model: a prompt in, text out."""
 
-import functools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +15,9 @@ from transformer.data.documents.encode import Text
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import compile_ahead, length_groups, static_length, static_rows
+from transformer.inference.batching import compile_ahead, length_groups, static_length, static_rows
 from transformer.inference.hypotheses import distinct, not_finite
-from transformer.inference.writer import Writer
+from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
 
@@ -35,11 +33,10 @@ class Continuation(NamedTuple):
 
 
 class Generator(TokenPredictor):
-    """Generates, scores and explains text with given variables.
+    """Generates, scores and explains text, see `Predictor`.
 
     Args:
       model: a decoder alone.
-      tokenizer: what its ids mean.
       decode: `config.decode`.
       context: maximum tokens that the model reads at once.
       whole: whether it learned running text, in which nothing starts or ends.
@@ -58,7 +55,6 @@ class Generator(TokenPredictor):
         self._writer = Writer(model, decode, context, ends=not whole)
 
     def init_params(self, key: jax.Array) -> Params:
-        """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.zeros((1, 1), jnp.int32)
 
         def run(model):
@@ -67,11 +63,10 @@ class Generator(TokenPredictor):
         return self.model.init(key, method=run)["params"]
 
     def fingerprint(self) -> str:
-        """Returns the digests that a checkpoint must match."""
         return self.tokenizer.digest
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings: "input" and "output", or tied "input_output"."""
+        """Returns the tables "input" and "output", or "input_output" if they are tied."""
         untied = self.model.config.tied_embeddings == "none"
         names = {
             "target_embedding": "input" if untied else "input_output",
@@ -117,15 +112,9 @@ class Generator(TokenPredictor):
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
-        results: list[Any] = [None] * len(lines)
-        for rows, length in length_groups(range(len(lines)), lengths, size, self.context):
-            batch = _score_batch([read[i] for i in rows], size, length)
-            nll = np.asarray(self._row_nll(variables, batch))
-            for row, i in enumerate(rows):
-                results[i] = -float(nll[row]), lengths[i]
-                if not math.isfinite(nll[row]):
-                    raise not_finite(first_line + i, "score")
-        return iter(results)
+        groups = length_groups(range(len(lines)), lengths, size, self.context)
+        batches = ((rows, _score_batch([read[i] for i in rows], size, n)) for rows, n in groups)
+        return self._log_probs(variables, batches, lengths, first_line)
 
     def prepare_score(self, variables: Variables) -> None:
         """Compiles what `score` needs for a single line, see `compile_ahead`."""
@@ -258,8 +247,8 @@ class Generator(TokenPredictor):
         places = jnp.arange(mask.shape[1])
         past = look_ahead_mask(places, places) & segment_mask(segments, segments)
         past &= padding_mask(mask)
-        seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
-        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
+        masks = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     def read(self, text: str, place: str) -> list[int]:
         """Returns the tokens that the model reads before it generates: at least one.
@@ -295,10 +284,6 @@ class Generator(TokenPredictor):
         return ids
 
     # -- inside
-
-    @functools.cached_property
-    def _attend(self):
-        return jax.jit(self.batch_attention)
 
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int
