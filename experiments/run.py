@@ -58,12 +58,11 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     newest, finished = workdir.newest_step(folder), run.finished()
     if finished and workdir.is_finished(folder, newest):
-        key = run.key_that_ended(newest)
         run.close()
         logger.info(f"{folder} is finished, {newest} steps; its results:")
         print_results(workdir.known_results(folder), config.task)
         advice = "raise it to continue, or use another folder to start from the beginning."
-        logger.info(f"It ended by config.{key}: {advice}")
+        logger.info(f"It ended by config.{finished.partition('=')[0]}: {advice}")
         return None
     if not newest:
         workdir.refuse_results(folder)

@@ -48,7 +48,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
 from transformer.progress import parameter_counts
 from transformer.storage.files import write_arrays
-from transformer.tasks.numbers import model_fields
+from transformer.tasks.base import model_fields
 
 VOCABULARY, LAYERS = 64, 2
 SEQUENCES = 32  # a seed

@@ -35,8 +35,8 @@ from transformer.model.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY, pair_scores
+from transformer.tasks.base import hparams_of, model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
-from transformer.tasks.numbers import hparams_of, model_fields
 
 RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
@@ -131,11 +131,7 @@ SOURCES: dict[str, Iterable[str]] = {
 
 
 def check(config: ConfigDict) -> None:
-    """Checks those values of a config that can be checked without text and model.
-
-    Raises:
-      UserError: a number is out of its range, or a name is unknown.
-    """
+    """Checks those values of a config that can be checked without text and model."""
     flat = flatten(config)
     for smallest, largest, keys in RANGES:
         for key in keys.split():
@@ -174,11 +170,7 @@ def check(config: ConfigDict) -> None:
 
 
 def check_scores(config: ConfigDict) -> None:
-    """Checks the keys that only scoring reads, for modes that score.
-
-    Raises:
-      UserError: a name is unknown.
-    """
+    """Checks the keys that only scoring reads, for modes that score."""
     if config.evaluate.moses:
         check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES.split())
 
@@ -187,9 +179,6 @@ def check_text(config: ConfigDict) -> None:
     """Checks the keys of the training text before it is read, for trainings that start much later.
 
     Whether files and data sets are there is left to the reading.
-
-    Raises:
-      UserError: a name is unknown, or a rule of cleaning would drop every pair.
     """
     tokenizer = config.tokenizer
     check_choice("config.tokenizer.kind", tokenizer.kind, KINDS)
@@ -249,9 +238,6 @@ def check_start(config: ConfigDict) -> None:
     """Checks the keys about the run that a training starts from, for modes that train.
 
     A run that has been trained is used without the name of the run that it started from.
-
-    Raises:
-      UserError: a key asks for weights or subwords of another run, and none is named.
     """
     if config.train.init_from:
         return
@@ -266,11 +252,7 @@ def check_start(config: ConfigDict) -> None:
 
 
 def check_model(config: ConfigDict) -> None:
-    """Checks that a config describes a valid model, as far as possible without text.
-
-    Raises:
-      UserError: a name is unknown, or numbers are incompatible.
-    """
+    """Checks that a config describes a valid model, as far as possible without text."""
     model, packed = config.model, config.task == "language_model"
     if model.architecture == "transformer" and model.attention_implementation == "flash":
         flash.check_training(packed, model.dropout_attention)

@@ -34,11 +34,7 @@ def _as_lists(value: Any) -> Any:
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets a key to a value of the key's type; lists and tuples count as one type.
-
-    Raises:
-      UserError: there is no such key (the nearest is named), or the value is of another type.
-    """
+    """Sets a key to a value of the key's type; lists and tuples count as one type."""
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
         value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
@@ -49,11 +45,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def complete(values: object) -> ConfigDict:
-    """Returns the config of `configs/base.py` with these values, locked.
-
-    Raises:
-      UserError: see `assign`; or `values` is not a config.
-    """
+    """Returns the config of `configs/base.py` with these values, locked."""
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
     config = base.get_config()
@@ -66,11 +58,7 @@ def complete(values: object) -> ConfigDict:
 
 
 def value_of(config: ConfigDict, key: str) -> Any:
-    """Returns the value of a dotted key.
-
-    Raises:
-      UserError: there is no such key; the nearest is named.
-    """
+    """Returns the value of a dotted key."""
     value: Any = config
     for name in key.split("."):  # `flatten` would do, but to complete a config asks for every key
         if not isinstance(value, ConfigDict) or name not in value:

@@ -1,5 +1,6 @@
 """The bookkeeping of one run: its progress, its files, and when it ends."""
 
+import contextlib
 import dataclasses
 import logging
 import math
@@ -39,13 +40,10 @@ class Run:
     """The bookkeeping of one run, which trains alone or with others.
 
     Args:
-      task: what is learned.
-      config: the whole experiment.
       workdir: the run's folder, absolute.
 
     Attributes:
       total_steps: the step at which the run ends, unless time or patience ends it earlier.
-      progress: see `RunProgress`.
     """
 
     def __init__(self, task: Task, config: ConfigDict, workdir: Path):
@@ -70,10 +68,11 @@ class Run:
             max(config.train.keep_last, config.evaluate.average_last_n),
             config.train.best_metric,
         )
-        self.progress = self._fresh_progress()
+        self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
         self._warned_step = 0  # the last that is not evaluated and for which a line says why
-        self._writer: MetricsWriter | None = None
+        self._files = contextlib.ExitStack()
+        self._writer: MetricsWriter  # from `start_writing` on
 
     def make_train_step(self) -> TrainStep:
         """Returns the pure training step; runs with the same structure can share it, compiled."""
@@ -93,7 +92,7 @@ class Run:
         numbers = {
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
-            "total_steps": self.updates(self.total_steps),
+            "total_steps": _count_updates(self.total_steps, self.config),
             "decay_fraction": settings.decay_fraction,
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
@@ -109,31 +108,24 @@ class Run:
             params = self.task.init_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
 
-    def start_state(self, fresh: TrainState) -> TrainState:
-        """Returns the state of the first step: `fresh`, or with the weights of another run."""
+    def restore(self) -> TrainState:
+        """Returns the newest checkpoint's state, and restores the progress saved with it.
+
+        Before the first checkpoint it is a fresh state, perhaps with the weights of another run.
+        """
+        fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
+        text_digest = self.progress.text_digest
+        restored = self.checkpoints.restore_newest(fresh, fingerprint, text_digest)
+        if restored is not None:
+            state, saved = restored
+            self.progress = RunProgress(**{**saved, "text_digest": text_digest})
+            self.saved_step = int(state.step)
+            return state
+        self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
         if not self.config.train.init_from:
             return fresh
         params = start_from(self.config, self.task.predictor, fresh.params, self.workdir)
         return self.fresh_state(params)
-
-    def restore(self, template: TrainState) -> TrainState | None:
-        """Returns the newest checkpoint's state, and restores the progress that was saved with it.
-
-        Raises:
-          UserError: see `Checkpoints.restore_newest`.
-        """
-        self.progress, self.saved_step = self._fresh_progress(), 0
-        fingerprint, text_digest = self.progress.fingerprint, self.progress.text_digest
-        restored = self.checkpoints.restore_newest(template, fingerprint, text_digest)
-        if restored is None:
-            return None
-        state, saved = restored
-        self.progress = RunProgress(**{**saved, "text_digest": text_digest})
-        self.saved_step = int(state.step)
-        return state
-
-    def _fresh_progress(self) -> RunProgress:
-        return RunProgress(self.task.fingerprint(), text_digest=self.task.text_digest())
 
     def start_writing(self) -> None:
         """Opens the run's metrics for the steps after the newest checkpoint.
@@ -144,59 +136,46 @@ class Run:
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
         logged = not self.progress.line_sums
-        self._writer = MetricsWriter(self.workdir, step, evaluated, logged)
+        writer = MetricsWriter(self.workdir, step, evaluated, logged)
+        self._writer = self._files.enter_context(contextlib.closing(writer))
         for path in snapshot_files(self.workdir):
             if int(path.stem) >= step + evaluated:
                 path.unlink()
 
-    @property
-    def _metrics_writer(self) -> MetricsWriter:
-        assert self._writer is not None, "start_writing comes before"
-        return self._writer
-
     def close(self) -> None:
         """Waits until everything is written, and closes the files."""
-        if self._writer:
-            self._writer.close()
+        self._files.close()
         self.checkpoints.close()
 
-    def finished(self) -> bool:
-        """Returns whether the newest checkpoint needs no more training or evaluation."""
+    def finished(self) -> str | None:
+        """Returns the setting that ended the run, or None.
+
+        It is None as well if the newest checkpoint needs more training or evaluation.
+        """
         newest = self.checkpoints.steps()[-1:]
         saved = self.checkpoints.read_progress(newest[0]) if newest else None
-        if saved is None or not self.ended(newest[0], RunProgress(**saved)):
-            return False
-        return self.checkpoints.evaluated(newest[0]) or self._attempts(newest[0]) >= MAX_ATTEMPTS
+        if saved is None:
+            return None
+        evaluated = (
+            self.checkpoints.evaluated(newest[0]) or self.count_attempts(newest[0]) >= MAX_ATTEMPTS
+        )
+        return self.ended(newest[0], RunProgress(**saved)) if evaluated else None
 
-    def ended(self, step: int, progress: RunProgress | None = None) -> bool:
-        """Returns whether the training ends after `step` steps.
-
-        Args:
-          progress: in place of this run's own.
-        """
-        return self.why_ended(step, progress) is not None
-
-    def why_ended(self, step: int, progress: RunProgress | None = None) -> str | None:
+    def ended(self, step: int, progress: RunProgress | None = None) -> str | None:
         """Returns the setting that ends the run after `step` steps, or None if none does."""
         progress = progress or self.progress
         return progress.find_limit(step, self.config.train, self.total_steps)
 
-    def key_that_ended(self, step: int) -> str:
-        """Returns the key of the config that ended the training at a checkpoint's step."""
-        saved = self.checkpoints.read_progress(step)
-        reason = self.why_ended(step, RunProgress(**saved) if saved else None)
-        return (reason or "train.steps").partition("=")[0]
-
     def ending(self, step: int, nonfinite_steps: int) -> str:
         """Returns a line with the reason for the end, the best score and the skipped steps."""
-        reason = self.why_ended(step)
+        reason = self.ended(step)
         line = f"training ended at step {step:,}: {reason or 'it was pruned'}"
         if self.progress.best is not None:
             metric, best = self.config.train.best_metric, self.progress.best
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
         if nonfinite_steps:
             line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
-        updates, warmup = self.updates(step), self.config.optimizer.warmup_steps
+        updates, warmup = _count_updates(step, self.config), self.config.optimizer.warmup_steps
         if updates < warmup:
             line += (
                 f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
@@ -221,16 +200,12 @@ class Run:
                 f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
                 "optimizer.name=adam: set config.optimizer.name=adamw"
             )
-        updates, warmup = self.updates(self.total_steps), settings.warmup_steps
+        updates, warmup = _count_updates(self.total_steps, self.config), settings.warmup_steps
         if updates < 2 * warmup:
             logger.warning(
                 f"warning: {updates} updates are planned and the learning rate rises for "
                 f"{warmup} of them: {warmup_fix(updates)}"
             )
-
-    def updates(self, steps: int) -> int:
-        """Returns the number of updates that this many batches make."""
-        return math.ceil(steps / self.config.optimizer.gradient_accumulation_steps)
 
     def seconds_left(self) -> float:
         """Returns the seconds that `train.minutes` leaves for the run."""
@@ -248,15 +223,7 @@ class Run:
     def log(
         self, step: int, metrics: TokenMetrics, consecutive_nonfinite: int, nonfinite_steps: int
     ) -> dict[str, float]:
-        """Writes a line with the metrics since the last one; returns its numbers.
-
-        Args:
-          metrics: of all batches since then.
-          consecutive_nonfinite, nonfinite_steps: of the state.
-
-        Raises:
-          RunError: too many steps in a row were not finite.
-        """
+        """Writes a line with the metrics of all batches since the last one; returns its numbers."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
@@ -267,7 +234,8 @@ class Run:
         tokens, progress = float(metrics.nll.count), self.progress
         progress.tokens += tokens
         schedule = self.config.optimizer.schedule
-        rate = learning_rate(schedule, self.updates(step), self.hparams(), self.task.d_model)
+        updates = _count_updates(step, self.config)
+        rate = learning_rate(schedule, updates, self.hparams(), self.task.d_model)
         values = {
             **summarize(metrics),
             "learning_rate": float(rate),
@@ -275,82 +243,66 @@ class Run:
             "seconds": progress.seconds,
             "nonfinite_steps": float(nonfinite_steps),
         }
-        self._metrics_writer.write(step, "train", values)
+        self._writer.write(step, "train", values)
         values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
         progress.line_seconds, progress.line_steps = 0.0, 0
         return values
 
     def save(self, step: int, state: TrainState, pending: TokenMetrics | None = None) -> None:
-        """Starts to save a checkpoint.
-
-        Args:
-          pending: of all batches since the last line, on the host.
-        """
+        """Starts to save a checkpoint, with the metrics of all batches since the last line."""
         sums = [] if pending is None else pending.to_list()
         self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
         self.saved_step = step
 
-    def pending(self) -> TokenMetrics | None:
-        """Returns the saved metrics of the steps since the last line, if any."""
-        sums = self.progress.line_sums
-        return TokenMetrics.from_list(sums) if sums else None
-
     def due(self, step: int) -> bool:
         """Returns whether the state after `step` steps should be saved and evaluated."""
-        return step > 0 and (step % self.evaluate_every == 0 or self.ended(step))
+        return step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
 
     def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
-        """Returns whether a state that is due was not evaluated yet and should be.
-
-        Args:
-          consecutive_nonfinite: of the state.
-        """
+        """Returns whether a state that is due was not evaluated yet and should be."""
         if self.checkpoints.evaluated(step):
             return False
-        if self._attempts(step) >= MAX_ATTEMPTS:
-            self._warn_once(
-                step,
-                f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
-                "config.decode.batch_size or config.evaluate.max_sentences too large?",
-            )
-            return False
         last = max(self.checkpoints.scores(), default=0)
-        # The newest few are averaged, and a copy of the same weights would replace a good
-        # checkpoint.
-        if not self.ended(step) and last and consecutive_nonfinite >= step - last:
+        if self.count_attempts(step) >= MAX_ATTEMPTS:
+            line = (
+                f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
+                "config.decode.batch_size or config.evaluate.max_sentences too large?"
+            )
+        elif not self.ended(step) and last and consecutive_nonfinite >= step - last:
+            # The newest few are averaged, and a copy of the same weights would replace a good
+            # checkpoint.
             line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
-            self._warn_once(step, line)
-            return False
-        return True
-
-    def _warn_once(self, step: int, line: str) -> None:
-        """Says why a step is not evaluated, once, though the loop may ask again."""
-        if step != self._warned_step:
+        else:
+            return True
+        if step != self._warned_step:  # the loop may ask again
             logger.warning(line)
         self._warned_step = step
+        return False
 
-    def begin_evaluation(self, step: int) -> None:
-        """Waits until a state is on disk, and records the attempt to evaluate it there."""
-        self.checkpoints.wait()
-        write_json(self._attempts_path(step), self._attempts(step) + 1)
+    def count_attempts(self, step: int, change: int = 0) -> int:
+        """Returns how often the evaluation of a saved state has begun; records a change of it.
 
-    def give_up_evaluation(self, step: int) -> None:
-        """Removes the record of an attempt that did not end by a fault of the evaluation."""
-        write_json(self._attempts_path(step), self._attempts(step) - 1)
+        Args:
+          change: 1 before an evaluation; -1 after one that did not end by a fault of its own.
+        """
+        path = self.checkpoints.folder / str(step) / "evaluation_attempts.json"
+        try:
+            attempts = int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            attempts = 0
+        if change:
+            write_json(path, attempts + change)
+        return attempts + change
 
-    def write_snapshot(self, step: int, found: Snapshot) -> None:
+    def write_snapshot(self, step: int, snapshot: Snapshot) -> None:
         """Writes the attention snapshot after `step` steps, if the task has one."""
-        if not found.arrays:
+        if not snapshot.arrays:
             return
-        write_snapshot(self.workdir, step, found.arrays)
-        self._metrics_writer.write(step, "heads", found.numbers)
+        write_snapshot(self.workdir, step, snapshot.arrays)
+        self._writer.write(step, "heads", snapshot.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
-        """Writes an evaluation as a line, and records it with the checkpoint; returns its numbers.
-
-        Raises:
-          UserError: `train.best_metric` is not among them.
-        """
+        """Writes an evaluation, and records it with the checkpoint; returns its numbers."""
         numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
         metric = self.config.train.best_metric
         if metric not in numbers:
@@ -359,18 +311,12 @@ class Run:
                 f"{', '.join(sorted(numbers))}"
             )
         self.progress.record(step, metric, numbers)
-        self._metrics_writer.write(
-            step, "validation", {**numbers, "seconds": self.progress.seconds}
-        )
+        self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
         progress = {**dataclasses.asdict(self.progress), "line_sums": []}
         self.checkpoints.record_evaluation(step, numbers, progress)
         return numbers
 
-    def _attempts_path(self, step: int) -> Path:
-        return self.checkpoints.folder / str(step) / "evaluation_attempts.json"
 
-    def _attempts(self, step: int) -> int:
-        try:
-            return int(self._attempts_path(step).read_text())
-        except (FileNotFoundError, ValueError):
-            return 0
+def _count_updates(steps: int, config: ConfigDict) -> int:
+    """The number of updates that this many batches make."""
+    return math.ceil(steps / config.optimizer.gradient_accumulation_steps)

@@ -13,7 +13,7 @@ import numpy as np
 from transformer import signals
 from transformer.data.plan import Plan
 from transformer.devices.placement import SingleRun, StepQueue, VmappedRuns
-from transformer.devices.programs import Programs, look_ahead
+from transformer.devices.programs import StepPrograms, look_ahead
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
 from transformer.progress import Progress, Stopwatch, mean_of, parameter_table
@@ -37,9 +37,9 @@ class Trainer:
     Args:
       runs: each does its own bookkeeping. Several differ only in numbers that are arguments of the
         step, and share a model: `tasks[0].with_config` made the tasks of all.
-      devices: those to use, see `placement`; all, by default.
-      train_step: the step of another trainer whose runs have the same structure, so that it
-        compiles once.
+      devices: those to use; all, by default.
+      train_step: that of another trainer whose runs have the same structure, so that it compiles
+        once.
       snapshots: whether each evaluation also writes an attention snapshot.
 
     Attributes:
@@ -54,7 +54,7 @@ class Trainer:
         self,
         runs: Sequence[Run],
         devices: Sequence[Any] | None = None,
-        train_step: Callable | None = None,
+        train_step: StepPrograms | None = None,
         snapshots: bool = True,
     ):
         self.runs, self.snapshots = runs, snapshots
@@ -84,21 +84,10 @@ class Trainer:
         """Trains from the newest checkpoints; returns whether the end was reached.
 
         On SIGINT or SIGTERM all states are saved and the training ends early.
-
-        Raises:
-          RunError: the loss of the only run is not finite in too many steps.
-          UserError: the disk is full, a checkpoint does not belong to these tokenizers, or several
-            runs are to go on from different steps.
         """
         lead = self.runs[0]
         if len(self.runs) == 1:
             lead.warn()
-        self._programs = Programs(
-            self.train_step,
-            lambda state, batch: self.placement.arguments(
-                state, batch, self.hparams, self._trained
-            ),
-        )
         plans = [run.task.plan for run in self.runs]
         if lead.config.data.prefetch:
             self._prepare_first(plans)
@@ -125,19 +114,20 @@ class Trainer:
         fresh = jax.eval_shape(lead.fresh_state, lead.task.predictor.param_shapes())
         like = self.placement.like(fresh)
         newest = max(lead.checkpoints.steps(), default=0)
-        self._programs.prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
+        self._prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
+
+    def _prepare(self, state: Any, batch: Any) -> Future[None]:
+        """Starts to compile the step for such a batch."""
+        return self.train_step.prepare(batch, lambda: self._arguments(state, batch, self._trained))
+
+    def _arguments(self, state: Any, batch: Any, active: Sequence[int]) -> tuple:
+        return self.placement.arguments(state, batch, self.hparams, active)
 
     def _restore(self) -> tuple[int, list[TrainState]]:
-        """The step from which the unfinished runs go on, and each run's state.
-
-        Raises:
-          UserError: their newest undamaged checkpoints are of different steps.
-        """
+        """The step from which the unfinished runs go on, and each run's state."""
         states = []
         for run in self.runs:
-            fresh = run.fresh_state()
-            restored = run.restore(fresh)
-            state = run.start_state(fresh) if restored is None else restored
+            state = run.restore()
             # Several are stacked on the host, and need no place on a device until then.
             states.append(jax.device_get(state) if self.runs[1:] else state)
         # A damaged checkpoint has been moved away. A single run that is finished reports so itself.
@@ -157,16 +147,17 @@ class Trainer:
         settings, queue = lead.config.train, StepQueue()
         coming = look_ahead(
             batches,
-            lambda taken: self._programs.ahead(taken, lead.config.data.prefetch),
+            lambda taken: self.train_step.ahead(taken, lead.config.data.prefetch),
             max(run.total_steps for run in self.runs) - step,
-            lambda batch: self._programs.prepare(state, batch),
+            lambda batch: self._prepare(state, batch),
         )
         self._take_up_pending()
         self._watch.lap()
         with Progress(lead.total_steps, step, lead.task.unit) as progress:
             try:
-                if not step:
-                    self._start(state.params, progress)
+                if not step and (start := self.on_start):
+                    first = "evaluation of the first weights"
+                    self._try(lambda params=state.params: start(params), first, progress)
                 while True:
                     due = self._due(state, step)
                     if self._pending and (due or step % settings.log_every == 0):
@@ -188,8 +179,7 @@ class Trainer:
                         break
                     batch, ready = next(coming)
                     self._await(ready, progress)
-                    arguments = self.placement.arguments(state, batch, self.hparams, active)
-                    state, metrics = self.train_step(*arguments)
+                    state, metrics = self.train_step(*self._arguments(state, batch, active))
                     self._pending.append(metrics)
                     queue.wait(self._pending)
                     step, self._trained = step + 1, active
@@ -202,11 +192,6 @@ class Trainer:
         for run in self.runs:
             run.checkpoints.wait()
         return self._say_end(state, step)
-
-    def _start(self, params: Any, progress: Progress) -> None:
-        """Calls `on_start`; if it fails, training starts all the same."""
-        if start := self.on_start:
-            self._try(lambda: start(params), "evaluation of the first weights", progress)
 
     def _due(self, state: TrainState, step: int) -> list[int]:
         """The runs whose state is to be saved and evaluated here."""
@@ -238,7 +223,11 @@ class Trainer:
                     )
                 )
             except RunError as error:
-                self._fail(i, error)
+                if len(self.runs) == 1:
+                    raise
+                self.failures[i] = str(error)
+                self.on_failure(i, str(error))
+                logger.warning(f"{self.runs[i].workdir.name}: {error}")
         self._trained = [i for i in self._trained if i not in self.failures]
         if shown:
             total = sum(values["tokens_per_second"] for values in shown)
@@ -261,7 +250,8 @@ class Trainer:
         """
         chosen = [self.runs[i] for i in which]
         for run in chosen:
-            run.begin_evaluation(step)
+            run.checkpoints.wait()
+            run.count_attempts(step, 1)
         self._spend()
         params, before = state.ema or state.params, chosen[0].progress.seconds
         try:
@@ -278,18 +268,13 @@ class Trainer:
         except (StoppedError, UserError, OSError):  # no fault of the evaluation
             for run in chosen:
                 with contextlib.suppress(OSError):
-                    run.give_up_evaluation(step)
+                    run.count_attempts(step, -1)
             raise
         progress.note(step, mean_of(numbers))
         return not self.on_evaluation(step, numbers[0])
 
     def _try(self, work: Callable[[], Any], what: str, progress: Progress) -> Any:
-        """Returns the result of `work`; if it fails, prints the reason and returns None.
-
-        Raises:
-          StoppedError: a signal came.
-          UserError: `work` raised it.
-        """
+        """Returns the result of `work`; if it fails otherwise than by a user's mistake, None."""
         try:
             with progress.busy(what):
                 return self._signals.wait_for(work, progress.tick)
@@ -297,8 +282,8 @@ class Trainer:
             raise
         except Exception as error:
             reason = (str(error).strip().splitlines() or [""])[0][:200]
-            line = f"{what} failed, and training continues: {type(error).__name__}: {reason}"
-            logger.warning(line)
+            name = type(error).__name__
+            logger.warning(f"{what} failed, and training continues: {name}: {reason}")
             return None
         finally:
             self._spend()
@@ -313,10 +298,10 @@ class Trainer:
 
     def _take_up_pending(self) -> None:
         """Continues the sums of a line that was not yet written when the runs were saved."""
-        pending = [run.pending() for run in self.runs]
-        if found := [sums for sums in pending if sums]:
-            nothing = jax.tree.map(np.zeros_like, found[0])
-            self._pending = [self.placement.join([sums or nothing for sums in pending])]
+        pending = [run.progress.line_sums for run in self.runs]
+        if length := max(map(len, pending)):
+            sums = [TokenMetrics.from_list(numbers or [0.0] * length) for numbers in pending]
+            self._pending = [self.placement.join(sums)]
 
     def _merge_pending(self) -> TokenMetrics:
         """The sums since the last line, on the host, added in batch order for equal rounding."""
@@ -334,8 +319,8 @@ class Trainer:
         nonfinite_steps = np.ravel(jax.device_get(state.nonfinite_steps))
         for i, run in enumerate(self.runs):
             if i not in self.failures:
-                own = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
-                logger.info(own + run.ending(run.saved_step, int(nonfinite_steps[i])))
+                name = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
+                logger.info(name + run.ending(run.saved_step, int(nonfinite_steps[i])))
         return True
 
     def _scores(self, params: Any) -> Sequence[dict[str, Any]]:
@@ -352,16 +337,8 @@ class Trainer:
         each = self.placement.split(params)
         for i in which:
             task = self.runs[i].task
-            found = self._try(
+            snapshot = self._try(
                 lambda task=task, i=i: task.snapshot(each[i]), f"snapshot at step {step}", progress
             )
-            if found is not None:
-                self.runs[i].write_snapshot(step, found)
-
-    def _fail(self, i: int, error: RunError) -> None:
-        """Records that a run has failed; if it is the only one, raises the error."""
-        if len(self.runs) == 1:
-            raise error
-        self.failures[i] = str(error)
-        self.on_failure(i, str(error))
-        logger.warning(f"{self.runs[i].workdir.name}: {error}")
+            if snapshot is not None:
+                self.runs[i].write_snapshot(step, snapshot)

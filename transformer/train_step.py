@@ -163,7 +163,6 @@ def moved_average(
     Args:
       average: after the previous update; ignored at the first.
       number: t, from one.
-      decay: in [0, 1).
     """
     new = 1.0 - decay
     # For decays near one, 1 - decay^t would lose most digits in float32.

@@ -16,7 +16,7 @@ from transformer import tasks
 from transformer.config import RECIPE_KEYS, check
 from transformer.errors import UserError
 from transformer.inference.base import Predictor, Variables
-from transformer.inference.devices import on_all_devices
+from transformer.inference.batching import on_all_devices
 from transformer.keys import complete, flatten
 from transformer.records import read_results
 from transformer.storage import variants, weights

@@ -57,17 +57,14 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
     first = [put(shape.batch) for shape in shapes_of(task.plan)]
     start = time.monotonic()
-    programs = {
-        _key(batch): trainer.train_step.lower(state, batch, trainer.hparams).compile()
-        for batch in first
-    }
+    program_bytes = [trainer.train_step.count_bytes(state, b, trainer.hparams) for b in first]
     compiled = time.monotonic() - start
 
     def take(batches: Sequence[Any]) -> list[Any]:
         nonlocal state
         metrics, queue = [], StepQueue()  # each step under way holds memory
         for batch in batches:
-            state, sums = programs[_key(batch)](state, batch, trainer.hparams)
+            state, sums = trainer.train_step(state, batch, trainer.hparams)
             metrics.append(sums)
             queue.wait(metrics)
         return jax.block_until_ready(metrics)
@@ -80,7 +77,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     turn(
         {
             "compile_seconds": compiled,
-            "program_bytes": max(program.count_bytes() for program in programs.values()),
+            "program_bytes": max(program_bytes),
             "device_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
             "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
         }
@@ -109,10 +106,6 @@ def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
     config.train.update({"evaluate_every": FOREVER, "log_every": order["steps"]})
     task = make_task(workload)
     return task, Trainer([Run(task, config, Path(order["folder"]) / "run")])
-
-
-def _key(batch: Any) -> tuple:
-    return tuple(x.shape for x in jax.tree.leaves(batch))
 
 
 class _AskedPlan(Plan):

@@ -26,7 +26,7 @@ from transformer.data.held_out import FOLDER
 from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, one_line, shorten
-from transformer.tasks.class_files import load_labels
+from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import GivenPairs, refuse_blank
 
 logger = logging.getLogger(__name__)

@@ -105,14 +105,13 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     state = trainer.fresh_state()
     state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
     batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
-    programs, step_bytes, start = [], [], time.monotonic()
+    step_bytes, start = [], time.monotonic()
     for shape, batch in zip(shapes, batches, strict=True):
         logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
-        programs.append(trainer.train_step.lower(state, batch, trainer.hparams).compile())
-        step_bytes.append(programs[-1].count_bytes())
+        step_bytes.append(trainer.train_step.count_bytes(state, batch, trainer.hparams))
     measured = Measured(
         run.total_steps,
-        run.why_ended(run.total_steps) or "",
+        run.ended(run.total_steps) or "",
         state_bytes,
         step_bytes,
         time.monotonic() - start,
@@ -126,7 +125,7 @@ def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Meas
     def step(i: int) -> float:
         nonlocal state
         start = time.monotonic()
-        state, _ = jax.block_until_ready(programs[i](state, batches[i], trainer.hparams))
+        state, _ = jax.block_until_ready(trainer.train_step(state, batches[i], trainer.hparams))
         return time.monotonic() - start
 
     seconds = _time_steps(step, [shape.batches for shape in shapes])

@@ -13,11 +13,10 @@ from transformer.api.run import METHODS, LoadedRun
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.errors import UserError
+from transformer.inference.batching import share, static_length, static_lengths, static_rows
 from transformer.inference.generator import Generator
-from transformer.inference.groups import static_length, static_lengths, static_rows
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
-from transformer.inference.workers import share
 from transformer.model.build import has_cross_attention, has_heads
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,10 +18,11 @@ from experiments.report import page
 from experiments.sweep.plan import PlannedTrial, group_trials, is_vmapped, structure
 from experiments.sweep.study import Study, SweepError
 from transformer import tasks, workdir
+from transformer.devices.programs import StepPrograms
 from transformer.errors import RunError, UserError
 from transformer.run import Run
 from transformer.storage.files import write_text
-from transformer.tasks.numbers import text_of
+from transformer.tasks.base import text_of
 from transformer.train import Trainer
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
@@ -54,7 +55,7 @@ class Worker:
         self._limits: dict[str, int] = {}
         self._busy: set[int] = set()  # trials that --trial trains meanwhile
         self._tasks: dict[str, Any] = {}  # by structure
-        self._steps: dict[Any, Callable] = {}  # compiled, by structure
+        self._steps: dict[Any, StepPrograms] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each trial done here
         self._unexpected = 0  # failures in a row, see `_count_unexpected`
 

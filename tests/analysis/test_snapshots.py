@@ -26,7 +26,7 @@ from transformer.analysis.snapshots import (
 from transformer.run import Run
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
-from transformer.tasks.pair_snapshots import snapshot_of_pairs
+from transformer.tasks.pair_text import snapshot_of_pairs
 from transformer.tasks.translation import TranslationTask
 
 NOTHING = Snapshot({}, {})

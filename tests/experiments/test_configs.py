@@ -34,8 +34,8 @@ from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.positions import registry as positions
 from transformer.model.recurrent import attention, cells
+from transformer.tasks.base import model_fields
 from transformer.tasks.classification import make_network
-from transformer.tasks.numbers import model_fields
 
 FILES = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 

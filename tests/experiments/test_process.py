@@ -20,7 +20,7 @@ from experiments.process import explain, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
-from transformer.inference.memory import check_search
+from transformer.inference.batching import check_search
 from transformer.storage.step_files import MetricsWriter
 
 MAIN = """
@@ -120,10 +120,10 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
 
 
 def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
-    monkeypatch.setattr("transformer.inference.memory.device_memory", lambda: 2**14)
+    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**14)
     arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
     refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: 8 sentences at once need", "GiB"))
-    monkeypatch.setattr("transformer.inference.memory.device_memory", lambda: 2**30)
+    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**30)
     assert command(*arguments, stdin=b"a\n").code == 0
 
 

@@ -19,7 +19,7 @@ from runs import count_programs
 from tiny_run import shared_run
 from transformer import workdir
 from transformer.errors import RunError, UserError
-from transformer.inference.groups import compile_ahead
+from transformer.inference.batching import compile_ahead
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def held_out(task):
 
 
 def counts(task):
-    return {split: own.earlier for split, own in task._corpus.held_out.items()}
+    return {split: own.earlier for split, own in task.text.corpus.held_out.items()}
 
 
 @pytest.mark.parametrize("holdout", ["hash", "end"])
@@ -157,7 +157,7 @@ def test_several_corpora_hold_out_nothing_known_and_keep_what_is_trained_on(make
     assert counts(task)["test_a"] == 0
     assert counts(task)["test_b"] == len(learnt & set(OLD[:9])) > 0
     assert f"test_b: {counts(task)['test_b']} of 9 {WARNING}" in "\n".join(task.describe())
-    trained = np.sort(task._corpus.hashes)
+    trained = np.sort(task.text.corpus.hashes)
     assert not among(hashes([*drawn, *OLD[:9]]), trained).any()
     assert among(hashes(NEW), trained).sum() > 10
 

@@ -17,7 +17,7 @@ from transformer.config import check
 from transformer.errors import UserError
 from transformer.keys import complete, flatten
 from transformer.losses import TokenSums
-from transformer.model.parameters import ParameterRules, matching, merge, rules_of
+from transformer.model.parameters import ParameterRules, rules_of
 from transformer.optim.optimizers import make_optimizer
 from transformer.storage.checkpoint import Checkpoints
 from transformer.train_step import init_state, make_train_step
@@ -61,15 +61,6 @@ def test_frozen_parameters_keep_every_bit_with_clipping_decay_and_averages(accum
     assert not np.isclose(last.params["inner"]["kernel"], KERNEL).any()
 
 
-def test_the_optimizer_keeps_nothing_of_frozen_parameters():
-    def kept(rules):
-        return [x.size for x in jax.tree.leaves(states(rules)[0].opt_state) if x.ndim]
-
-    everything = sum(x.size for x in jax.tree.leaves(start()))
-    assert kept(ParameterRules()) == [everything, everything]  # both of Adam's
-    assert kept(ParameterRules("^inner/")) == [everything - KERNEL.size] * 2
-
-
 def test_the_gradient_of_frozen_parameters_has_no_part_in_clipping():
     # Adam's second moments tell gradients of other lengths apart.
     near, far = (states(ParameterRules("inner"), scale=s)[-1].opt_state for s in (1.0, 1e3))
@@ -104,15 +95,6 @@ def test_a_rate_is_multiplied_by_the_factor_of_the_first_pattern_that_matches():
             for before, after in (plain, scaled)
         ]
         np.testing.assert_allclose(moved[1], factor * moved[0], rtol=1e-5)
-
-
-def test_a_tree_is_split_and_merged_by_names():
-    tree = {"a": {"b": 1, "c": 2}, "d": 3}
-    moving, staying = ParameterRules("a/b|d").split(tree)
-    assert (moving, staying) == ({"a": {"b": None, "c": 2}, "d": None},
-                                 {"a": {"b": 1, "c": None}, "d": 3})  # fmt: skip
-    assert merge(moving, staying) == tree
-    assert ParameterRules().split(tree)[0] == tree
 
 
 # -- keys
@@ -160,15 +142,6 @@ def test_a_wrong_pattern_or_factor_is_named_with_the_fix(keys, says):
     with pytest.raises(UserError) as error:
         use()
     assert all(part in str(error.value) for part in says), error.value
-
-
-def test_patterns_that_match_are_taken():
-    # Each factor has a parameter of its own, though others are frozen or taken.
-    factors = (("layers_1", 1), ("norm|output", 0.5))
-    config = train_keys(freeze="layers_0", learning_rate_factors=factors)
-    check(config)
-    assert rules_of(config.train, lambda: dict.fromkeys(NAMES, 1)).is_frozen(NAMES[0])
-    assert matching("key", "layers_[01]", NAMES) == list(NAMES[:2])
 
 
 def test_factors_are_read_from_the_command_line_kept_in_json_and_shown_as_they_were_typed():

@@ -8,7 +8,7 @@ from experiments.command import command as commands
 from experiments.report import numbers
 from experiments.run import train
 from experiments.sweep.plan import plan_trial
-from tiny_run import refused, shared_run
+from tiny_run import command, refused, shared_run
 from transformer import records, workdir
 from transformer.errors import UserError
 from transformer.storage.files import write_json
@@ -107,3 +107,16 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
         assert train(config, tmp_path / "run") is None
         assert workdir.known_results(tmp_path / "run") == results
     assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "change", [{"train.init_pattern": "^encoder"}, {"tokenizer.initial": "grow"}]
+)
+def test_a_trained_run_is_used_without_the_name_of_its_source(change, tiny, tmp_path):
+    copy = tiny.copy(tmp_path / "copy")
+    config = workdir.load_config(copy)
+    config.update_from_flattened_dict({"train.init_from": "/gone", **change})
+    write_json(copy / "config.json", config.to_dict())
+    ended = command("--mode=translate", f"--workdir={copy}", stdin=b"a b\n")
+    assert ended.code == 0, ended.err
+    assert len(ended.out.splitlines()) == 1

@@ -1,5 +1,6 @@
 """Beam search finds what trying everything finds, and at one what taking the best token finds."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -21,8 +22,13 @@ from trie_search import (
     trie_size,
 )
 
-from transformer.decoding.continuations import NEVER
-from transformer.decoding.search import PENALTIES
+from transformer.decoding.search import (
+    NEVER,
+    PENALTIES,
+    best_continuations,
+    group_maxima,
+    log_sum_exp,
+)
 from transformer.decoding.steps import Prompts
 from transformer.errors import UserError
 
@@ -97,14 +103,6 @@ def test_a_penalty_that_multiplies_scores_loses_no_translation(table):
     assert score < NEVER
 
 
-def test_the_penalties_order_translations_differently(table):
-    firsts = {
-        penalty: [t for _, t in found(trie_search(table, MAX_LENGTHS, WIDE, penalty, 1.7), 0)]
-        for penalty in PENALTIES
-    }
-    assert firsts["none"] != firsts["gnmt"] != firsts["average"]
-
-
 def test_penalties_by_hand():
     length = jnp.array([1, 7, 13])
     np.testing.assert_allclose(PENALTIES["gnmt"](length, 0.6), [1, 2**0.6, 3**0.6], rtol=1e-6)
@@ -125,13 +123,6 @@ def test_a_garden_path_by_hand():
         (pytest.approx(np.log(0.2)), (0, 2)),
         (pytest.approx(np.log(0.1)), (2,)),
     ]
-
-
-def test_an_end_outside_the_beam_ends_nothing():
-    # First 0 with .6, the end with .4; after 0 the end with .5: greedy is "0 end", with .3.
-    logits = np.log([[[0.6, 1e-9, 0.4], [0.25, 0.25, 0.5], [1 / 3] * 3, [1 / 3] * 3]])
-    greedy = trie_search(logits, [2], 1, steps=2)
-    assert found(greedy, 0) == [(pytest.approx(np.log(0.3), rel=1e-5), (0, 2))]
 
 
 def test_a_sentence_goes_on_while_what_is_written_scores_better_than_what_is_complete():
@@ -189,11 +180,64 @@ def test_a_sentence_is_translated_the_same_in_any_company(table, beam_size):
         np.testing.assert_array_equal(ours, other[::-1])
 
 
-def test_greedy_search_is_not_always_the_best():
-    tables = np.random.default_rng(1).normal(scale=1.5, size=(31, trie_size(VOCAB, STEPS), VOCAB))
-    max_lengths = [STEPS] * len(tables)
-    greedy, wide = (
-        trie_search(tables, max_lengths, beam_size).scores[:, 0] for beam_size in (1, WIDE)
+# -- forbidden tokens
+
+
+@pytest.mark.parametrize("forbidden", [(0,), (BOS_ID, 3)])
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_forbidden_tokens_are_in_no_translation_and_the_others_keep_their_scores(
+    table, penalty, forbidden
+):
+    hypotheses = trie_search(table, MAX_LENGTHS, WIDE, penalty, forbidden=forbidden)
+    every = trie_search(table, MAX_LENGTHS, WIDE, penalty)
+    for b, limit in enumerate(MAX_LENGTHS):
+        expected = [(s, t) for s, t in found(every, b) if not set(t) & set(forbidden)]
+        assert len(expected) < len(found(every, b)) or limit < 2
+        ours = found(hypotheses, b)
+        assert [t for _, t in ours] == [t for _, t in expected]
+        np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
+
+
+def test_a_forbidden_token_is_not_written_however_probable_it_is(table):
+    certain = np.zeros_like(table)
+    certain[:, :, 0] = 50.0
+    for beam_size in (1, 2):
+        ours = found(
+            trie_search(certain, [STEPS] * len(table), beam_size, forbidden=(0, BOS_ID)), 0
+        )
+        assert ours
+        assert all(set(tokens) <= {3, EOS_ID} for _, tokens in ours)
+        # The control: it would be.
+        assert 0 in found(trie_search(certain, [STEPS] * len(table), beam_size), 0)[0][1]
+
+
+def test_a_prompt_may_hold_what_is_forbidden(table):
+    given = Prompts(jnp.array([[BOS_ID, 0, 0, 0]]), jnp.array([3]))
+    ours = found(trie_search(table[:1], [STEPS], WIDE, prompts=given, forbidden=(0,)), 0)
+    assert ours
+    assert all(t[:2] == (0, 0) and 0 not in t[2:] for _, t in ours)
+
+
+# -- the best continuations
+
+
+@pytest.mark.parametrize("vocab", [7, 600, 731])
+@pytest.mark.parametrize("forbidden", [(), (0, 3), (5, 1)])
+def test_the_best_continuations_are_those_of_a_sort_of_all(vocab, forbidden):
+    rng = np.random.default_rng(vocab)
+    # Whole numbers, of which many are equal; subtractions of halves are exact.
+    logits = jnp.asarray(rng.integers(-9, 9, (3, 5, vocab)), jnp.float32)
+    logits = logits.at[:, 2, jnp.array(forbidden, int)].set(20.0)
+    shift = jnp.asarray(rng.integers(0, 4, (3, 5)) / 2, jnp.float32)
+    ours = best_continuations(logits, group_maxima(logits), shift, 10, forbidden)
+    table = (logits - shift[..., None]).at[:, :, jnp.array(forbidden, int)].set(NEVER)
+    best, places = jax.lax.top_k(table.reshape(3, -1), 10)
+    np.testing.assert_array_equal(ours.log_probs, best)
+    np.testing.assert_array_equal(ours.parents * vocab + ours.tokens, places)
+
+
+def test_the_logarithm_of_the_sum_of_exponentials_does_not_overflow():
+    logits = jnp.asarray(np.random.default_rng(0).normal(1e4, 5, (2, 3, 11)), jnp.float32)
+    np.testing.assert_allclose(
+        log_sum_exp(logits, logits.max(axis=2)), jax.nn.logsumexp(logits, axis=2), rtol=1e-6
     )
-    assert (greedy <= wide + 1e-5).all()
-    assert 3 < (greedy < wide - 1e-3).sum() < 28

@@ -90,16 +90,3 @@ def test_a_beam_of_one_is_greedy_search_through_full_passes(translator):
     # Both ways to end are here: by the model's will, and by the limit.
     assert any(n < limit for n, limit in zip(lengths, max_lengths, strict=True))
     assert any(n == limit for n, limit in zip(lengths, max_lengths, strict=True))
-
-
-def test_scores_of_a_narrow_beam_are_log_probabilities_of_full_passes(translator):
-    search, log_probs = translator
-    hypotheses = search([7, 6, 3], 3)
-    for b in range(3):
-        ours = found(hypotheses, b)
-        assert len(ours) == 3
-        scores = score_all(log_probs, b, [t for _, t in ours], 7)
-        np.testing.assert_allclose([s for s, _ in ours], scores, rtol=1e-4)
-        # Control: they are not those of another sentence.
-        others = score_all(log_probs, (b + 1) % 3, [t for _, t in ours], 7)
-        assert np.abs(np.subtract(scores, others)).max() > 1e-3

@@ -56,12 +56,6 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
     assert (draw_tokens(LOGITS, keys[:1], SamplingRule(0.0, 0, 1.0)) == 1).all()
 
 
-@pytest.mark.parametrize("rule", [(0.7, 0, 1.0), (0.7, V, 1.0)])
-def test_a_rule_that_keeps_everything_only_divides_by_the_temperature(rule):
-    found = keep_probable(LOGITS, SamplingRule(*rule))
-    np.testing.assert_array_equal(found, LOGITS / jnp.float32(0.7))
-
-
 def chain(tokens, cache):
     """A model that writes the number after the last one, most of the time."""
     return 3.0 * jax.nn.one_hot((tokens + 1) % V, V), cache

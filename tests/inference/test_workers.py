@@ -5,13 +5,10 @@ import threading
 import time
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
-from transformer.inference import workers
-from transformer.inference.devices import devices_of
+from transformer.inference import batching
 
 
 class Device(NamedTuple):
@@ -40,7 +37,7 @@ def cores(monkeypatch):
 )
 def test_a_cpu_shares_the_sentences_among_its_cores(cores, count, most, expected):
     cores(count)
-    found = workers.share({"params": jnp.ones(3)}, most)
+    found = batching.share({"params": jnp.ones(3)}, most)
     assert found == expected
     assert found[0] * found[1] <= most
 
@@ -51,14 +48,8 @@ def test_programs_of_accelerators_or_several_devices_run_one_after_another(
 ):
     cores(8)
     devices = {Device(platform, number) for number, platform in enumerate(platforms)}
-    monkeypatch.setattr(workers, "devices_of", lambda _: devices)
-    assert workers.share({}, 64) == (1, 64)
-
-
-def test_variables_are_where_their_arrays_are():
-    here = {jax.devices()[0]}
-    assert devices_of({"params": jnp.ones(3)}) == here
-    assert devices_of({"params": np.ones(3)}) == here
+    monkeypatch.setattr(batching, "devices_of", lambda _: devices)
+    assert batching.share({}, 64) == (1, 64)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -70,12 +61,12 @@ def test_results_come_in_the_order_of_the_items(count):
             later.set() if item else later.wait(9)
         return 2 * item
 
-    assert list(workers.each(slow, range(11), count)) == list(range(0, 22, 2))
+    assert list(batching.each(slow, range(11), count)) == list(range(0, 22, 2))
 
 
 def test_several_items_are_computed_at_the_same_time():
     both = threading.Barrier(2, timeout=9)
-    assert len(list(workers.each(lambda _: both.wait(), range(4), 2))) == 4
+    assert len(list(batching.each(lambda _: both.wait(), range(4), 2))) == 4
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -89,5 +80,5 @@ def test_an_error_ends_it_and_what_has_not_begun_is_left_out(count):
         time.sleep(0.01)
 
     with pytest.raises(ValueError, match="0"):
-        list(workers.each(failing, range(1000), count))
+        list(batching.each(failing, range(1000), count))
     assert next(begun) < 1000

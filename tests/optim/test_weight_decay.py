@@ -72,26 +72,6 @@ def test_taking_the_axis_of_layers_for_one_of_theirs_would_be_seen():
     assert vectors({"relative_bias/table", "embedding/table"}) == {"relative_bias/table"}
 
 
-@pytest.mark.slow
-def test_accumulating_and_vmapped_optimizers_decay_the_same():
-    fields = VARIANTS["norm of queries"][0]
-    expected = of_model(fields, True)
-    assert of_model(fields, True, accumulate=3) == expected
-    config = tiny_config(**fields, scan_layers=True)
-    params = of_one_number(reference.parameters(config))
-    optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, 1, stacked_modules(config))
-
-    def update(params, decay):
-        gradient = jax.tree.map(jnp.zeros_like, params)
-        state = optimizer.init(params)
-        return optimizer.update(gradient, state, params, learning_rate=0.1, weight_decay=decay)[0]
-
-    both = jax.tree.map(lambda x: jnp.stack([x, x]), params)
-    updates = flatten_dict(jax.vmap(update)(both, jnp.array([0.5, 0.0])))
-    assert {"/".join(path) for path, step in updates.items() if np.any(step[0])} == expected
-    assert not any(np.any(step[1]) for step in updates.values())
-
-
 @pytest.mark.parametrize("kind", REGISTRY)
 @pytest.mark.parametrize("cell", ["lstm_peephole", "gru"])
 def test_classifiers_and_recurrent_models_decay_no_vector(kind, cell):

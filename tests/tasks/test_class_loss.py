@@ -4,14 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from configs import base
 from task_runs import text_config
 from tiny_classifier import ITEMS
 from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
 from transformer.data.labelled.encode import encode_labelled, read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.keys import complete
-from transformer.losses import class_cross_entropy
 from transformer.tasks.classification import ClassificationTask
 
 
@@ -69,16 +67,6 @@ def test_balanced_classes_weigh_alike_in_the_loss(config):
     np.testing.assert_allclose(weights * counts, sum(counts) / 2)
 
 
-def test_the_rate_of_a_bag_does_not_depend_on_the_width_of_other_models(config):
-    widths = [
-        make_task(config, *changes, ("model.d_model", 2 * width)).d_model
-        for changes in ((("model.architecture", "bag_of_embeddings"),), ())
-        for width in (8, 24)
-    ]
-    assert widths[0] == widths[1] == base.get_config().model.bag_of_embeddings_width
-    assert widths[2:] == [16, 48]  # the control
-
-
 def test_rows_that_fill_up_the_devices_have_no_loss(config):
     task = make_task(config, ("model.dropout_residual", 0.0))
     params, batch, key = task.init_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
@@ -90,23 +78,6 @@ def test_rows_that_fill_up_the_devices_have_no_loss(config):
     # The control: such a row with a text counts.
     filled.tokens[-1, 0] = 2
     assert task.loss(params, filled, hparams, key).weight == sums.weight + 1
-
-
-def test_the_loss_of_classes_is_smoothed_and_rows_without_a_text_count_for_nothing():
-    rng = np.random.default_rng(2)
-    logits, weights = rng.normal(size=(5, 3)), np.array([0.5, 1.0, 2.0])
-    labels, smoothing = np.array([2, -1, 0, 1, -1]), 0.3
-    log_probs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    target = (1 - smoothing) * np.eye(3)[labels] + smoothing / 3
-    rows = [0, 2, 3]
-    losses = -(target * log_probs).sum(axis=1) * weights[labels]
-    arrays = (np.float32(logits), np.int32(labels), np.float32(weights))
-    sums = class_cross_entropy(*map(jax.numpy.asarray, arrays), smoothing)
-    assert float(sums.loss) == pytest.approx(losses[rows].sum(), rel=1e-5)
-    assert float(sums.loss) != pytest.approx(losses.sum(), rel=1e-2)
-    assert float(sums.nll) == pytest.approx(-log_probs[rows, labels[rows]].sum(), rel=1e-5)
-    assert float(sums.correct) == (logits.argmax(axis=1) == labels)[rows].sum()
-    assert float(sums.weight) == 3
 
 
 # -- texts and batches

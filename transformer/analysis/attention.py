@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,34 +37,6 @@ KINDS = {
     ),
     "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
 }
-
-
-@runtime_checkable
-class Sides(Protocol):
-    """What has the tokens of both sides, see `Attention`."""
-
-    @property
-    def source_tokens(self) -> Sequence[str]: ...
-
-    @property
-    def target_tokens(self) -> Sequence[str]: ...
-
-    @property
-    def written_tokens(self) -> Sequence[str]: ...
-
-
-def names_of(seen: Sides, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the tokens that name the rows (queries) and the columns (keys) of a kind.
-
-    A row of a decoder has the token that is written in it, as in figure 3 of Bahdanau et al. 2015;
-    other rows, and all columns, have the token that is read.
-    """
-    sides = {
-        "source": seen.source_tokens,
-        "target": seen.target_tokens,
-        "written": seen.written_tokens,
-    }
-    return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
 
 class Attention(NamedTuple):
@@ -102,13 +74,18 @@ class Attention(NamedTuple):
         return [*self.target_tokens[1:], last][: len(self.target_tokens)]
 
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Returns the tokens that name rows and columns of a kind, see `names_of`.
+        """Returns the tokens that name the rows (queries) and the columns (keys) of a kind.
 
-        Raises:
-          UserError: the model has no such kind.
+        A row of a decoder has the token that is written in it, as in figure 3 of Bahdanau et al.
+        2015; other rows, and all columns, have the token that is read.
         """
         self.check_kind(kind)
-        return names_of(self, kind)
+        sides = {
+            "source": self.source_tokens,
+            "target": self.target_tokens,
+            "written": self.written_tokens,
+        }
+        return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
     def check_kind(self, kind: str) -> None:
         """Raises UserError, which lists the kinds of the model, if it has no such kind."""
@@ -124,9 +101,6 @@ class Attention(NamedTuple):
           kind: by default cross-attention if the model has it, or else the only kind.
           layer: from one.
           head: the only one to draw, from one.
-
-        Raises:
-          UserError: the model has no such kind, layer or head.
         """
         heat_maps = importlib.import_module(f"{VIEWER}.heat_maps")
         return heat_maps.checked_figure(self, kind, layer, head)
@@ -148,11 +122,7 @@ class Attention(NamedTuple):
         target_tokens: list[str],
         unread: tuple[int, int] = (0, 0),
     ) -> "Attention":
-        """Returns the attention over the first text of a batch, without its padding.
-
-        Args:
-          batch: its attention by kind.
-        """
+        """Returns the attention over the first text of a batch, without its padding."""
         source, target = len(source_tokens), len(target_tokens)
         sides = {
             "encoder_self": (source, source),
@@ -161,10 +131,10 @@ class Attention(NamedTuple):
         }
         weights, value_norms = {}, {}
         for kind in filter(batch.__contains__, KINDS):  # the order in which they are shown
-            found, (queries, keys) = batch[kind], sides[kind]
-            weights[kind] = np.asarray(found.weights)[:, 0, :, :queries, :keys]
-            if found.value_norms is not None:
-                value_norms[kind] = np.asarray(found.value_norms)[:, 0, :, :keys]
+            of_kind, (queries, keys) = batch[kind], sides[kind]
+            weights[kind] = np.asarray(of_kind.weights)[:, 0, :, :queries, :keys]
+            if of_kind.value_norms is not None:
+                value_norms[kind] = np.asarray(of_kind.value_norms)[:, 0, :, :keys]
         return cls(weights, value_norms, source_tokens, target_tokens, unread)
 
 
@@ -185,16 +155,15 @@ class BatchAttention(NamedTuple):
         cls,
         model: Any,
         intermediates: Mapping[str, Any],
-        seen: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
+        masks: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
         """Returns the kinds of attention that a model has sown in a forward pass over a batch.
 
         Args:
-          model: a network, see `model.architecture`.
-          seen: mask and ends of each kind.
+          masks: mask and ends of each kind.
         """
         norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}
         return {
-            kind: cls(jnp.stack(layers), norms.get(kind), *seen[kind])
+            kind: cls(jnp.stack(layers), norms.get(kind), *masks[kind])
             for kind, layers in model.attention_weights(intermediates).items()
         }

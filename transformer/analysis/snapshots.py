@@ -72,15 +72,15 @@ class HeadSnapshots:
         """Returns the snapshot; an empty one if there are no batches or no heads."""
         if not self._batches:
             return Snapshot({}, {})
-        found, kept, links = [], [], []
+        statistics, maps, links = [], [], []
         for batch in self._batches:  # one at a time, since the weights for links are large
-            own, sums, cross = self._run(variables, batch)
-            found.append(jax.device_get(sums))
-            if len(kept) < len(self._kept):
-                kept += _by_text(jax.device_get(own))
+            of_rows, sums, cross = self._run(variables, batch)
+            statistics.append(jax.device_get(sums))
+            if len(maps) < len(self._kept):
+                maps += _by_text(jax.device_get(of_rows))
             if cross is not None:
                 links += self._links(jax.device_get(cross), self._linked[len(links) :])
-        sums = functools.reduce(_merge, found)
+        sums = functools.reduce(_merge, statistics)
         arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
         numbers = {
             "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
@@ -91,15 +91,15 @@ class HeadSnapshots:
             for name, each in zip(("aer", "precision", "recall"), scores[:3], strict=True):
                 arrays[f"statistics/cross/{name}"] = each.astype(np.float32)
             numbers["aer_cross"] = float(scores.error_rate.min())
-        for n, (tokens, attention) in enumerate(zip(self._kept, kept, strict=False)):
+        for n, (tokens, attention) in enumerate(zip(self._kept, maps, strict=False)):
             sentence = f"sentences/{n}"
             for kind, (weights, norms) in attention.items():
                 queries, keys = (len(tokens[side]) for side in SIDES[kind])
                 arrays[f"{sentence}/weights/{kind}"] = weights[..., :queries, :keys]
                 if norms is not None:
                     arrays[f"{sentence}/value_norms/{kind}"] = norms[..., :keys]
-            for side, own in zip(("source", "target"), tokens, strict=True):
-                arrays[f"{sentence}/{side}_tokens"] = np.array(own, np.str_)
+            for side, texts in zip(("source", "target"), tokens, strict=True):
+                arrays[f"{sentence}/{side}_tokens"] = np.array(texts, np.str_)
         return Snapshot(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
@@ -107,11 +107,11 @@ class HeadSnapshots:
 
         All batches return the former, which are small, so that one program is enough.
         """
-        first, kept, sums, cross = len(self._kept), {}, {}, None
+        first, maps, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
             queries, keys = (self._longest[side] for side in SIDES[kind])
-            own = None if norms is None else norms[:, :first, :, :keys]
-            kept[kind] = weights[:, :first, :, :queries, :keys], own
+            first_norms = None if norms is None else norms[:, :first, :, :keys]
+            maps[kind] = weights[:, :first, :, :queries, :keys], first_norms
             statistics = functools.partial(
                 head_statistics, mask=mask, ends=ends, within=kind != "cross"
             )
@@ -119,28 +119,28 @@ class HeadSnapshots:
                 sums[f"{kind}/{name}"] = rows
             if kind == "cross" and self._linked:
                 cross = weights
-        return kept, sums, cross
+        return maps, sums, cross
 
     @staticmethod
     def _links(
         batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
     ) -> list[Float[np.ndarray, "layers H _ _"]]:
         """Each head's links in the sentence pairs of a batch, the first of `pairs`."""
-        found = []
+        links = []
         for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
-            own = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
-            found.append(most_attended(word_weights(own, source, target)))
-        return found
+            of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
+            links.append(most_attended(word_weights(of_pair, source, target)))
+        return links
 
 
 def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, RowSums]:
     return {name: rows.merge(others[name]) for name, rows in sums.items()}
 
 
-def _by_text(kept: Any) -> list[Any]:
+def _by_text(maps: Any) -> list[Any]:
     """The saved arrays of each row of a batch."""
-    rows = {array.shape[1] for array in jax.tree.leaves(kept)} or {0}
-    return [jax.tree.map(lambda x, n=n: x[:, n], kept) for n in range(*rows)]
+    rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
+    return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]
 
 
 class Parts(NamedTuple):
@@ -159,7 +159,6 @@ def batch_rows(length: int, maps: int, tokens: int) -> int:
     layers.
 
     Args:
-      length: of a text, in tokens.
       maps: number of attention maps of a text, over all kinds, layers and heads.
       tokens: of a training batch.
     """

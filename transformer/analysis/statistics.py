@@ -37,22 +37,20 @@ def head_statistics(
     """Returns the statistics of each head by name, as far as its kind of attention has them.
 
     Args:
-      weights: see `entropy`.
-      mask: see `entropy`.
       ends: see `end_fraction`; None if no key is an end of a sentence.
       within: whether queries and keys are in the same sequence, so that they have a distance in
         tokens.
     """
-    found = {
+    statistics = {
         "entropy": entropy(weights, mask),
         "relative_entropy": relative_entropy(weights, mask),
         "diagonality": diagonality(weights, mask),
     }
     if within:
-        found["distance"] = distance(weights, mask)
+        statistics["distance"] = distance(weights, mask)
     if ends is not None:
-        found["end_fraction"] = end_fraction(weights, mask, ends)
-    return found
+        statistics["end_fraction"] = end_fraction(weights, mask, ends)
+    return statistics
 
 
 def entropy(weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"]) -> RowSums:

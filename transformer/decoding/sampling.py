@@ -77,9 +77,9 @@ def sample(
         read = jax.lax.dynamic_slice_in_dim(state.tokens, state.index, 1, 1)
         logits, cache = step(read, state.cache)
         place = state.index + 1
-        own = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
+        place_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
         possible = jnp.where(among(forbidden, logits.shape[-1]), -jnp.inf, logits[:, 0])
-        drawn = draw_tokens(possible, own, rule)
+        drawn = draw_tokens(possible, place_keys, rule)
         there = jax.lax.dynamic_index_in_dim(state.tokens, place, 1, keepdims=False)
         is_new = place >= lengths
         token = jnp.where(is_new, jnp.where(state.ended, 0, drawn), there)

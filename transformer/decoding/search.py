@@ -7,16 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.decoding.continuations import (
-    NEVER,
-    best_continuations,
-    force,
-    group_maxima,
-    log_sum_exp,
-)
 from transformer.decoding.steps import Prompts, Step
 from transformer.errors import UserError
 from transformer.storage.variants import Registry
+
+NEVER = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
+GROUP = 100  # tokens of which the most probable is found first
 
 
 class Hypotheses(NamedTuple):
@@ -104,8 +100,8 @@ class Search(NamedTuple):
     def take(self, rows: Int[Array, "n"]) -> "Search":
         """Returns the search for some sentences."""
         shared = {"index": self.index, "cache": self.cache.take(rows)}
-        own = self._replace(index=None, cache=None)
-        return jax.tree.map(lambda x: x[rows], own)._replace(**shared)
+        by_sentence = self._replace(index=None, cache=None)
+        return jax.tree.map(lambda x: x[rows], by_sentence)._replace(**shared)
 
 
 def beam_search(
@@ -131,9 +127,6 @@ def beam_search(
       steps: static bound of the loop.
       prompts: the prefix of every hypothesis, in place of `bos_id`. `max_lengths` count it; scores
         and their penalty do not.
-
-    Raises:
-      UserError: the penalty is unknown.
     """
     search = start_search(cache, max_lengths, rule, steps)
     return continue_search(step, search, rule, 0, prompts).done
@@ -192,13 +185,13 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     shift = log_sum_exp(logits, most) - state.live_log_probs
     # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
     count = min(2 * beam_size, beam_size * logits.shape[2])
-    found = best_continuations(logits, maxima, shift, count, rule.forbidden)
-    found = force(found, at_limit, eos_id, end - shift)
+    options = best_continuations(logits, maxima, shift, count, rule.forbidden)
+    options = force(options, at_limit, eos_id, end - shift)
     if prompts is not None:
         prompted = jnp.take(prompts.tokens, length, axis=1, mode="clip")
-        found = force(found, length < prompts.lengths, prompted, state.live_log_probs)
+        options = force(options, length < prompts.lengths, prompted, state.live_log_probs)
         length = jnp.maximum(length - prompts.lengths + 1, 1)[:, None]
-    best, parents, tokens = found
+    best, parents, tokens = options
     ends = tokens == eos_id
     written = jnp.take_along_axis(state.live_tokens, parents[:, :, None], axis=1)
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
@@ -243,3 +236,79 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
         scores,
         jnp.take_along_axis(both.forced, order, axis=1),
     )
+
+
+# -- the most probable continuations, without sorting the vocabulary
+
+
+class Continuations(NamedTuple):
+    """Tokens that continue hypotheses of a sentence, the most probable first.
+
+    `parents` are the hypotheses; `log_probs` are of a hypothesis with its token.
+    """
+
+    log_probs: Float[Array, "B C"]
+    parents: Int[Array, "B C"]
+    tokens: Int[Array, "B C"]
+
+
+def group_maxima(logits: Float[Array, "B P V"]) -> Float[Array, "B P G"]:
+    """Returns the largest logit of every GROUP tokens; the last group may be smaller."""
+    missing = -logits.shape[2] % GROUP
+    padded = jnp.pad(logits, ((0, 0), (0, 0), (0, missing)), constant_values=-jnp.inf)
+    return padded.reshape(*logits.shape[:2], -1, GROUP).max(axis=3)
+
+
+def best_continuations(
+    logits: Float[Array, "B P V"],
+    maxima: Float[Array, "B P G"],
+    shift: Float[Array, "B P"],
+    count: int,
+    forbidden: Sequence[int],
+) -> Continuations:
+    """Returns the `count` continuations with the largest `logits - shift`; NEVER if forbidden.
+
+    They are those of `jax.lax.top_k`, equal ones in the same order, which takes several times as
+    long: the largest numbers are in the groups with the largest maxima, see `group_maxima`.
+    """
+    batch, beam_size, vocab_size = logits.shape
+    groups = maxima.shape[2]
+    # The maximum of a group may be a token that is forbidden.
+    wanted = count + beam_size * len({token // GROUP for token in forbidden})
+    scores = (maxima - shift[..., None]).reshape(batch, -1)
+    _, chosen = jax.lax.top_k(scores, min(wanted, beam_size * groups))
+    chosen = jnp.sort(chosen, axis=1)  # so that equal ones stay in their order
+    parents = jnp.repeat(chosen // groups, GROUP, axis=1)
+    tokens = ((chosen % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
+    places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
+    chosen_logits = jnp.take_along_axis(logits.reshape(batch, -1), places, axis=1)
+    log_probs = chosen_logits - jnp.take_along_axis(shift, parents, axis=1)
+    log_probs = jnp.where(jnp.isin(tokens, jnp.array([*forbidden], jnp.int32)), NEVER, log_probs)
+    best, order = jax.lax.top_k(jnp.where(tokens < vocab_size, log_probs, -jnp.inf), count)
+    return Continuations(best, *(jnp.take_along_axis(x, order, axis=1) for x in (parents, tokens)))
+
+
+def log_sum_exp(logits: Float[Array, "B P V"], most: Float[Array, "B P"]) -> Float[Array, "B P"]:
+    """Returns the logarithm of the sum of exponentials, given the largest logit."""
+    return most + jnp.log(jnp.exp(logits - most[..., None]).sum(axis=2))
+
+
+def force(
+    continuations: Continuations,
+    forced: Bool[Array, "B"],
+    token: Int[Array, "B"] | int,
+    log_probs: Float[Array, "B P"],
+) -> Continuations:
+    """Replaces the continuations of the forced sentences by one of each hypothesis, with a token.
+
+    Args:
+      log_probs: of the hypotheses with the token.
+    """
+    best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
+    room = ((0, 0), (0, continuations.tokens.shape[1] - best.shape[1]))
+    only = Continuations(
+        jnp.pad(best, room, constant_values=NEVER),
+        jnp.pad(parents, room),
+        jnp.broadcast_to(jnp.reshape(jnp.asarray(token), (-1, 1)), continuations.tokens.shape),
+    )
+    return jax.tree.map(lambda a, b: jnp.where(forced[:, None], a, b), only, continuations)

@@ -3,7 +3,6 @@
 One run's batches are divided among the devices; several runs are one vmapped program.
 """
 
-import abc
 import dataclasses
 import math
 import time
@@ -16,63 +15,17 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.plan import Plan, stream
-from transformer.devices.programs import JittedStep
+from transformer.devices.programs import StepPrograms
 from transformer.losses import ROWS
 from transformer.train_step import TrainState, TrainStep
 
 
-class Placement(abc.ABC):
-    """The interface by which the training loop handles the arrays of one or several runs.
+class SingleRun:
+    """One run: each device has the whole state and some of a batch's rows.
 
-    Args:
-      devices: those to use.
-      count: runs.
+    The training loop handles the arrays of one or several runs by the methods of this class and of
+    `VmappedRuns`, which are made of the devices to use and the number of runs.
     """
-
-    @abc.abstractmethod
-    def __init__(self, devices: Sequence[Any], count: int): ...
-
-    @abc.abstractmethod
-    def compile(self, train_step: TrainStep) -> JittedStep:
-        """Returns the compiled step of all runs, given the step of one."""
-
-    @abc.abstractmethod
-    def arguments(
-        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
-    ) -> tuple:
-        """Returns the arguments of that step; the first two are the state and the batch.
-
-        Args:
-          active: numbers of the runs that take the step.
-        """
-
-    @abc.abstractmethod
-    def put(self, trees: Sequence[Any]) -> Any:
-        """Returns one tree on the devices, given a tree of each run."""
-
-    @abc.abstractmethod
-    def like(self, tree: Any) -> Any:
-        """Returns the shapes of what `put` returns, given those of one run's tree."""
-
-    @abc.abstractmethod
-    def put_batch(self, batch: Any) -> Any:
-        """Returns a batch on the devices."""
-
-    @abc.abstractmethod
-    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
-        """Yields the batches from number `start` on, of each run's plan."""
-
-    @abc.abstractmethod
-    def split(self, tree: Any) -> Sequence[Any]:
-        """Returns each run's part of a tree."""
-
-    @abc.abstractmethod
-    def join(self, trees: Sequence[Any]) -> Any:
-        """Returns the tree of all runs on the host, given the part of each."""
-
-
-class SingleRun(Placement):
-    """One run: each device has the whole state and some of a batch's rows."""
 
     def __init__(self, devices: Sequence[Any], count: int):
         mesh = Mesh(np.array(devices), (ROWS,))
@@ -80,9 +33,9 @@ class SingleRun(Placement):
         self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS))
         self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
 
-    def compile(self, train_step: TrainStep) -> JittedStep:
-        """Returns the programs."""
-        return JittedStep(self.on_mesh(train_step.gradient), train_step.update, self.replicated)
+    def compile(self, train_step: TrainStep) -> StepPrograms:
+        """Returns the programs of all runs, given the step of one."""
+        return StepPrograms(self.on_mesh(train_step.gradient), train_step.update, self.replicated)
 
     def on_mesh(self, function: Callable) -> Callable:
         """Returns the function, whose losses the devices divide, see `cross_entropy`."""
@@ -96,15 +49,19 @@ class SingleRun(Placement):
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns state, batch and numbers."""
+        """Returns the arguments of those programs; the first two are the state and the batch.
+
+        Args:
+          active: numbers of the runs that take the step.
+        """
         return state, self.put_batch(batch), hparams
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns the one tree, whole on every device."""
+        """Returns one tree on the devices, given a tree of each run."""
         return jax.device_put(trees[0], self.replicated)
 
     def like(self, tree: Any) -> Any:
-        """Returns the shapes of the tree, whole on every device."""
+        """Returns the shapes of what `put` returns, given those of one run's tree."""
         return jax.tree.map(lambda x: x.update(sharding=self.replicated), tree)
 
     def put_batch(self, batch: Any) -> Any:
@@ -117,19 +74,19 @@ class SingleRun(Placement):
         return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
-        """Yields the batches of the one plan."""
+        """Yields the batches from number `start` on, of each run's plan."""
         return plans[0].start_at(start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
-        """Returns the tree."""
+        """Returns each run's part of a tree."""
         return [tree]
 
     def join(self, trees: Sequence[Any]) -> Any:
-        """Returns the tree."""
+        """Returns the tree of all runs on the host, given the part of each."""
         return trees[0]
 
 
-class VmappedRuns(Placement):
+class VmappedRuns:
     """Several vmapped runs, the same number on each device.
 
     This number is the smallest for which there are enough devices; devices that it leaves without
@@ -149,30 +106,25 @@ class VmappedRuns(Placement):
         self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
         self.stacked = used * on_each
 
-    def compile(self, train_step: TrainStep) -> JittedStep:
-        """Returns the programs."""
+    def compile(self, train_step: TrainStep) -> StepPrograms:
         update = jax.vmap(_unless_ended(train_step.update))
-        return JittedStep(jax.vmap(train_step.gradient), update, self.by_run)
+        return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns states, batches, hyperparameters, and a mask of the runs that take the step."""
         mask = jax.device_put(np.isin(np.arange(self.stacked), active), self.by_run)
         return state, self.put_batch(batch), hparams, mask
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns the trees, stacked on a leading axis that the devices divide."""
         return jax.device_put(self.join(trees), self.by_run)
 
     def like(self, tree: Any) -> Any:
-        """Returns the shapes of the stacked trees."""
         return jax.tree.map(
             lambda x: x.update(shape=(self.stacked, *x.shape), sharding=self.by_run), tree
         )
 
     def put_batch(self, batch: Any) -> Any:
-        """Returns the stacked batches."""
         return jax.device_put(batch, self.by_run)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
@@ -180,12 +132,10 @@ class VmappedRuns(Placement):
         return stream(_StackedPlans(self._fill(plans)), start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
-        """Returns each run's part, on the host."""
         host = jax.device_get(tree)
         return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.count)]
 
     def join(self, trees: Sequence[Any]) -> Any:
-        """Returns the trees, stacked."""
         return jax.tree.map(
             lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *self._fill(trees)
         )

@@ -3,9 +3,9 @@
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,30 +14,143 @@ from ml_collections import ConfigDict
 
 from transformer import records, workdir
 from transformer.errors import UserError
-from transformer.finetuning.carry import Carried, carry, check_shapes, leave_out
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
-from transformer.model.parameters import ParameterRules, rules_of
+from transformer.model.parameters import EVERYTHING, ParameterRules, matching, rules_of
 from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
 from transformer.tasks import REGISTRY
-from transformer.tasks.numbers import initial_folder
+from transformer.tasks.base import initial_folder
 
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
 # Keys of a model that a run may change without a word: its parameters mean the same.
 FREE = ("dropout_", "dtype", "matmul_dtype", "remat", "attention_implementation", "max_length")
+Flat = Mapping[str, Any]  # arrays by the names of parameters
+Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
+MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
 
 logger = logging.getLogger(__name__)
 
 
-def check_source(config: ConfigDict, folder: Path) -> None:
-    """Checks the run that the one in `folder` starts from, unless that has started.
+# -- parameters by name, rows of tables by piece
 
-    Raises:
-      UserError: there is no such run, or it is of another task or architecture, or its vocabularies
-        are not shared between the languages as here.
+
+class Carried(NamedTuple):
+    """Parameters that are in part another model's.
+
+    Attributes:
+      params: all of them, by name.
+      loaded: how many numbers are the other model's.
+      new: names of those that are as they were.
+      tables: how many rows of each table are the other model's, and how many as they were.
     """
+
+    params: dict[str, np.ndarray]
+    loaded: int
+    new: tuple[str, ...]
+    tables: dict[str, tuple[int, int]]
+
+
+def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str) -> Carried:
+    """Returns the `fresh` parameters of a new model with those of `source` that match a pattern.
+
+    `fresh_rows` and `source_rows` are the pieces that the rows of their tables belong to.
+    """
+    chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
+    params, loaded, tables = dict(fresh), 0, {}
+    for name in chosen:
+        if name in fresh_rows:
+            pieces = fresh_rows[name], source_rows[name]
+            params[name], rows = carry_rows(fresh[name], source[name], *pieces)
+            tables[name] = rows, len(fresh[name]) - rows
+            loaded += rows * (fresh[name].size // len(fresh[name]))
+        else:
+            params[name] = np.asarray(source[name])
+            loaded += params[name].size
+    new = tuple(name for name in fresh if name not in set(chosen))
+    return Carried(params, loaded, new, tables)
+
+
+def carry_rows(
+    fresh: Any, source: Any, fresh_pieces: Sequence[str], source_pieces: Sequence[str]
+) -> tuple[np.ndarray, int]:
+    """Returns a table with the rows of another whose pieces it has, and how many these are.
+
+    Rows behind those of the pieces, of hashed bigrams, belong to pairs of ids: they are carried if
+    every old piece has kept its id.
+    """
+    place = {piece: i for i, piece in enumerate(source_pieces)}
+    rows = np.array([place.get(piece, -1) for piece in fresh_pieces])
+    shared = np.flatnonzero(rows >= 0)
+    table = np.array(fresh)
+    table[shared] = np.asarray(source)[rows[shared]]
+    further = len(table) - len(rows)
+    if not further or list(fresh_pieces[: len(source_pieces)]) != list(source_pieces):
+        return table, len(shared)
+    table[len(rows) :] = source[len(source_pieces) :]
+    return table, len(shared) + further
+
+
+def check_shapes(
+    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
+) -> list[str]:
+    """Returns the names that `carry` carries over; only the shapes of the arrays are read."""
+    chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
+    wrong = []
+    for name in chosen:
+        here, there = (np.shape(each[name]) if name in each else None for each in (fresh, source))
+        if here and there and name in fresh_rows:
+            further = [x[0] - len(r[name]) for x, r in ((here, fresh_rows), (there, source_rows))]
+            fits = here[1:] == there[1:] and further[0] == further[1]
+        else:
+            fits = here == there
+        if not fits:
+            wrong.append((name, here, there))
+    if not wrong:
+        return chosen
+    name, here, there = wrong[0]
+    more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
+    left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)
+    fix = (
+        f", or leave it out by config.train.init_pattern='{leave_out(pattern, left_out)}'"
+        if len(left_out) <= MAX_LEFT_OUT
+        else ""
+    )
+    raise UserError(
+        f"the parameter {name} is {_shown(here)} here and {_shown(there)} in that run{more}: give "
+        f"this run's model the keys of that one{fix}"
+    )
+
+
+def leave_out(pattern: str, modules: Iterable[str]) -> str:
+    """Returns a pattern of the names that `pattern` matches, but for those of some modules."""
+    rest = "" if pattern == EVERYTHING else f".*?(?:{pattern})"
+    return f"^(?!{'|'.join(modules)}){rest}"
+
+
+def _module(name: str, fresh: Flat, source: Flat) -> str:
+    """A pattern of the outermost module that only one of the models has, or of the parameter."""
+    smaller = source if name in fresh else fresh
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        prefix = "/".join(parts[:depth]) + "/"
+        if not any(other.startswith(prefix) for other in smaller):
+            return re.escape(prefix)
+    return re.escape(name) + "$"
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    if shape is None:
+        return "absent"
+    return " × ".join(map(str, shape)) or "a number"
+
+
+# -- the run that another one starts from
+
+
+def check_source(config: ConfigDict, folder: Path) -> None:
+    """Checks the run that the one in `folder` starts from, unless that has started."""
     if not config.train.init_from:
         return
     if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
@@ -50,11 +163,7 @@ def check_source(config: ConfigDict, folder: Path) -> None:
 
 
 def check_fit(config: ConfigDict, predictor: Predictor) -> None:
-    """Checks, before a run is there, that the parameters fit which it starts from.
-
-    Raises:
-      UserError: see `start_from`.
-    """
+    """Checks, before a run is there, that the parameters fit which it starts from."""
     if not config.train.init_from:
         return
     folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
@@ -75,18 +184,21 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
     """Returns parameters that are the source's as far as the config says; writes what was loaded.
 
     Args:
-      predictor: the model that will be trained.
-      fresh: its parameters as the seed draws them.
+      predictor: the model that will be trained, and whose parameters the seed draws `fresh`.
       place: the folder of its run.
-
-    Raises:
-      UserError: the source cannot be read, or its parameters do not fit.
     """
     folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
     with _naming(config, other):
         trained = workdir.load_trained(folder, other)
         _check_classes(config, predictor, trained.predictor)
-        carried = _carry(config, predictor, fresh, trained)
+        source = trained.variables["params"]
+        carried = carry(
+            named_leaves(jax.device_get(fresh)),
+            named_leaves(jax.device_get(source)),
+            table_rows(predictor, fresh),
+            table_rows(trained.predictor, source),
+            config.train.init_pattern,
+        )
     if differing := _differing(config, other):
         logger.warning("warning: %s was trained with %s", folder, differing)
     start = _describe(carried, fresh, rules_of(config.train)) | {
@@ -152,19 +264,6 @@ def _read_config(config: ConfigDict) -> ConfigDict:
             "config.tokenizer.initial=new"
         )
     return other
-
-
-def _carry(
-    config: ConfigDict, predictor: Predictor, fresh: Params, trained: workdir.TrainedRun
-) -> Carried:
-    source = trained.variables["params"]
-    return carry(
-        named_leaves(jax.device_get(fresh)),
-        named_leaves(jax.device_get(source)),
-        table_rows(predictor, fresh),
-        table_rows(trained.predictor, source),
-        config.train.init_pattern,
-    )
 
 
 def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:

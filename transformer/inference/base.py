@@ -2,7 +2,8 @@
 
 import abc
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,8 @@ from jaxtyping import Array, Float, Int
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
-from transformer.inference.devices import by_rows
+from transformer.inference.batching import by_rows
+from transformer.inference.hypotheses import not_finite
 from transformer.losses import TokenSums, cross_entropy, row_nll
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
@@ -28,13 +30,17 @@ class TokenTable(NamedTuple):
 
 
 class Predictor(abc.ABC):
-    """A model for inference with given variables: text in, text or scores out.
+    """A model for inference with the variables of Flax: text in, text or scores out.
 
     Attributes:
       model: the network, with its `config`.
     """
 
     model: Any
+
+    @functools.cached_property
+    def _attend(self) -> Callable:
+        return jax.jit(self.batch_attention)
 
     @functools.cached_property
     def _traced_init(self) -> jax.stages.Traced:
@@ -84,11 +90,7 @@ class TokenPredictor(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: Array | None = None,
     ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
-        """Returns features of a batch and a table whose product is the logits of its labels.
-
-        Args:
-          rates, key: of dropout while training.
-        """
+        """Returns features of a batch and a table whose product is the logits of its labels."""
 
     def token_sums(
         self,
@@ -103,11 +105,10 @@ class TokenPredictor(Predictor):
 
         Args:
           smoothing: of the labels, from 0 to 1.
-          rates, key: of dropout while training.
           r_drop: see `cross_entropy`.
         """
-        found = self.features(variables, batch, rates, key)
-        return cross_entropy(*found, *_labels(batch), smoothing, r_drop)
+        factors = self.features(variables, batch, rates, key)
+        return cross_entropy(*factors, *_labels(batch), smoothing, r_drop)
 
     def evaluate_sums(
         self, variables: Variables, batches: Iterable[Any], stacked: bool = False
@@ -118,8 +119,7 @@ class TokenPredictor(Predictor):
           stacked: whether the variables, and so the sums, are of several runs, stacked.
         """
         sums = self._sums_stacked if stacked else self._sums
-        for batch in batches:
-            yield sums(variables, batch)
+        return (sums(variables, batch) for batch in batches)
 
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
@@ -128,6 +128,25 @@ class TokenPredictor(Predictor):
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
+
+    def _log_probs(
+        self,
+        variables: Variables,
+        batches: Iterable[tuple[list[int], Any]],
+        lengths: Sequence[int],
+        first_line: int,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> Iterator[tuple[float, int]]:
+        """The log-probability of each text, which one row of a batch is, and its length."""
+        results: list[Any] = [None] * len(lengths)
+        for rows, batch in batches:
+            nll = np.asarray(self._row_nll(variables, batch))
+            for row, i in enumerate(rows):
+                results[i] = -float(nll[row]), lengths[i]
+                if not math.isfinite(nll[row]):
+                    raise not_finite(first_line + i, "score")
+            done(len(rows))
+        return iter(results)
 
     def _plain_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.token_sums(variables, batch, 0.0)
@@ -144,10 +163,10 @@ class TokenPredictor(Predictor):
     def _row_nll(self) -> Callable:
         """The negative log-likelihood of each row of a batch, in nats."""
 
-        def of_batch(variables, batch):
+        def row_losses(variables, batch):
             return row_nll(*self.features(variables, batch), *_labels(batch))
 
-        return by_rows(jax.jit(of_batch))
+        return by_rows(jax.jit(row_losses))
 
 
 def _labels(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:

@@ -18,8 +18,7 @@ from transformer.data.labelled.encode import read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables
-from transformer.inference.devices import by_rows
-from transformer.inference.groups import compile_ahead, length_groups, static_rows
+from transformer.inference.batching import by_rows, compile_ahead, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -35,11 +34,9 @@ class Prediction(NamedTuple):
 
 
 class TextClassifier(Predictor):
-    """Classifies and explains texts with given variables.
+    """Classifies and explains texts, see `Predictor`.
 
     Args:
-      model: the network.
-      tokenizer: what its ids mean.
       labels: names of the classes, by number.
       max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
       batch_size: maximum texts read at once.
@@ -59,12 +56,10 @@ class TextClassifier(Predictor):
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
     def init_params(self, key: jax.Array) -> Params:
-        """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.ones((1, 1), jnp.int32)
         return self.model.init(key, token, token != PAD_ID)["params"]
 
     def fingerprint(self) -> str:
-        """Returns the digests that a checkpoint must match."""
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
         return f"{self.tokenizer.digest}-{names}"
 
@@ -82,12 +77,7 @@ class TextClassifier(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
-        """Returns the scores of the texts' classes, and the pooled vectors.
-
-        Args:
-          tokens: [B, M], padded with 0.
-          rates, key: of dropout while training.
-        """
+        """Returns the scores of the texts' classes, and the pooled vectors; tokens are [B, M]."""
         tokens = jnp.asarray(tokens)
         rngs = {} if key is None else {"dropout": key}
         return self.model.apply(variables, tokens, tokens != PAD_ID, rates, rngs=rngs)
@@ -104,8 +94,8 @@ class TextClassifier(Predictor):
         runs = jax.tree.leaves(variables)[0].shape[:1] if stacked else ()
         logits = np.zeros((*runs, len(texts), len(self.labels)))
         for rows, batch in self.batches(texts):
-            found = np.asarray(run(variables, batch.tokens).logits)
-            logits[..., rows, :] = found[..., : len(rows), :]
+            of_batch = np.asarray(run(variables, batch.tokens).logits)
+            logits[..., rows, :] = of_batch[..., : len(rows), :]
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True)
 
@@ -139,17 +129,16 @@ class TextClassifier(Predictor):
         Args:
           first_line: number of the first line, for warnings; None for no warnings.
         """
-        encoded = self._read(lines, first_line)
+        encoded, results = self._read(lines, first_line), []
         probabilities = self.probabilities(variables, encoded)
-        for number, own in enumerate(probabilities, first_line or 1):
-            if not np.isfinite(own).all():
+        for number, (ids, row) in enumerate(
+            zip(encoded, probabilities, strict=True), first_line or 1
+        ):
+            if not np.isfinite(row).all():
                 raise not_finite(number, "class")
-        return [
-            [Prediction(self.labels[i], float(own[i])) for i in np.argsort(-own, kind="stable")]
-            if len(ids) > 1
-            else []
-            for ids, own in zip(encoded, probabilities, strict=True)
-        ]
+            order = np.argsort(-row, kind="stable") if len(ids) > 1 else ()
+            results.append([Prediction(self.labels[i], float(row[i])) for i in order])
+        return results
 
     def prepare(self, variables: Variables) -> None:
         """Compiles what `predict` needs for a single line, see `compile_ahead`."""
@@ -157,21 +146,20 @@ class TextClassifier(Predictor):
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `predict` needs for batches of a number of rows of a static length."""
-        self._classify(variables, make_labelled_batch([[]], [NO_LABEL], rows, length).tokens)
+        self._classify(variables, np.full((rows, length), PAD_ID, np.int32))
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, make_labelled_batch([[]], [NO_LABEL], 1, length).tokens)
+        self._attend(variables, np.full((1, length), PAD_ID, np.int32))
 
     def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
         """Returns the pooled vector of each line."""
-        encoded = self._read(lines)
-        found = [
-            (rows, np.asarray(self._classify(variables, batch.tokens).embedding)[: len(rows)])
-            for rows, batch in self.batches(encoded)
-        ]
-        order = np.argsort(np.concatenate([rows for rows, _ in found]))
-        return np.concatenate([vectors for _, vectors in found])[order]
+        vectors: list[Any] = [None] * len(lines)
+        for rows, batch in self.batches(self._read(lines)):
+            of_batch = np.asarray(self._classify(variables, batch.tokens).embedding)
+            for i, vector in zip(rows, of_batch, strict=False):
+                vectors[i] = vector
+        return np.stack(vectors)
 
     # -- what is read
 
@@ -184,11 +172,11 @@ class TextClassifier(Predictor):
         """
         if isinstance(self.model, BagOfEmbeddings) or self.model.pooling != "attention":
             return []
-        found = []
+        readings = []
         for ids in self._read(lines):
             weights = self._pooling_weights(variables, self._one(ids))
-            found.append((self._shown(ids), np.asarray(weights[0, : len(ids)])))
-        return found
+            readings.append((self._shown(ids), np.asarray(weights[0, : len(ids)])))
+        return readings
 
     def attention(self, variables: Variables, line: str) -> Attention:
         """Returns the attention over a line, only of the kind `encoder_self`.
@@ -197,8 +185,8 @@ class TextClassifier(Predictor):
         cut with a warning.
         """
         [ids] = self._read([line], first_line=1)
-        found = self._attend(variables, self._one(ids))
-        return Attention.of_first_text(found, self._shown(ids), [], (self.unread(line), 0))
+        attention = self._attend(variables, self._one(ids))
+        return Attention.of_first_text(attention, self._shown(ids), [], (self.unread(line), 0))
 
     def unread(self, line: str) -> int:
         """Returns how many tokens of a text are more than the model can read."""
@@ -209,15 +197,10 @@ class TextClassifier(Predictor):
         self, variables: Variables, tokens: Int[Array, "B M"]
     ) -> dict[str, BatchAttention]:
         mask = tokens != PAD_ID
-        sown = self._sown(variables, tokens)
-        seen = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
-        return BatchAttention.by_kind(self.model, sown, seen)
+        masks = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
+        return BatchAttention.by_kind(self.model, self._sown(variables, tokens), masks)
 
     # -- inside
-
-    @functools.cached_property
-    def _attend(self):
-        return jax.jit(self.batch_attention)
 
     @functools.cached_property
     def _pooling_weights(self):
@@ -240,13 +223,12 @@ class TextClassifier(Predictor):
         return ["<s>", *self.tokenizer.pieces(ids[1:])]
 
     def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
+        """The tokens of each line, cut to what the model reads; with warnings from a number on."""
         encoded = read_texts(lines, self.tokenizer)
-        if first_line is not None:
-            self._warn_of(lines, encoded, first_line)
-        return [ids[: self.max_tokens] for ids in encoded]
-
-    def _warn_of(self, lines: Sequence[str], encoded: Sequence[Ids], first_line: int) -> None:
-        for number, (line, ids) in enumerate(zip(lines, encoded, strict=True), first_line):
+        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
+            if first_line is None:
+                break
+            number = first_line + i
             if UNK_ID in ids and not self._knows_a_word(ids):
                 logger.warning(
                     f"line {number} has no word of the vocabulary ({shorten(line.strip())!r}): "
@@ -257,8 +239,9 @@ class TextClassifier(Predictor):
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
+        return [ids[: self.max_tokens] for ids in encoded]
 
     def _knows_a_word(self, ids: Ids) -> bool:
         """Whether any token is known and is more than punctuation or space."""
-        known = [token for token in ids if token not in (BOS_ID, UNK_ID)]
-        return any(map(str.isalnum, "".join(self.tokenizer.pieces(known))))
+        pieces = self.tokenizer.pieces([i for i in ids if i not in (BOS_ID, UNK_ID)])
+        return any(map(str.isalnum, "".join(pieces)))

@@ -1,7 +1,5 @@
 """Inference with a language model: a prompt in, text out."""
 
-import functools
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,9 +15,9 @@ from transformer.data.documents.encode import Text
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import compile_ahead, length_groups, static_length, static_rows
+from transformer.inference.batching import compile_ahead, length_groups, static_length, static_rows
 from transformer.inference.hypotheses import distinct, not_finite
-from transformer.inference.writer import Writer
+from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
 
@@ -35,11 +33,10 @@ class Continuation(NamedTuple):
 
 
 class Generator(TokenPredictor):
-    """Generates, scores and explains text with given variables.
+    """Generates, scores and explains text, see `Predictor`.
 
     Args:
       model: a decoder alone.
-      tokenizer: what its ids mean.
       decode: `config.decode`.
       context: maximum tokens that the model reads at once.
       whole: whether it learned running text, in which nothing starts or ends.
@@ -58,7 +55,6 @@ class Generator(TokenPredictor):
         self._writer = Writer(model, decode, context, ends=not whole)
 
     def init_params(self, key: jax.Array) -> Params:
-        """Returns fresh float32 parameters; they do not depend on any text."""
         token = jnp.zeros((1, 1), jnp.int32)
 
         def run(model):
@@ -67,11 +63,10 @@ class Generator(TokenPredictor):
         return self.model.init(key, method=run)["params"]
 
     def fingerprint(self) -> str:
-        """Returns the digests that a checkpoint must match."""
         return self.tokenizer.digest
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings: "input" and "output", or tied "input_output"."""
+        """Returns the tables "input" and "output", or "input_output" if they are tied."""
         untied = self.model.config.tied_embeddings == "none"
         names = {
             "target_embedding": "input" if untied else "input_output",
@@ -112,23 +107,14 @@ class Generator(TokenPredictor):
 
         Args:
           first_line: number of the first line, for errors.
-
-        Raises:
-          UserError: a line has more tokens than the model reads at once.
         """
         encoded = [self.read(line, f"line {first_line + i}") for i, line in enumerate(lines)]
         read = encoded if self.whole else [[*ids, EOS_ID] for ids in encoded]
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
-        results: list[Any] = [None] * len(lines)
-        for rows, length in length_groups(range(len(lines)), lengths, size, self.context):
-            batch = _score_batch([read[i] for i in rows], size, length)
-            nll = np.asarray(self._row_nll(variables, batch))
-            for row, i in enumerate(rows):
-                results[i] = -float(nll[row]), lengths[i]
-                if not math.isfinite(nll[row]):
-                    raise not_finite(first_line + i, "score")
-        return iter(results)
+        groups = length_groups(range(len(lines)), lengths, size, self.context)
+        batches = ((rows, _score_batch([read[i] for i in rows], size, n)) for rows, n in groups)
+        return self._log_probs(variables, batches, lengths, first_line)
 
     def prepare_score(self, variables: Variables) -> None:
         """Compiles what `score` needs for a single line, see `compile_ahead`."""
@@ -182,9 +168,6 @@ class Generator(TokenPredictor):
           num_best: how many; by default `decode.num_best`.
           numbers: of the prompts' random draws, by default those of their lines: a prompt's samples
             depend only on `decode.seed` and its number.
-
-        Raises:
-          UserError: see `stream`; a beam search needs texts that end, and room for a new token.
         """
         prefixes = [
             self.read_prompt(text, f"line {first_line + i}") for i, text in enumerate(prompts)
@@ -223,12 +206,7 @@ class Generator(TokenPredictor):
         self._attend(variables, _read_batch([], length))
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
-        """Yields the prompt, then its continuation piece by piece while it is sampled.
-
-        Raises:
-          UserError: the prompt has characters that are not in the vocabulary, or more tokens than
-            the model reads at once.
-        """
+        """Yields the prompt, then its continuation piece by piece while it is sampled."""
         ids = self.read(prompt, "line 1")
         shown = self.tokenizer.decode(ids)
         yield shown
@@ -269,17 +247,14 @@ class Generator(TokenPredictor):
         places = jnp.arange(mask.shape[1])
         past = look_ahead_mask(places, places) & segment_mask(segments, segments)
         past &= padding_mask(mask)
-        seen = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
-        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
+        masks = {"decoder_self": (past[:, 0] & mask[:, :, None], None)}
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     def read(self, text: str, place: str) -> list[int]:
         """Returns the tokens that the model reads before it generates: at least one.
 
         Args:
           place: of the text, for errors, such as 'line 1'.
-
-        Raises:
-          UserError: some of the text is not in the vocabulary, or it is too long for the model.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
@@ -299,11 +274,7 @@ class Generator(TokenPredictor):
         return ids
 
     def read_prompt(self, text: str, place: str) -> list[int]:
-        """Returns the tokens of a prompt that `write` continues.
-
-        Raises:
-          UserError: see `read`; or it fills the context, which a beam search cannot leave.
-        """
+        """Returns the tokens of a prompt that `write` continues."""
         ids = self.read(text, place)
         if self.decode.search == "beam" and len(ids) == self.context:
             raise UserError(
@@ -313,10 +284,6 @@ class Generator(TokenPredictor):
         return ids
 
     # -- inside
-
-    @functools.cached_property
-    def _attend(self):
-        return jax.jit(self.batch_attention)
 
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int

@@ -31,7 +31,7 @@ MIN_LOOP = 10  # characters; shorter ones are in "los osos" and in "ha ha ha"
 
 
 def read_hypotheses(
-    found: Hypotheses,
+    hypotheses: Hypotheses,
     tokenizer: Tokenizer,
     source: str,
     count: int,
@@ -43,14 +43,14 @@ def read_hypotheses(
     Degenerate ones come after the others. The list is empty if no score is finite.
 
     Args:
-      found: arrays [P, steps], [P], [P] and [P].
+      hypotheses: of the sentence: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       better: of another search; they come first, and the others have lower scores.
       write: returns a text in the case of the source.
     """
     lowest = min((each.score for each in better), default=math.inf)
     others = []
-    for ids, length, score, forced in zip(*found, strict=True):
+    for ids, length, score, forced in zip(*hypotheses, strict=True):
         if length and score < lowest:
             text = write(canonicalize(tokenizer.decode(ids[:length])))
             degenerate = int(forced or not text.strip() or loops(text, source))
@@ -85,12 +85,7 @@ def distinct(results: Iterable[Any]) -> list[Any]:
 
 
 def not_finite(line: int, what: str) -> RunError:
-    """Returns the error of a line whose scores are not finite.
-
-    Args:
-      line: its number, from one.
-      what: the expected output, such as "translation".
-    """
+    """Returns the error of a line, by its number, that has no finite scores of a translation."""
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "
         "diverged, or its checkpoint is damaged: use config.evaluate.checkpoint=best, or train "

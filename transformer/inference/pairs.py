@@ -2,9 +2,7 @@
 
 import functools
 import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +14,13 @@ from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.groups import (
+from transformer.inference.batching import (
     compile_ahead,
     length_groups,
     rows_at_once,
     static_length,
     static_rows,
 )
-from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask
@@ -32,16 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class PairPredictor(TokenPredictor):
-    """Scores and explains pairs with given variables.
-
-    Variables are those of Flax: `{"params": ...}` and other collections, see
-    `model.transformer.Transformer`.
-
-    Args:
-      model: the network.
-      source_tokenizer, target_tokenizer: what its ids mean.
-      decode: `config.decode`.
-    """
+    """Scores and explains pairs, see `Predictor`; `decode` is `config.decode`."""
 
     def __init__(
         self,
@@ -57,15 +45,13 @@ class PairPredictor(TokenPredictor):
         self.max_length = model.config.max_length
 
     def init_params(self, key: jax.Array) -> Params:
-        """Returns fresh float32 parameters; they do not depend on any text."""
         return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
 
     def fingerprint(self) -> str:
-        """Returns the digests that a checkpoint must match."""
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings: "source", "target" and "output", tied as one."""
+        """Returns the tables "source", "target" and "output", of which tied ones are one."""
         config = self.model.config
         target = "source_target" if config.one_table else "target"
         names = {
@@ -99,15 +85,8 @@ class PairPredictor(TokenPredictor):
           done: called with the number of pairs that are done since the last call.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
-        results: list[Any] = [None] * len(sources)
-        for rows, batch in self.batches(*encoded):
-            nll = np.asarray(self._row_nll(variables, batch))
-            for row, i in enumerate(rows):
-                results[i] = (-float(nll[row]), len(encoded[1][i]) + 1)
-                if not math.isfinite(nll[row]):
-                    raise not_finite(first_line + i, "score")
-            done(len(rows))
-        return iter(results)
+        lengths = [len(ids) + 1 for ids in encoded[1]]
+        return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
 
     def prepare_score(self, variables: Variables) -> None:
         """Compiles what `score` needs for a single pair, see `compile_ahead`."""
@@ -128,15 +107,12 @@ class PairPredictor(TokenPredictor):
         """Yields (index, weights) of each pair: the cross-attention of its target to its source.
 
         Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
-        grouped by similar length and yielded in that order.
-
-        Args: see `score`; the model must have attention.
+        grouped by similar length and yielded in that order. Arguments are those of `score`.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
         heads = self.model.config.num_decoder_layers * self.model.config.num_heads
 
-        def size(length: int) -> int:
-            rows = static_rows(len(sources), self.decode.batch_size)
+        def size(rows: int, length: int) -> int:
             return rows_at_once(rows, heads * length**2)
 
         for rows, batch in self.batches(*encoded, size):
@@ -166,13 +142,13 @@ class PairPredictor(TokenPredictor):
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
-        size: Callable[[int], int] | None = None,
+        size: Callable[[int, int], int] = lambda rows, length: rows,
     ) -> Iterator[tuple[list[int], Batch]]:
         """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
 
         Args:
-          size: returns the rows of batches of a length, at most `static_rows` of the pairs and
-            `decode.batch_size`, which is the default.
+          size: returns the rows of batches of a length, given the most that `decode.batch_size`
+            allows.
         """
         whole = static_rows(len(sources), self.decode.batch_size)
         lengths = [
@@ -180,11 +156,11 @@ class PairPredictor(TokenPredictor):
             for source, target in zip(sources, targets, strict=True)
         ]
         for group, length in length_groups(range(len(sources)), lengths, whole, self.max_length):
-            most = whole if size is None else size(length)
+            most = size(whole, length)
             for first in range(0, len(group), most):
                 rows = group[first : first + most]
-                own = [sources[i] for i in rows], [targets[i] for i in rows]
-                yield rows, make_batch(*own, most, length)
+                texts = [sources[i] for i in rows], [targets[i] for i in rows]
+                yield rows, make_batch(*texts, most, length)
 
     def features(
         self,
@@ -207,18 +183,14 @@ class PairPredictor(TokenPredictor):
         places = jnp.arange(target.shape[1])
         past = look_ahead_mask(places, places)[0]
         ends = tokens == EOS_ID
-        seen = {
+        masks = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),
             "cross": (target[:, :, None] & source[:, None], ends),
         }
-        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), seen)
+        return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     # -- inside
-
-    @functools.cached_property
-    def _attend(self):
-        return jax.jit(self.batch_attention)
 
     @functools.cached_property
     def _cross(self):

@@ -1,44 +1,94 @@
-"""Beam search for batches of sentences, as programs that are compiled for few static shapes."""
+"""Beam search and sampling with a model, as programs that are compiled for few static shapes.
+
+Attention takes the time of all tokens that the cache has room for, so these are few at first and
+are doubled if they do not suffice. That changes no text.
+"""
 
 import collections
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
-from transformer.decoding.search import Hypotheses, Rule, Search, continue_search, start_search
-from transformer.inference.devices import divide
-from transformer.inference.memory import check_search
-from transformer.model.architecture import Architecture
+from transformer.decoding.sampling import NOT_FINITE, Sample, SamplingRule, sample, start_sample
+from transformer.decoding.search import (
+    Hypotheses,
+    Rule,
+    Search,
+    beam_search,
+    continue_search,
+    start_search,
+)
+from transformer.decoding.steps import Prompts
+from transformer.inference.batching import (
+    check_search,
+    compile_ahead,
+    divide,
+    static_length,
+    static_rows,
+)
+from transformer.inference.hypotheses import not_finite
 
 ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
 FIRST_ROOM = 16  # tokens for which it has room at first if there were many sentences
+PROMPT_ROOM = 128  # tokens of a generated text, the prompt included, for which it has room at first
 # When at most a quarter of the sentences are unfinished, they continue in a batch of a quarter of
 # the size.
 SHRINK = 4
 MIN_ROWS = 8  # sentences of such a batch
 MANY = 5_000  # sentences, after which more programs are worth compiling
+NO_TOKEN = -1
 
 Variables = Mapping[str, Any]
 
 
-class BeamSearch:
-    """The search of a translator.
-
-    Attention takes the time of all tokens that the cache has room for, so these are few at first
-    and are doubled if they do not suffice. After many sentences of a length they are fewer still,
-    and the last quarter of a batch continues in a smaller one. Neither changes a translation.
+class _Decoder:
+    """The steps of a model, with a cache whose size is checked before anything is compiled.
 
     Args:
       decode: `config.decode`.
     """
 
-    def __init__(self, model: Architecture, decode: ConfigDict):
+    def __init__(self, model: Any, decode: ConfigDict):
         self._model, self._decode = model, decode
+
+    def _cache(
+        self, variables, source: Int[Array, "B M"], beam_size: int, steps: int, searches: int = 1
+    ) -> Any:
+        mask = source != PAD_ID
+        cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
+        self._check(cache, len(source), beam_size, steps, searches)
+        return cache
+
+    def _check(self, cache: Any, rows: int, beam_size: int, steps: int, searches: int = 1) -> None:
+        vocab_size = self._model.config.target_vocab_size
+        check_search(cache, rows, beam_size, steps, vocab_size, searches=searches)
+
+    def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
+        return lambda tokens, cache: self._model.apply(
+            variables, tokens, cache, method="decode_step"
+        )
+
+    def _rule(self, beam_size: int) -> Rule:
+        penalty = self._decode.length_penalty, self._decode.alpha
+        return Rule(beam_size, BOS_ID, EOS_ID, *penalty, NEVER_WRITTEN)
+
+
+class BeamSearch(_Decoder):
+    """The search of a translator.
+
+    After many sentences of a length the cache has still less room at first, and the last quarter of
+    a batch continues in a smaller one.
+    """
+
+    def __init__(self, model: Any, decode: ConfigDict):
+        super().__init__(model, decode)
         self._before: collections.Counter[int] = collections.Counter()  # sentences by length
         self._start = jax.jit(self._start_search, static_argnums=(3, 4, 5))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
@@ -64,16 +114,13 @@ class BeamSearch:
         searches: int = 1,
         adapts: bool = True,
     ) -> list[Hypotheses]:
-        """Returns the hypotheses of each sentence, as arrays [P, steps], [P] and [P].
+        """Returns the hypotheses of each sentence, as arrays [P, steps], [P], [P] and [P].
 
         Args:
           limits: maximum tokens of each translation, its end included; 0 where there is none.
           max_length: at least the largest of these, and a static number.
           searches: how many run at the same time.
           adapts: whether more programs are worth compiling after many sentences.
-
-        Raises:
-          RunError: the search is too large for the device.
         """
         many = adapts and self._before[source.shape[1]] >= MANY
         self._before[source.shape[1]] += len(source)
@@ -110,19 +157,19 @@ class BeamSearch:
         beam_size: int,
         max_length: int,
         searches: int,
+        grows: bool,
     ) -> None:
-        """Compiles the programs of `search`, unless it adapts, for translations of any length.
+        """Compiles the programs of `search` for batches of `rows` sources of a static length.
 
         Args:
-          rows: sentences of a search.
-          length: of the sources, a static one.
+          grows: also those for translations of any length.
         """
         source = divide(variables, np.full((rows, length), PAD_ID, np.int32))
         limits = divide(variables, np.zeros(rows, np.int32))
         steps = min(length + ROOM, max_length)
         search = self._start(variables, source, limits, beam_size, steps, searches)
         self._continue(variables, search, beam_size, 0)  # blank sentences take no step
-        while steps < max_length:
+        while grows and steps < max_length:
             steps = min(2 * steps, max_length)
             search = self._grow(search, steps)
             self._continue(variables, search, beam_size, 0)
@@ -136,36 +183,190 @@ class BeamSearch:
         beam_size: int,
         max_length: int,
     ) -> Hypotheses:
-        """Returns the hypotheses of all sentences, of each of several runs.
-
-        Args:
-          shared: variables that all runs share.
-          stacked: the others, with a leading axis of runs.
-        """
+        """Returns the hypotheses of each of several runs, whose other variables are `stacked`."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
     def _start_search(
         self, variables, source, limits, beam_size: int, steps: int, searches: int = 1
     ) -> Search:
-        mask = source != PAD_ID
-        cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
-        self._check(cache, len(source), beam_size, steps, searches)
+        cache = self._cache(variables, source, beam_size, steps, searches)
         return start_search(cache, limits, self._rule(beam_size), steps)
 
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:
-        def step(tokens, cache):
-            return self._model.apply(variables, tokens, cache, method="decode_step")
-
-        return continue_search(step, search, self._rule(beam_size), keep)
+        return continue_search(self._step(variables), search, self._rule(beam_size), keep)
 
     def _full_search(self, variables, source, limits, beam_size: int, steps: int) -> Hypotheses:
         search = self._start_search(variables, source, limits, beam_size, steps)
         return self._continue_search(variables, search, beam_size, 0).done
 
-    def _rule(self, beam_size: int) -> Rule:
-        penalty = self._decode.length_penalty, self._decode.alpha
-        return Rule(beam_size, BOS_ID, EOS_ID, *penalty, NEVER_WRITTEN)
 
-    def _check(self, cache: Any, rows: int, beam_size: int, steps: int, searches: int) -> None:
-        vocab_size = self._model.config.target_vocab_size
-        check_search(cache, rows, beam_size, steps, vocab_size, searches=searches)
+class Writer(_Decoder):
+    """Continues sequences of token ids, at most `decode.batch_size` at a time.
+
+    Args:
+      context: maximum tokens that the model reads at once.
+      ends: whether the model learned texts that end.
+    """
+
+    def __init__(self, model: Any, decode: ConfigDict, context: int, ends: bool):
+        super().__init__(model, decode)
+        self.context, self.ends = context, ends
+        self._start = jax.jit(self._start_rows)
+        self._sample = jax.jit(self._sample_rows)
+        self._grow = jax.jit(self._grow_rows, static_argnums=1)
+        self._search = jax.jit(self._search_rows)
+
+    def sample(
+        self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
+    ) -> Iterator[list[list[int]]]:
+        """Yields the new tokens of each row, up to `at_once` places at a time.
+
+        If the context is full, the model reads its second half again and continues. A row is the
+        prompt tokens, at least one, and the numbers of its line and its sample, for its random key.
+        """
+        half = max(1, self.context // 2)
+        written = [list(ids) for ids, _ in rows]
+        left = [self._decode.max_new_tokens] * len(rows)
+        count = static_rows(len(rows), self._decode.batch_size)
+        numbers = np.zeros((count, 2), np.int32)
+        numbers[: len(rows)] = [number for _, number in rows]
+        window = 0
+        while any(left):
+            # Rows that have ended must not delay the others.
+            prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
+            prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
+            for new in self._fill(variables, prefixes, left, numbers, window, at_once):
+                for ids, more in zip(written, new, strict=True):
+                    ids += more
+                yield new
+            window += 1
+
+    def _fill(
+        self,
+        variables: Variables,
+        prefixes: list[list[int]],
+        left: list[int],
+        numbers: Int[np.ndarray, "B 2"],
+        window: int,
+        at_once: int,
+    ) -> Iterator[list[list[int]]]:
+        """Yields the new tokens until the context is full or none is `left`, which it lowers."""
+        at = min(map(len, prefixes)) - 1
+        most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
+        last = min(most, self.context) - 1
+        room = self._first_room(max(map(len, prefixes)), most)
+        prompts = self._prompts(prefixes, len(numbers), room)
+        ended = np.array([not n for n in left] + [True] * (len(numbers) - len(left)))
+        state, keys = self._start(variables, prompts, ended, self._key(), numbers, window)
+        while at < last and any(left):
+            if at == room - 1:
+                room = min(2 * room, self.context)
+                state = self._grow(state, room)
+            until = min(at + at_once, room - 1, last)
+            state = self._sample(variables, state, prompts.lengths, until, keys, self._sampling())
+            tokens = np.asarray(state.tokens)
+            new = [
+                tokens[i, max(at + 1, len(ids)) : until + 1].tolist()
+                for i, ids in enumerate(prefixes)
+            ]
+            at = until
+            for ids, (line, _) in zip(new, numbers.tolist(), strict=False):
+                if NOT_FINITE in ids:
+                    raise not_finite(line, "text")
+            yield [self._take(ids, left, i) for i, ids in enumerate(new)]
+
+    def prepare(self, variables: Variables, prompts: int, samples: int) -> None:
+        """Compiles `beam_search` for this number of prompts, or `sample` for samples of each."""
+        most = self._decode.max_new_tokens
+        rows = static_rows(prompts, self._decode.batch_size)
+        copies = static_rows(prompts * samples, self._decode.batch_size)
+
+        def compile_search(room: int) -> None:
+            self._search(variables, self._prompts([], rows, room))
+
+        def compile_sampling(room: int) -> None:
+            prompts = self._prompts([], copies, room)
+            ended, numbers = np.ones(copies, bool), np.zeros((copies, 2), np.int32)
+            state, keys = self._start(variables, prompts, ended, self._key(), numbers, 0)
+            self._sample(variables, state, prompts.lengths, 0, keys, self._sampling())
+            if room < self.context:
+                self._grow(state, min(2 * room, self.context))
+
+        if self._decode.search == "beam":
+            compile_ahead(compile_search, self.context, min(1 + self._new_tokens(), self.context))
+        else:
+            compile_ahead(compile_sampling, self.context, self._first_room(1, 1 + most))
+
+    def _new_tokens(self) -> int:
+        """The new tokens of a beam search: as many as are wanted, if the context has room."""
+        return min(self._decode.max_new_tokens, self.context)
+
+    def _key(self) -> jax.Array:
+        return jax.random.key(self._decode.seed)
+
+    def _sampling(self) -> SamplingRule:
+        return SamplingRule(self._decode.temperature, self._decode.top_k, self._decode.top_p)
+
+    def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
+        """The new tokens of a row that count; lowers how many are `left`."""
+        if self.ends and EOS_ID in ids[: left[row]]:
+            left[row] = 0
+            return ids[: ids.index(EOS_ID)]
+        new = ids[: left[row]]
+        left[row] -= len(new)
+        return new
+
+    def _first_room(self, prompt: int, most: int) -> int:
+        """The tokens that the cache has room for at first, given those of the prompt and of all."""
+        return static_length(max(prompt, min(PROMPT_ROOM, most, self.context)), self.context)
+
+    def _prompts(self, prefixes: list[list[int]], count: int, room: int) -> Prompts:
+        tokens = np.full((count, room), PAD_ID, np.int32)
+        for row, ids in enumerate(prefixes):
+            tokens[row, : len(ids)] = ids
+        lengths = [len(ids) for ids in prefixes] + [0] * (count - len(prefixes))
+        return Prompts(jnp.asarray(tokens), jnp.asarray(lengths))
+
+    def _start_rows(
+        self, variables: Variables, prompts: Prompts, ended, key, numbers, window
+    ) -> tuple[Sample, jax.Array]:
+        def row_key(number):
+            return functools.reduce(jax.random.fold_in, (*number, window), key)
+
+        state = start_sample(self._prompt_cache(variables, prompts, 1), prompts)
+        return state._replace(ended=ended), jax.vmap(row_key)(numbers)
+
+    def _grow_rows(self, state: Sample, room: int) -> Sample:
+        grown = state.grow(room)
+        self._check(grown.cache, len(grown.tokens), 1, room)
+        return grown
+
+    def _prompt_cache(self, variables: Variables, prompts: Prompts, beam_size: int) -> Any:
+        rows, room = prompts.tokens.shape
+        return self._cache(variables, jnp.zeros((rows, 0), jnp.int32), beam_size, room)
+
+    def _sample_rows(self, variables, state, lengths, until, keys, rule) -> Sample:
+        end, never = (EOS_ID, NEVER_WRITTEN) if self.ends else (NO_TOKEN, (*NEVER_WRITTEN, EOS_ID))
+        return sample(self._step(variables), state, lengths, until, keys, rule, end, never)
+
+    def beam_search(self, variables: Variables, prefixes: list[list[int]]) -> Hypotheses:
+        """Returns the most probable texts with these prompts, without the first token of each."""
+        rows = static_rows(len(prefixes), self._decode.batch_size)
+        max_length = max(map(len, prefixes)) + self._new_tokens()
+        room = static_length(min(max_length, self.context), self.context)
+        return jax.device_get(self._search(variables, self._prompts(prefixes, rows, room)))
+
+    def _search_rows(self, variables: Variables, prompts: Prompts):
+        beam_size, room = self._decode.beam_size, prompts.tokens.shape[1]
+        # Hypotheses have no begin-of-sentence, as prompts do, and an end.
+        max_lengths = jnp.minimum(prompts.lengths + self._new_tokens(), self.context)
+        # A row without a prompt takes no step.
+        max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)
+        return beam_search(
+            self._step(variables),
+            self._prompt_cache(variables, prompts, beam_size),
+            max_lengths,
+            self._rule(beam_size),
+            room,
+            prompts,
+        )

@@ -58,14 +58,10 @@ class Segmenter:
     other text of the run, and a warning names the line.
 
     Args:
-      config: the run's.
       folder: the run's, whose `data.json` tells how long the lines of its training text are.
       encode: returns the tokens of source texts, without an end.
       max_length: the tokens that the model reads, with an end.
       keep_whole: whether only lines of more tokens than these are split.
-
-    Raises:
-      UserError: `decode.source_language` is not a code.
     """
 
     def __init__(
@@ -77,19 +73,12 @@ class Segmenter:
         keep_whole: bool = False,
     ):
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
-        self._language = source_language(config)
-        self._folder = folder
-        self._tagger = Tagger(config.data, None)
-        self._encode = encode
-        self._max_length = max_length
+        self._language, self._tagger = source_language(config), Tagger(config.data, None)
+        self._folder, self._encode, self._max_length = folder, encode, max_length
         self._max_tokens = min(config.data.max_tokens, max_length)
 
     def __call__(self, line: str, number: int) -> list[str]:
-        """Returns the segments of a line, each with the line's tag; or the line as it is.
-
-        Args:
-          number: of the line, for warnings.
-        """
+        """Returns the segments of a line, each with the line's tag; or the line as it is."""
         tag, text = self._tagger.split(line)
         if self._splits == "never" or not text.strip():
             return [line]
@@ -165,11 +154,7 @@ def measure_lines(
 
 
 def source_language(config: ConfigDict) -> str:
-    """Returns the code of the source's language, as far as the config names it; '' if not.
-
-    Raises:
-      UserError: `decode.source_language` is not a code.
-    """
+    """Returns the code of the source's language, as far as the config names it; '' if not."""
     data, code = config.data, config.decode.source_language
     if code and not CODE.fullmatch(code):
         raise UserError(
@@ -180,8 +165,8 @@ def source_language(config: ConfigDict) -> str:
         return code or data.languages[0]
     file = Path(data.train_source).name if data.train_target else data.source_field
     names = {"files": file, "tfds": data.tfds_fields[0]}
-    found = ENDING.fullmatch(PACKED.sub("", names.get(data.source, "")))
-    return found[1] if found else ""
+    match = ENDING.fullmatch(PACKED.sub("", names.get(data.source, "")))
+    return match[1] if match else ""
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -259,13 +244,10 @@ def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _nearest(pattern: Any, text: str, reach: int) -> int | None:
-    """The end of the match that is nearest to the middle of a text.
-
-    None if there is none within `reach` characters, or without text on both sides.
-    """
+    """The end of the match nearest to a text's middle, within `reach` and text on both sides."""
     middle = len(text) // 2
     first, last = len(text) - len(text.lstrip()), len(text.rstrip())
-    ends = [found.end() for found in pattern.finditer(text)]
+    ends = [match.end() for match in pattern.finditer(text)]
     near = [end for end in ends if first < end < last and abs(end - middle) <= reach]
     return min(near, key=lambda end: abs(end - middle), default=None)
 
@@ -279,40 +261,30 @@ def translate_lines(
     done: Callable[[int], None] = lambda count: None,
     num_best: int | None = None,
 ) -> list[list[Translation]]:
-    """Returns the translations of each line, best first, see `join`.
-
-    Args:
-      first_line: number of the first line, for warnings.
-      done: called with the number of lines that are done since the last call.
-      num_best: in place of `decode.num_best`.
-    """
+    """Returns the translations of each line, best first, see `join` and `Translator.translate`."""
     if not lines:
         return []
     segments = [split(line, number) for number, line in enumerate(lines, first_line)]
     flat = list(itertools.chain.from_iterable(segments))
-    numbers = [number for number, own in enumerate(segments, first_line) for _ in own]
-    seen = 0
+    numbers = [number for number, line in enumerate(segments, first_line) for _ in line]
+    count = 0  # of the translated segments
 
-    def advance(count: int) -> None:
-        nonlocal seen
-        before, seen = seen * len(lines) // len(flat), seen + count
-        done(seen * len(lines) // len(flat) - before)
+    def advance(more: int) -> None:
+        nonlocal count
+        before, count = count * len(lines) // len(flat), count + more
+        done(count * len(lines) // len(flat) - before)
 
     most = num_best or translator.decode.num_best
-    found = iter(
+    translations = iter(
         translator.translate(variables, flat, numbers=numbers, done=advance, num_best=most)
     )
-    return [join([next(found) for _ in own], most) for own in segments]
+    return [join([next(translations) for _ in line], most) for line in segments]
 
 
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
-    """Returns the best translations of a line, given those of its segments.
+    """Returns the best translations of a line, `most` of them, given those of its segments.
 
     A score is the sum of the segments' scores. Fewer degenerate segments come before more.
-
-    Args:
-      parts: the translations of each segment, best first.
-      most: maximum number of translations.
     """
     best = list(parts[0])
     whole = "".join(part[0].text for part in parts)

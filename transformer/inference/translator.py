@@ -13,21 +13,20 @@ from ml_collections import ConfigDict
 from transformer.analysis.attention import Attention
 from transformer.data.casing import read_case, write_case
 from transformer.data.parallel.batches import make_batch
-from transformer.data.tokenizer import PAD_ID, Tokenizer
+from transformer.data.tokenizer import Tokenizer
 from transformer.errors import RunError
 from transformer.inference.base import Variables
-from transformer.inference.groups import compile_ahead, length_groups, static_rows
+from transformer.inference.batching import compile_ahead, each, length_groups, share, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
-from transformer.inference.workers import each, share
 from transformer.model.architecture import Architecture
 
 WIDENING = 4  # times the width of a beam that has too few different texts
 
 
 class Translator(PairPredictor):
-    """Translates, scores and explains sentences with given variables, see `PairPredictor`."""
+    """Translates, scores and explains sentences, see `PairPredictor`."""
 
     def __init__(
         self,
@@ -58,56 +57,45 @@ class Translator(PairPredictor):
 
         They are different texts; the degenerate ones of a beam, see `Translation`, come last. If it
         has too few, one `WIDENING` times as wide adds worse ones, so a longer list begins with a
-        shorter one; if that has too few, there are fewer.
-
-        Lines of similar length are decoded together to reduce padding. The result is in the order
-        of the lines, and a translation does not depend on the other lines.
+        shorter one; if that has too few, there are fewer. A translation does not depend on the
+        other lines, though lines of similar length are decoded together.
 
         Args:
-          beam_size: in place of `decode.beam_size`.
           numbers: of the lines, for warnings; from one by default.
           done: called with the number of lines that are done since the last call.
-          num_best: in place of `decode.num_best`.
           rows: of every batch, for which `prepare_rows` has compiled; by default, they depend on
             the number of lines.
           limits: maximum tokens of each translation, its end included, if below those of `decode`.
-
-        Raises:
-          RunError: a line's scores are not finite.
         """
         results = [[BLANK] for _ in lines]
-        left, most = len(lines), num_best or self.decode.num_best
-        numbers = numbers or range(1, left + 1)
+        blank, most = len(lines), num_best or self.decode.num_best
+        numbers = numbers or range(1, len(lines) + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
         how = beam_size, numbers, rows, limits
-        for members, found in self._decode(search, variables, lines, *how):
+        for members, hypotheses in self._decode(search, variables, lines, *how):
             for row, i in enumerate(members):
-                results[i] = self._read(found[row], lines[i], most)
+                results[i] = self._read(hypotheses[row], lines[i], most)
                 if not results[i]:
                     raise not_finite(numbers[i], "translation")
-            left -= len(members)
+            blank -= len(members)
             done(len(members))
-        done(left)  # the blank ones
+        done(blank)
         self._widen(results, variables, lines, beam_size or self.decode.beam_size, most)
         return results
 
     def prepare(self, variables: Variables) -> None:
         """Compiles what `translate` needs for a single line, see `compile_ahead`."""
-        workers, _ = share(variables, self.decode.batch_size)
-        beam_size = self.decode.beam_size
+        compile_ahead(
+            lambda length: self.prepare_rows(variables, 1, length, grows=False), self.max_length
+        )
 
-        def search(length: int) -> None:
-            blank = np.full((1, length), PAD_ID, np.int32)  # which takes no step
-            most, limits = self._max_target_length(length), np.zeros(1, np.int32)
-            self._search.search(variables, blank, limits, beam_size, most, workers)
-
-        compile_ahead(search, self.max_length)
-
-    def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
+    def prepare_rows(
+        self, variables: Variables, rows: int, length: int, grows: bool = True
+    ) -> None:
         """Compiles what `translate` needs for batches of a number of rows of a static length."""
         workers, _ = share(variables, self.decode.batch_size)
         beam_size, max_length = self.decode.beam_size, self._max_target_length(length)
-        self._search.prepare(variables, rows, length, beam_size, max_length, workers)
+        self._search.prepare(variables, rows, length, beam_size, max_length, workers, grows)
 
     def translate_stacked(
         self,
@@ -120,8 +108,8 @@ class Translator(PairPredictor):
         """Returns the translations of `translate` for each of several runs.
 
         Args:
-          variables: of all runs, stacked on a leading axis.
-          shared: variables that all runs share.
+          variables: those that differ between the runs, stacked on a leading axis.
+          shared: those that do not.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[BLANK] for _ in lines] for _ in range(count)]
@@ -129,22 +117,18 @@ class Translator(PairPredictor):
         def search(variables, *how):
             return self._search.search_stacked(shared or {}, variables, *how[:-1])
 
-        for rows, found in self._decode(
+        for rows, hypotheses in self._decode(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
-                    own = jax.tree.map(lambda x, at=(number, row): x[at], found)
+                    best = jax.tree.map(lambda x, at=(number, row): x[at], hypotheses)
                     # What is wrong lies in this one run, whose loss says so.
-                    of_run[i] = self._read(own, lines[i], 1) or [BLANK]
+                    of_run[i] = self._read(best, lines[i], 1) or [BLANK]
         return results
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
-        """Returns the attention over a sentence and its translation.
-
-        Args:
-          target: the translation; by default the model's own.
-        """
+        """Returns the attention over a sentence and its translation, by default the model's."""
         numbers: Sequence[int] | None = [1]
         if self.decode.transfer_case:
             source = read_case(source, self.source_tokenizer.symbols)
@@ -157,13 +141,13 @@ class Translator(PairPredictor):
     # -- inside
 
     def _read(
-        self, found: Any, line: str, most: int, better: Sequence[Translation] = ()
+        self, hypotheses: Any, line: str, most: int, better: Sequence[Translation] = ()
     ) -> list[Translation]:
         """The translations of a line, see `read_hypotheses`, in its case."""
         symbols = self.source_tokenizer.symbols
         write = functools.partial(write_case, line=line, symbols=symbols)
         case = write if self.decode.transfer_case else str
-        return read_hypotheses(found, self.target_tokenizer, line, most, better, case)
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, case)
 
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
@@ -171,8 +155,8 @@ class Translator(PairPredictor):
         rest = [lines[i] for i in few]
         search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
         with contextlib.suppress(RunError):  # too large for the device
-            for members, found in search:
-                for i, hypotheses in zip(members, found, strict=False):
+            for members, of_batch in search:
+                for i, hypotheses in zip(members, of_batch, strict=False):
                     best = results[few[i]]
                     best[:] = self._read(hypotheses, rest[i], most, best)
 

@@ -36,10 +36,6 @@ def reliability(
 ) -> Reliability:
     """Returns the statistics of each of the bins ((m - 1) / bins, m / bins], m from one.
 
-    Args:
-      truth: the number of each text's class, from zero.
-      probabilities: of each text's classes; a row sums to one.
-
     Source: Guo et al. 2017, section 2, "Reliability Diagrams".
     """
     confidence = probabilities.max(axis=1).astype(np.float64)

@@ -147,16 +147,16 @@ def metrics_of(task: str, place: str = "") -> dict[str, Metric]:
 
 def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
     """Returns the matching metrics of all tasks, by name."""
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for metric in filter(fits, itertools.chain(*REGISTRY.values())):
-        found.setdefault(metric.name, metric)
-    return found
+        metrics.setdefault(metric.name, metric)
+    return metrics
 
 
 def find(name: str, task: str | None = None) -> Metric:
     """Returns the metric of this name, of one task or of any; for an unknown name, a default."""
-    known = select(lambda metric: True) if task is None else metrics_of(task)
-    return known.get(name) or Metric(name, name.replace("_", " "))
+    metrics = select(lambda metric: True) if task is None else metrics_of(task)
+    return metrics.get(name) or Metric(name, name.replace("_", " "))
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:

@@ -66,14 +66,11 @@ def corpus_scores(
       bootstrap: resamples; below two there is no interval, nor is there one of a single text.
       further: lists of a further reference for each hypothesis.
       final: whether to compute the metrics that only final scores have.
-
-    Raises:
-      ValueError: there is no text, or not one reference for each hypothesis in each list.
     """
-    for own in (references, *further):
-        if not hypotheses or len(hypotheses) != len(own):
+    for texts in (references, *further):
+        if not hypotheses or len(hypotheses) != len(texts):
             raise ValueError(
-                f"{len(hypotheses)} hypotheses and {len(own)} references cannot be scored: "
+                f"{len(hypotheses)} hypotheses and {len(texts)} references cannot be scored: "
                 "give one reference for each hypothesis, and at least one"
             )
     corpus = Corpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
@@ -98,13 +95,13 @@ def count_placeholders(
       symbols: strings that are to be copied; where several begin, the longest is found.
     """
     pattern = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))))
-    total = kept = 0
+    total = equal = 0
     for source, hypothesis in zip(sources, hypotheses, strict=True):
-        found = collections.Counter(pattern.findall(hypothesis))
+        counts = collections.Counter(pattern.findall(hypothesis))
         for symbol, count in collections.Counter(pattern.findall(source)).items():
             total += count
-            kept += count * (found[symbol] == count)
-    return total, kept
+            equal += count * (counts[symbol] == count)
+    return total, equal
 
 
 @text_metric

@@ -4,16 +4,18 @@ Rates are traced numbers, passed with every update, so that runs which differ on
 one compiled step.
 """
 
+import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
+from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
-from transformer.optim.directions import count_own_axes, make_direction
-
+MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
 # Parts of the names of parameters that have two axes and are not decayed either: biases of
 # attention scores, weights of single units, and mixtures of heads, which start as the identity.
 NOT_DECAYED = frozenset({"relative_bias", "peepholes", "talk_scores", "talk_weights"})
@@ -129,8 +131,8 @@ def _descend(
     def update(directions, state, params=None, *, learning_rate, weight_decay=0.0, **_):
         def step(path, direction, param):
             decayed = weight_decay * param if decay and decays(path, param) else 0.0
-            own = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
-            rate = learning_rate if own == 1.0 else own * learning_rate
+            of_param = factor(jax.tree_util.keystr(path, simple=True, separator="/"))
+            rate = learning_rate if of_param == 1.0 else of_param * learning_rate
             return -rate * (direction + decayed)
 
         return jax.tree.map_with_path(step, directions, params), state
@@ -138,3 +140,197 @@ def _descend(
     return optax.GradientTransformationExtraArgs(
         lambda params: optax.EmptyState(), cast(Any, update)
     )
+
+
+# -- directions of a step, without its rate and decay
+
+
+def make_direction(
+    name: str,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    momentum: float,
+    stacked: Collection[str],
+) -> optax.GradientTransformation:
+    """Returns a transformation of a gradient into the direction of a step, to be subtracted.
+
+    Args:
+      name: "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1) | "lion" (Chen et al.
+        2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2) | "muon", see `_muon` |
+        "adafactor", see `_adafactor`.
+    """
+    if name == "adafactor":
+        return _adafactor(stacked)
+    adam = optax.scale_by_adam(beta1, beta2, epsilon)
+    if name == "muon":
+        return _muon(adam, momentum, stacked)
+    return _as_vector(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
+
+
+def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
+    """Returns the number of axes of a parameter of one layer."""
+    return param.ndim - any(key.key in stacked for key in path)
+
+
+def _muon(
+    others: optax.GradientTransformation, momentum: float, stacked: Collection[str]
+) -> optax.GradientTransformation:
+    """Orthogonalises the momentum of the matrices within a model; `others` take the rest.
+
+    Matrices are the kernels, each [inputs, outputs]; heads, or the gates of a recurrent cell, stand
+    side by side in the outputs. The rest are vectors, tables of embeddings and positions, and a
+    classifier's output. The direction of a matrix is U V^T of the singular value decomposition of
+    Nesterov's momentum, about, times 0.2 sqrt(max(inputs, outputs)): its RMS is that of Adam's
+    directions, whose learning rates and decay it shares. Unlike Jordan et al.'s, the momentum has
+    the corrections of bias of Dozat 2016, so in the first steps the newest gradient counts more.
+
+    Source: Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; Liu et
+    al. 2025, "Muon is Scalable for LLM Training", equation 4.
+    """
+
+    def axes(tree):
+        # Axes that are not named are of layers: each has a matrix of its own.
+        return jax.tree.map(lambda _: MuonDimensionNumbers(-2, -1), tree)
+
+    def label(path, param):
+        names = [key.key for key in path]
+        inner = names[-1].endswith("kernel") and names[0] != "output"
+        return "matrix" if inner and count_own_axes(path, param, stacked) == 2 else "other"
+
+    def scale(tree, params):
+        return jax.tree.map(lambda x: MUON_RMS * max(x.shape[-2:]) ** 0.5 * x, tree)
+
+    matrices = optax.chain(
+        _by_shape(scale_by_muon(beta=momentum, weight_dimension_numbers=axes)),
+        optax.stateless(scale),
+    )
+    return optax.partition(
+        {"matrix": matrices, "other": _as_vector(others)},
+        lambda params: jax.tree.map_with_path(label, params),
+    )
+
+
+def _as_vector(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Gives `direct` all parameters as one vector, unlike `optax.flatten` none at all, too.
+
+    With an array for each, XLA compiles a third more.
+    """
+
+    def init(params):
+        return direct.init(ravel_pytree(params)[0])
+
+    def update(gradient, state, params=None):
+        vector, apart = ravel_pytree(gradient)
+        vector, state = direct.update(vector, state)
+        return apart(cast(Array, vector)), state
+
+    return optax.GradientTransformation(init, cast(Any, update))
+
+
+def _by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Gives `direct` one array [matrices, inputs, outputs] for all matrices of a shape.
+
+    XLA compiles the iteration of Muon once per array.
+    """
+
+    def shape(x):
+        return "x".join(map(str, x.shape[-2:]))
+
+    def together(tree):
+        groups: dict[str, list[Array]] = {}
+        for x in jax.tree.leaves(tree):
+            groups.setdefault(shape(x), []).append(x.reshape(-1, *x.shape[-2:]))
+        return {name: jnp.concatenate(group) for name, group in groups.items()}
+
+    def apart(groups, tree):
+        start = dict.fromkeys(groups, 0)
+
+        def take(x):
+            name, first = shape(x), start[shape(x)]
+            start[name] += math.prod(x.shape[:-2])
+            return groups[name][first : start[name]].reshape(x.shape)
+
+        return jax.tree.map(take, tree)
+
+    def init(params):
+        return direct.init(together(params))
+
+    def update(gradient, state, params=None):
+        groups, state = direct.update(together(gradient), state)
+        return apart(groups, gradient), state
+
+    return optax.GradientTransformation(init, cast(Any, update))
+
+
+class FactoredMoments(NamedTuple):
+    """State of Adafactor.
+
+    Attributes:
+      count: of the updates.
+      rows: mean squared gradient of each row of a matrix, and of each number of a vector.
+      columns: mean squared gradient of each column of a matrix; a zero for a vector.
+    """
+
+    count: Int[Array, ""]
+    rows: Any
+    columns: Any
+
+
+def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
+    """Adafactor without momentum: second moments of rows and columns, relative steps.
+
+    The second moment of an entry is the product of its row's and its column's, divided by the mean
+    of the rows. A direction is shortened to an RMS of 1, and multiplied by the RMS of the
+    parameter.
+
+    Source: Shazeer and Stern 2018, "Adafactor", algorithms 4 and 5 with the numbers of algorithm 6.
+    """
+    tiny, smallest_rms, exponent = 1e-30, 1e-3, 0.8
+
+    def init(params):
+        def rows(path, x):
+            return jnp.zeros(x.shape[:-1] if is_matrix(path, x) else x.shape)
+
+        def columns(path, x):
+            return jnp.zeros((*x.shape[:-2], x.shape[-1]) if is_matrix(path, x) else ())
+
+        first = (jax.tree.map_with_path(work, params) for work in (rows, columns))
+        return FactoredMoments(jnp.zeros((), jnp.int32), *first)
+
+    def update(gradient, state, params=None):
+        count = state.count + 1
+        keep = 1.0 - count.astype(jnp.float32) ** -exponent
+
+        def rows(path, g, old):
+            new = g**2 + tiny
+            return keep * old + (1.0 - keep) * (new.mean(-1) if is_matrix(path, g) else new)
+
+        def columns(path, g, old):
+            return keep * old + (1.0 - keep) * (g**2 + tiny).mean(-2) if is_matrix(path, g) else old
+
+        def direct(path, g, row, column, param):
+            if is_matrix(path, g):
+                # Two factors, because the product of two small moments would be zero; as would the
+                # first of a row without a gradient, if those of others are large.
+                row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
+                g = g * jax.lax.rsqrt(column)[..., None, :]
+            direction = g * jax.lax.rsqrt(row)
+            axes = tuple(range(-count_own_axes(path, g, stacked), 0))
+            size = jnp.maximum(_rms(param, axes), smallest_rms)
+            return direction * size / jnp.maximum(_rms(direction, axes), 1.0)
+
+        row = jax.tree.map_with_path(rows, gradient, state.rows)
+        column = jax.tree.map_with_path(columns, gradient, state.columns)
+        directions = jax.tree.map_with_path(direct, gradient, row, column, params)
+        return directions, FactoredMoments(count, row, column)
+
+    def is_matrix(path, x):
+        return count_own_axes(path, x, stacked) > 1
+
+    return optax.GradientTransformation(init, cast(Any, update))
+
+
+def _rms(x, axes):
+    """The root of the mean square of the last axes, each of which stays with length one."""
+    return jnp.sqrt(jnp.mean(x**2, axis=axes, keepdims=True))

@@ -154,12 +154,7 @@ def _peak(settings: ConfigDict, d_model: int) -> float:
 
 
 def remaining_rate(schedule: str, update: int, hparams: dict[str, Any]) -> float:
-    """Returns the fraction of its peak that a rate still has, if it falls to zero, or else 0.
-
-    Args:
-      update: the last one, counted from one.
-      hparams: see `learning_rate`.
-    """
+    """Returns the fraction of its peak that a rate still has, if it falls to zero, or else 0."""
     if schedule not in FALLING:
         return 0.0
     # These schedules do not depend on the width of the model.

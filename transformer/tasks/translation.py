@@ -17,7 +17,7 @@ from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
 from transformer.data.parallel import leaks
 from transformer.data.parallel.batches import Batch, BatchPlan
-from transformer.data.parallel.encode import Corpus, tokenizer_names
+from transformer.data.parallel.encode import tokenizer_names
 from transformer.data.parallel.leaks import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -27,29 +27,22 @@ from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.tasks import pair_text
-from transformer.tasks.base import TokenTask
+from transformer.tasks import pair_scores, pair_text
+from transformer.tasks.base import TokenTask, initial_folder, model_fields
 from transformer.tasks.corpora import read_text
-from transformer.tasks.numbers import initial_folder, model_fields
 from transformer.tasks.pair_scores import (
     GivenPairs,
-    ceiling_line,
     check_scores,
-    choose_tokenizer,
     cut_line,
     find_translations,
     given_segmenter,
-    text_files,
-    text_scores,
 )
-from transformer.tasks.pair_snapshots import snapshot_of_pairs
-from transformer.tasks.perturbed import perturb, score_copies
 
 logger = logging.getLogger(__name__)
 
 
 class TranslationText(NamedTuple):
-    """Sentence pairs by split, and the training text as tokens if there is one.
+    """Sentence pairs by split, and the training text as tokens, which a run's folder lacks.
 
     `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
     Of a given text, `further` are its references but the first, and `split` the segments that a
@@ -57,7 +50,7 @@ class TranslationText(NamedTuple):
     """
 
     pairs: Mapping[str, Iterable[Pair]]
-    corpus: Corpus | None
+    corpus: Any  # Corpus
     earlier: Hashes | None = None
     further: Sequence[Sequence[str]] = ()
     split: Callable[[str, int], list[str]] = lambda line, number: [line]
@@ -72,11 +65,8 @@ class TranslationTask(TokenTask):
     predictor: Translator
     plan: BatchPlan
 
-    def __init__(self, config: ConfigDict, *args: Any, **keywords: Any):
-        check_scores(config.evaluate)
-        super().__init__(config, *args, **keywords)
-
     def read_text(self, folder: Path | None) -> TranslationText:
+        check_scores(self.config.evaluate)
         data, tokenizer = self.config.data, self.config.tokenizer
         earlier = leaks.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
@@ -97,7 +87,7 @@ class TranslationTask(TokenTask):
         check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given.pairs]
-        lines = cut_line(given, self.predictor), leaks.seen_line(folder, untagged)
+        lines = cut_line(given.pairs, self.predictor), leaks.seen_line(folder, untagged)
         for line in filter(None, lines):
             logger.warning(line)
         split = given_segmenter(self.config, folder, self.predictor)
@@ -107,20 +97,12 @@ class TranslationTask(TokenTask):
         """The parts of a split that several corpora have, or the split itself."""
         return [split] if self.is_given else parts_of(self.config.data, split)
 
-    @property
-    def _corpus(self) -> Corpus:
-        """The training text, which a task made by `from_folder` lacks."""
-        assert self.text.corpus is not None, "a run's folder keeps no training text"
-        return self.text.corpus
-
     def text_digest(self) -> str:
-        corpus = self.text.corpus
-        return corpus.arrays_digest if corpus else ""
+        return self.text.corpus.arrays_digest if self.text.corpus else ""
 
     def make_predictor(self) -> Translator:
-        corpus = self._corpus
-        tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
-        return make_translator(self.config, *tokenizers)
+        corpus = self.text.corpus
+        return make_translator(self.config, corpus.source_tokenizer, corpus.target_tokenizer)
 
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> Translator:
@@ -131,7 +113,7 @@ class TranslationTask(TokenTask):
         return tuple(split for split in SPLITS if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
-        data, corpus = self.config.data, self._corpus
+        data, corpus = self.config.data, self.text.corpus
         plan = BatchPlan(
             corpus.source,
             corpus.target,
@@ -154,7 +136,7 @@ class TranslationTask(TokenTask):
 
     def _mixture(self) -> Mixture | None:
         """How often an epoch draws the pairs of each of several corpora."""
-        data, sizes = self.config.data, [report.kept for report in self._corpus.reports]
+        data, sizes = self.config.data, [report.kept for report in self.text.corpus.reports]
         if len(sizes) == 1:
             return None
         return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
@@ -182,9 +164,9 @@ class TranslationTask(TokenTask):
         if final and split == "test":
             rest, names = iter(best), self._parts(split)
             parts = {
-                part: self._scores(variables, part, own, list(itertools.islice(rest, len(own))))
+                part: self._scores(variables, part, of_part, [next(rest) for _ in of_part])
                 for part in (names if len(names) > 1 else ())
-                for own in [list(self.text.pairs[part])]
+                for of_part in [list(self.text.pairs[part])]
             }
             if parts := parts | self._perturbed_scores(variables, pairs, best):
                 scores["parts"] = parts
@@ -197,15 +179,15 @@ class TranslationTask(TokenTask):
         if not (size := self.config.evaluate.perturbed_sentences) or self.text.further:
             return {}  # with several references, a copied name may replace other words in each
         spread = slice(None, None, math.ceil(len(pairs) / size))
-        clean = [own.text for own in find_translations(best[spread], self.config.decode)]
+        clean = [each.text for each in find_translations(best[spread], self.config.decode)]
         symbols = *self.predictor.source_tokenizer.symbols, *symbols_of(self.config.data)
-        copies = perturb(pairs[spread], symbols)
+        copies = pair_scores.perturb(pairs[spread], symbols)
         self.text = self.text._replace(pairs={**self.text.pairs, **copies})
 
         def score(split: str, copy: list[Pair]) -> dict[str, Any]:
             return self._scores(variables, split, copy, self._translate(variables, copy, True))
 
-        return score_copies(copies, pairs[spread], clean, score, self.text_scores)
+        return pair_scores.score_copies(copies, pairs[spread], clean, score, self.text_scores)
 
     def _translate(
         self, variables: Variables, pairs: Sequence[Pair], final: bool
@@ -215,12 +197,12 @@ class TranslationTask(TokenTask):
         beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
         limits = None if final else self._limits(pairs)
         segments = [self.text.split(pair.source, number) for number, pair in enumerate(pairs, 1)]
-        numbers = [number for number, own in enumerate(segments, 1) for _ in own]
+        numbers = [number for number, parts in enumerate(segments, 1) for _ in parts]
         flat = list(itertools.chain.from_iterable(segments))
         translations = iter(
             self.predictor.translate(variables, flat, beam_size, numbers, num_best=1, limits=limits)
         )
-        return [[next(translations)[0] for _ in own] for own in segments]
+        return [[next(translations)[0] for _ in parts] for parts in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
         """Bounds translations during training, which a model that has learnt little never ends."""
@@ -235,31 +217,26 @@ class TranslationTask(TokenTask):
         best: list[list[Translation]],
         final: bool = True,
     ) -> dict[str, Any]:
-        """The scores of a split or a part of it.
-
-        Args:
-          best: the translation of each segment of each source.
-        """
+        """The scores of a split or a part of it; `best` is the translation of each segment."""
         [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
-        found = find_translations(best, self.config.decode)
-        scores = losses | self.text_scores([own.text for own in found], pairs, final)
+        translations = find_translations(best, self.config.decode)
+        scores = losses | self.text_scores([each.text for each in translations], pairs, final)
         if not final:
             return scores
-        scores["degenerate"] = sum(own.degenerate > 0 for own in found) / len(found)
+        degenerate = sum(each.degenerate > 0 for each in translations)
+        scores["degenerate"] = degenerate / len(translations)
         if self.is_given:
             scores |= self.loss_intervals(variables, split)
-            scores["perplexity_signature"] = self._perplexity_signature()
-        return {**scores, "texts": text_files(split, GivenPairs(pairs, self.text.further), found)}
-
-    def _perplexity_signature(self) -> str:
-        """How the perplexity of a given text is computed, as `corpus_scores` has it of a score."""
-        translator = self.predictor
-        limit, digest = translator.max_length, translator.target_tokenizer.digest
-        return f"per:token|eos:yes|reference:first|max_length:{limit}|vocabulary:{digest}"
+            limit, digest = self.predictor.max_length, self.predictor.target_tokenizer.digest
+            scores["perplexity_signature"] = (
+                f"per:token|eos:yes|reference:first|max_length:{limit}|vocabulary:{digest}"
+            )
+        scored = GivenPairs(pairs, self.text.further)
+        return {**scores, "texts": pair_scores.text_files(split, scored, translations)}
 
     def make_head_snapshot(self) -> HeadSnapshots:
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
-        return snapshot_of_pairs(self.predictor, pairs, self.config)
+        return pair_text.snapshot_of_pairs(self.predictor, pairs, self.config)
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)
@@ -268,10 +245,10 @@ class TranslationTask(TokenTask):
         losses = map(_summarize, self.split_sums(variables, split, stacked=True))
         sources = [pair.source for pair in pairs]
         limits = self._limits(pairs)
-        found = self.predictor.translate_stacked(variables, sources, beam_size, limits=limits)
+        runs = self.predictor.translate_stacked(variables, sources, beam_size, limits=limits)
         return [
             loss | self.text_scores([translations[0].text for translations in best], pairs, False)
-            for loss, best in zip(losses, found, strict=True)
+            for loss, best in zip(losses, runs, strict=True)
         ]
 
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
@@ -288,22 +265,14 @@ class TranslationTask(TokenTask):
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
-        given = GivenPairs(pairs, self.text.further)
-        return text_scores(hypotheses, given, self.predictor, self.config, final)
-
-    def _encoded(self, split: str) -> list[list[list[int]]]:
-        """The sources and the targets of a split, cut to the model's maximum length."""
-        pairs, limit = list(self.text.pairs[split]), self.predictor.max_length - 1
-        return [
-            [ids[:limit] for ids in tokenizer.encode(texts)]
-            for tokenizer, texts in (
-                (self.predictor.source_tokenizer, [pair.source for pair in pairs]),
-                (self.predictor.target_tokenizer, [pair.target for pair in pairs]),
-            )
-        ]
+        scored = GivenPairs(pairs, self.text.further)
+        return pair_scores.text_scores(hypotheses, scored, self.predictor, self.config, final)
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
-        return (batch for _, batch in self.predictor.batches(*self._encoded(split), size=None))
+        limit = self.predictor.max_length - 1
+        encoded = pair_scores.encode_pairs(list(self.text.pairs[split]), self.predictor)
+        sources, targets = ([ids[:limit] for ids in side] for side in encoded)
+        return (batch for _, batch in self.predictor.batches(sources, targets))
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""
@@ -311,27 +280,25 @@ class TranslationTask(TokenTask):
         return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
     def save_assets(self, workdir: Path) -> None:
-        save_tokenizers(workdir, self._corpus.source_tokenizer, self._corpus.target_tokenizer)
+        corpus = self.text.corpus
+        save_tokenizers(workdir, corpus.source_tokenizer, corpus.target_tokenizer)
         parts = itertools.chain(*map(self._parts, self.splits))
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
-        leaks.save(workdir, self._corpus.hashes, self.text.earlier)
+        leaks.save(workdir, corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
-        pairs = self.text.pairs
-        cut = [
-            cut_line(GivenPairs(list(pairs[split])), self.predictor, split) for split in self.splits
-        ]
+        pairs, decoded = self.text.pairs, self.decoded_pairs("validation", final=False)
+        references = (pair.target for pair in pairs["validation"])
+        cut = [cut_line(list(pairs[split]), self.predictor, split) for split in self.splits]
         return [
-            *pair_text.describe(self.config, pairs, self._corpus, self.plan),
-            choose_tokenizer(self.config.evaluate, (p.target for p in pairs["validation"]))[1],
-            ceiling_line(
-                self.decoded_pairs("validation", final=False), self.predictor, self.config
-            ),
+            *pair_text.describe(self.config, pairs, self.text.corpus, self.plan),
+            pair_scores.choose_tokenizer(self.config.evaluate, references)[1],
+            pair_scores.ceiling_line(decoded, self.predictor, self.config),
             *filter(None, cut),
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        text = self.text.pairs, self._corpus, self.plan
+        text = self.text.pairs, self.text.corpus, self.plan
         return pair_text.summary(self.config, *text, self.splits)
 
 
@@ -345,11 +312,7 @@ def make_translator(
     source_tokenizer: Tokenizer,
     target_tokenizer: Tokenizer,
 ) -> Translator:
-    """Returns the translator of a config and its tokenizers.
-
-    Raises:
-      UserError: the config describes no model.
-    """
+    """Returns the translator of a config and its tokenizers."""
     check_vocabularies(config, source_tokenizer.model == target_tokenizer.model)
     for side in ("encoder", "decoder"):
         if not config.model[f"num_{side}_layers"]:
@@ -357,13 +320,8 @@ def make_translator(
                 f"model.num_{side}_layers=0: a translator has an encoder and a decoder; set "
                 f"config.model.num_{side}_layers to 1 or more"
             )
-    fields = model_fields(config)
-    model_config = ModelConfig(
-        source_vocab_size=source_tokenizer.vocab_size,
-        target_vocab_size=target_tokenizer.vocab_size,
-        **fields,
-    )
-    model = build_model(model_config)
+    sizes = source_tokenizer.vocab_size, target_tokenizer.vocab_size
+    model = build_model(ModelConfig(*sizes, **model_fields(config)))
     return Translator(model, source_tokenizer, target_tokenizer, config.decode)
 
 
@@ -387,11 +345,7 @@ def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Returns the source's and the target's tokenizer of a run.
-
-    Raises:
-      UserError: a file is missing or is not a tokenizer.
-    """
+    """Returns the source's and the target's tokenizer of a run."""
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
     return tokenizers[0], tokenizers[-1].writer()

@@ -18,7 +18,7 @@ from transformer.data.parallel.batches import make_batch
 from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
-from transformer.inference import groups
+from transformer.inference import batching
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,7 +95,7 @@ def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
     monkeypatch.setitem(vars(translator), "_cross", cross)
     texts = ["a b", *["a " * 20] * 7]
     for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
-        monkeypatch.setattr(groups, "MAX_NUMBERS", rows * 2 * 32**2)
+        monkeypatch.setattr(batching, "MAX_NUMBERS", rows * 2 * 32**2)
         shapes.clear()
         found = dict(translator.cross_attention({}, texts, texts))
         assert shapes == expected

@@ -23,31 +23,10 @@ def test_every_line_has_its_line_and_blank_ones_stay_blank(translate):
     assert translations[4] != ""
 
 
-def test_windows_line_ends_and_a_byte_order_mark_change_nothing(translate):
-    assert translate("\ufeffa b\r\nc d\r\n\r\n").out == translate("a b\nc d\n\n").out
-
-
 @pytest.mark.parametrize("text", ["", "\n\n \n"])
 def test_input_without_a_sentence_has_output_without_one(translate, text):
     ended = translate(text)
     assert (ended.code, ended.err, ended.out) == (0, "", text.replace(" ", ""))
-
-
-def test_a_line_that_is_not_utf8_is_named(translate, tiny, tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes(b"a b\n\xff\xfe\n")
-    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
-    refused(*arguments, stdin=path.read_bytes(), says=("standard input, line 2", "UTF-8"))
-    refused(*arguments, f"--input={path}", says=(f"{path}, line 2", "UTF-8"))
-
-
-def test_input_of_wide_characters_is_told_its_encoding(tiny, tmp_path):
-    path = tmp_path / "wide"
-    path.write_text("a b\nc d\n", encoding="utf-16")
-    arguments = "--mode=translate", f"--workdir={tiny.workdir}"
-    says = "line 1: the text is not UTF-8 but UTF-16", "`iconv -f UTF-16 -t UTF-8`"
-    refused(*arguments, f"--input={path}", says=(str(path), *says))
-    refused(*arguments, stdin=path.read_bytes(), says=("standard input", *says))
 
 
 # -- files
@@ -85,13 +64,6 @@ def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
         )
     assert (tmp_path / "out").read_text() == "precious"
     assert (tmp_path / "in").read_text() == "a b\n"
-
-
-def test_a_device_given_as_output_stays_a_device(translate, tmp_path):
-    ended = translate("a\n", "--output=/dev/null")
-    assert ended.code == 0
-    with open("/dev/null") as file:
-        assert file.read() == ""
 
 
 @pytest.mark.parametrize("mode", ["translate", "score"])

@@ -49,9 +49,3 @@ def test_a_sentence_with_nothing_in_it_has_no_attention(tiny):
     refused(*arguments, says="--sentence is missing")
     for blank in ("", "  ", "\u200b"):
         refused(*arguments, f"--sentence={blank}", says="--sentence is blank")
-
-
-def test_the_translation_of_attention_may_be_blank(loaded):
-    weights, _, _, target, _ = loaded[0].attention(loaded[1], "a b", "")
-    assert target == ["<s>"]
-    assert weights["cross"].shape == (1, 2, 1, 3)

@@ -49,11 +49,6 @@ def test_the_best_translations_are_different_texts_and_a_list_begins_with_the_sh
     assert [len(own) for own in translator.translate(params, lines, num_best=4)] == [1, 1, 1]
 
 
-def test_a_decoding_key_is_changed_from_the_folder_alone(translate):
-    ended = translate("a b c\n", "--config.decode.beam_size=5", "--config.decode.num_best=5")
-    assert (ended.code, len(ended.out.splitlines())) == (0, 5)
-
-
 def test_translations_do_not_depend_on_batches_order_or_neighbours(loaded):
     translator, params = loaded
     lines = [*sentences(13), "", "a"]

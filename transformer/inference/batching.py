@@ -1,0 +1,205 @@
+"""Batches of texts for inference: few static shapes, devices, and the memory of a search."""
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.errors import RunError
+
+MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
+MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
+MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU: fewer or more take longer each
+GIB = 2**30
+FLAT = 2**31  # a search numbers the continuations of a sentence with int32
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def length_groups(
+    indices: Sequence[int], lengths: Sequence[int], size: int, longest: int
+) -> Iterator[tuple[list[int], int]]:
+    """Yields groups of at most `size` texts, and the static length that holds each.
+
+    Args:
+      indices: of the texts to group, from zero.
+      lengths: of all texts, in tokens.
+      longest: the maximum static length, except for a text that is longer.
+    """
+    by_length: dict[int, list[int]] = {}
+    for i in sorted(indices, key=lambda i: lengths[i]):
+        by_length.setdefault(static_length(lengths[i], longest), []).append(i)
+    for length, members in by_length.items():
+        for start in range(0, len(members), size):
+            yield members[start : start + size], length
+
+
+def static_lengths(longest: int) -> Iterator[int]:
+    """Yields the static lengths of texts of up to `longest` tokens, shortest first."""
+    length = MIN_LENGTH
+    while length < longest:
+        yield length
+        length *= 2
+    yield longest
+
+
+def static_length(length: int, longest: int) -> int:
+    """Returns the smallest static length of a text of `length` tokens; see `static_lengths`."""
+    return next(static for static in static_lengths(max(longest, length)) if static >= length)
+
+
+def static_rows(count: int, most: int) -> int:
+    """Returns the rows of batches for `count` texts: a power of two, or `most`.
+
+    So a single text costs one row instead of a whole batch, and there are few shapes.
+    """
+    return min(1 << max(0, count - 1).bit_length(), most)
+
+
+def rows_at_once(size: int, numbers: int) -> int:
+    """Returns the rows of the fewest equal parts of a batch that make MAX_NUMBERS at most.
+
+    Args:
+      size: rows of the whole batch.
+      numbers: output numbers per row. A single row may have more than MAX_NUMBERS.
+    """
+    return math.ceil(size / math.ceil(size * numbers / MAX_NUMBERS))
+
+
+def compile_ahead(run: Callable[[int], object], longest: int, first: int = 1) -> None:
+    """Calls `run` with each static length from `first` on, shortest first.
+
+    It stops at a length that is too large for the device; a text of that length is told so.
+    """
+    with contextlib.suppress(RunError):
+        for length in static_lengths(longest):
+            if length >= first:
+                run(length)
+
+
+# -- devices
+
+
+def devices_of(variables: Mapping[str, Any]) -> set[Any]:
+    """Returns the devices that programs with these variables run on."""
+    leaves = (leaf for leaf in jax.tree.leaves(variables) if isinstance(leaf, jax.Array))
+    return {device for leaf in leaves for device in leaf.devices()} or {jax.devices()[0]}
+
+
+def on_all_devices(tree: Any) -> Any:
+    """Returns the arrays, whole on every device if there are several."""
+    devices = jax.devices()
+    return tree if len(devices) == 1 else jax.device_put(tree, _over(devices, PartitionSpec()))
+
+
+def divide(variables: Mapping[str, Any], batch: Any) -> Any:
+    """Returns a batch with its rows divided among the devices that each hold all variables.
+
+    It is left as it is if there is one device, or if their number does not divide the rows: then
+    every device computes all of them.
+    """
+    shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
+    if len(shardings) != 1:
+        return batch
+    [sharding] = shardings
+    if not isinstance(sharding, NamedSharding) or not sharding.is_fully_replicated:
+        return batch
+    devices = sorted(sharding.device_set, key=lambda device: device.id)
+    if len(devices) == 1 or len(jax.tree.leaves(batch)[0]) % len(devices):
+        return batch
+    return jax.device_put(batch, _over(devices, PartitionSpec("data")))
+
+
+def _over(devices: Sequence[Any], spec: PartitionSpec) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices), ("data",)), spec)
+
+
+def by_rows(program: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Returns the function of (variables, batch), applied to batches that devices divide."""
+    return lambda variables, batch: program(variables, divide(variables, batch))
+
+
+# -- searches at the same time
+
+
+def share(variables: Mapping[str, Any], most: int) -> tuple[int, int]:
+    """Returns how many batches are best searched at the same time, and the sentences of each.
+
+    A step of a search has few rows, and many operations that XLA does not divide over cores: on two
+    cores, two searches take hardly longer than one; and what they write should fit into a cache. An
+    accelerator has a single queue, and programs of several devices must start in the same order on
+    each of them, so there it is one batch.
+
+    Args:
+      most: sentences of all batches together.
+    """
+    devices = devices_of(variables)
+    if len(devices) > 1 or devices.pop().platform != "cpu":
+        return 1, most
+    workers = max(1, min(len(os.sched_getaffinity(0)), most // MIN_ROWS))
+    return workers, max(1, min(most // workers, MAX_ROWS))
+
+
+def each(
+    function: Callable[[Item], Result], items: Iterable[Item], workers: int
+) -> Iterator[Result]:
+    """Yields the results for all items, in their order, computed by `workers` threads."""
+    items = list(items)
+    if min(workers, len(items)) < 2:
+        yield from map(function, items)
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield from pool.map(function, items)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def check_search(
+    cache: Any,
+    rows: int,
+    beam_size: int,
+    steps: int,
+    vocab_size: int,
+    memory: int | None = None,
+    searches: int = 1,
+) -> None:
+    """Refuses searches that are too large for the device, by a lower bound of their memory.
+
+    Args:
+      cache: the model's cache for all hypotheses; only its shapes are read.
+      rows: sentences of a search.
+      beam_size: hypotheses per sentence.
+      steps: maximum tokens of a translation.
+      memory: bytes; by default those of the device.
+      searches: how many run at the same time.
+    """
+    numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
+    # The cache is written into a copy; logits become log-probabilities; and unfinished and
+    # finished hypotheses and the candidates for both are in memory at once.
+    needed = searches * (2 * numbers + rows * beam_size * (8 * vocab_size + 16 * steps))
+    memory = device_memory() if memory is None else memory
+    if needed > memory:
+        raise RunError(
+            f"config.decode.batch_size and config.decode.beam_size={beam_size}: "
+            f"{searches * rows} sentences at once need {needed / GIB:,.1f} GiB or more, and this "
+            f"device has {memory / GIB:,.1f}: lower one of them"
+        )
+    if beam_size * vocab_size >= FLAT:
+        raise RunError(
+            f"config.decode.beam_size={beam_size} times a vocabulary of {vocab_size:,} is more "
+            "than can be numbered: lower it"
+        )
+
+
+def device_memory() -> int:
+    """Returns the bytes of memory of the first device, or of the machine if that is a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    return stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
