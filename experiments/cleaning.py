@@ -15,8 +15,8 @@ from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
-from transformer.data.parallel.leaks import check_held_out
 from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.training import check_held_out
 from transformer.data.splits import SPLITS
 from transformer.errors import one_line, shorten
 from transformer.storage.files import whole_file
@@ -101,7 +101,7 @@ def _print(report: CleaningReport, examples: Examples) -> None:
     print(report)
     table = Table("reason", "pairs", "fraction", "examples")
     for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):
-        count = getattr(report, fault)
+        count = report.counts[fault]
         shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
         cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
         table.add_row(*cells)

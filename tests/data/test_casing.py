@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer.data.casing import read_case, write_case
+from transformer.data.characters import read_case, write_case
 
 SYMBOLS = ("<2de>", "{NAME}", "<URL>")
 

@@ -61,7 +61,7 @@ def test_chunks_of_any_size_give_the_same_corpus(at_once, tmp_path, monkeypatch)
 def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch):
     limits = settings(tmp_path, **{"data.max_tokens": 12})
     first = prepare_corpus(PAIRS, *limits)
-    assert first.report.too_many_tokens
+    assert first.report.counts["too_many_tokens"]
 
     def never(*args):
         raise AssertionError("encoded again")
@@ -193,7 +193,7 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
     # Four words and the end are five tokens.
     assert sentences(corpus) == [("a a a a", "b b b b"), ("a", "b b b")]
     assert (corpus.report.total, corpus.report.kept) == (5, 2)
-    assert corpus.report.too_many_tokens == 3
+    assert corpus.report.counts["too_many_tokens"] == 3
 
 
 def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):

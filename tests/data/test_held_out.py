@@ -12,8 +12,7 @@ from runs import identical, toy_config
 from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
 from transformer import tasks, workdir
 from transformer.data import held_out
-from transformer.data.labels import Labelled
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 
 

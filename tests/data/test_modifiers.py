@@ -12,7 +12,7 @@ import pytest
 
 from configs import base
 from transformer.config import check
-from transformer.data.casing import sentence_case
+from transformer.data.characters import sentence_case
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import prepare_corpus

@@ -10,7 +10,7 @@ from configs import imdb
 from source_settings import refused, settings
 from transformer.data import tfds
 from transformer.data.labelled import sources
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.keys import flatten
 
 IMDB = {

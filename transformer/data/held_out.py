@@ -19,8 +19,7 @@ from jaxtyping import Bool, Int, UInt64
 from ml_collections import ConfigDict
 
 from transformer.data import splits
-from transformer.data.labels import Labelled
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 from transformer.storage.files import write_bytes, write_json
 from transformer.storage.reading import Each, read_json, read_json_lines

@@ -1,4 +1,4 @@
-"""A sentence pair, the item of a parallel corpus."""
+"""The items of corpora: sentence pairs, and texts with a label."""
 
 from typing import NamedTuple
 
@@ -15,6 +15,14 @@ class Pair(NamedTuple):
     source: str
     target: str
     alignment: tuple[tuple[int, int], ...] | None = None
+
+
+class Labelled(NamedTuple):
+    """A text and its class; `kind` is the phenomenon of a synthetic text, '' if unknown."""
+
+    text: str
+    label: str
+    kind: str = ""
 
 
 def canonical(pair: Pair) -> Pair:

@@ -22,7 +22,7 @@ from transformer.data.labelled.batches import (
 )
 from transformer.data.labelled.encode import EncodedTexts, encode_labelled, prepare_labelled
 from transformer.data.labelled.sources import LabelledSource, open_labelled
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables

@@ -15,7 +15,7 @@ from transformer import workdir
 from transformer.config import check
 from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
-from transformer.data.tokenizer import train_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.keys import complete, flatten
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask

@@ -8,7 +8,7 @@ from format_examples import NAMES, NESTED, PAIRS, arrow_bytes, parquet_bytes, ta
 
 from source_settings import refused
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.data.parallel.sources import open_source
 
 STATE = {"_data_files": [{"filename": f"data-0000{i}-of-00002.arrow"} for i in range(2)]}

@@ -8,7 +8,7 @@ from format_examples import jsonl, quoted
 from source_settings import refused, settings
 from transformer.data.characters import canonicalize
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 
 TEXTS = [
     Labelled("A film, with commas.", "pos"),

@@ -6,16 +6,10 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.data.tokenizer import (
-    EOS_ID,
-    KINDS,
-    load_tokenizer,
-    save_tokenizer,
-    train_tokenizer,
-)
+from transformer.data.encode import Lost, check_unknown
+from transformer.data.tokenizer import EOS_ID, KINDS, load_tokenizer, save_tokenizer
 from transformer.data.tokenizer import train as tokenizers
-from transformer.data.tokenizer.train import grown_model
-from transformer.data.unknown import Lost, check_unknown
+from transformer.data.tokenizer.train import grown_model, train_tokenizer
 from transformer.errors import UserError
 
 OLD = ["the cat sat on the mat", "a cat and a rat sat", "that rat ate the oat", "the hat"] * 3

@@ -13,7 +13,8 @@ from transformer.config import check
 from transformer.data.pairs import Pair
 from transformer.data.parallel.encode import encode_corpora, prepare_corpus
 from transformer.data.parallel.training import read_training_pairs
-from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 
 TEXTS = [

@@ -15,14 +15,13 @@ from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
     KINDS,
-    NORMALIZATIONS,
     PAD_ID,
     UNK_ID,
     Tokenizer,
     save_tokenizer,
-    train_tokenizer,
 )
 from transformer.data.tokenizer import train as tokenizers
+from transformer.data.tokenizer.train import NORMALIZATIONS, train_tokenizer
 from transformer.errors import UserError
 from transformer.storage import files
 

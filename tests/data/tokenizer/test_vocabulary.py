@@ -10,13 +10,9 @@ import pytest
 from test_tokenizer import CHARACTERS, TEXTS, make, message
 
 from configs import own_text
-from transformer.data.tokenizer import (
-    BYTE_KINDS,
-    BYTES,
-    UNK_ID,
-    train_tokenizer,
-)
-from transformer.data.unknown import Lost, kind_of_lost, lost_strings
+from transformer.data.encode import Lost, kind_of_lost, lost_strings
+from transformer.data.tokenizer import UNK_ID
+from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, train_tokenizer
 
 # -- its size
 

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
+    Lost,
     Part,
     Restartable,
     Side,
@@ -21,7 +22,6 @@ from transformer.data.encode import (
 )
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import EOS_ID, Tokenizer
-from transformer.data.unknown import Lost
 from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 1_000  # documents
@@ -35,11 +35,9 @@ class Text(NamedTuple):
     Attributes:
       store: tokens of each document; the last is end-of-sentence, except in running text.
       whole: whether this is running text, one document without meaningful start and end.
-      documents, words, bytes: of the text before it was encoded, without ends. Words stand
-        between white space; bytes are of UTF-8.
+      documents, words, bytes: of the text before it was encoded, see `count_words`; in UTF-8.
       unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
-      lost: the unknown words or characters.
       arrays_digest: see `Encoded`.
     """
 
@@ -67,17 +65,8 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
 
 def _text_of(encoded: Encoded, fingerprint: str, whole: bool) -> Text:
     store, notes = encoded.store("tokens"), encoded.notes
-    return Text(
-        store,
-        whole,
-        len(store),
-        notes.get("words", 0),
-        notes.get("bytes", 0),
-        encoded.unknown,
-        fingerprint[:8],
-        encoded.lost,
-        encoded.arrays_digest,
-    )
+    sizes = len(store), notes.get("words", 0), notes.get("bytes", 0), encoded.unknown
+    return Text(store, whole, *sizes, fingerprint[:8], encoded.lost, encoded.arrays_digest)
 
 
 def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[Part]:
@@ -119,10 +108,9 @@ def prepare_text(
     saved: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Text, Tokenizer]:
-    """Returns the training text and its tokenizer, both from the cache if they are there.
+    """Returns the training text, which is read several times, and its tokenizer.
 
     Args:
-      documents: restartable: hashing, training a tokenizer and encoding read it in turn.
       data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.
     """

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.catalogue import CATALOGUE
-from transformer.data.files.compression import SUFFIXES
+from transformer.data.files.text import SUFFIXES
 from transformer.data.files.tmx import memories, split_list
 from transformer.errors import UserError
 

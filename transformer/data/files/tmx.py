@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformer.data.files.compression import open_unpacked, plain_name
 from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed
+from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"

@@ -12,6 +12,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
+    Lost,
     Part,
     Restartable,
     Side,
@@ -20,10 +21,9 @@ from transformer.data.encode import (
     encode_training_text,
     make_tokenizer,
 )
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, Tokenizer
-from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
@@ -37,7 +37,6 @@ class EncodedTexts(NamedTuple):
       labels: the number of each text's class, from zero.
       cut: how many texts were cut to their first tokens.
       unknown: tokens that are not in the vocabulary.
-      lost: the unknown words or characters.
       arrays_digest: see `Encoded`.
     """
 
@@ -55,10 +54,9 @@ class EncodedTexts(NamedTuple):
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns each text as begin-of-sentence and its tokens.
+    """Returns each text as begin-of-sentence and its tokens; HTML line breaks become spaces.
 
-    HTML line breaks become spaces. The first token is pooled by "first", and makes texts without
-    tokens non-empty.
+    The first token is pooled by "first", and makes texts without tokens non-empty.
     """
     return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
 
@@ -70,24 +68,13 @@ def _plain(text: str) -> str:
 def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
-    """Returns labelled texts as tokens and numbers of classes.
-
-    Args:
-      labels: names of the classes, by number.
-      max_tokens: maximum tokens of a text; the rest is not read.
-    """
+    """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
     return _texts_of(encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer}))
 
 
 def _texts_of(encoded: Encoded) -> EncodedTexts:
-    return EncodedTexts(
-        encoded.store("tokens"),
-        encoded.arrays["labels"],
-        encoded.notes["cut"],
-        encoded.unknown,
-        encoded.lost,
-        encoded.arrays_digest,
-    )
+    store, labels, cut = encoded.store("tokens"), encoded.arrays["labels"], encoded.notes["cut"]
+    return EncodedTexts(store, labels, cut, encoded.unknown, encoded.lost, encoded.arrays_digest)
 
 
 def _parts(
@@ -99,10 +86,9 @@ def _parts(
         encoded = read_texts(texts, tokenizer)
         tokens = [ids[:max_tokens] for ids in encoded]
         side = Side(tokens, texts, [ids[1:] for ids in encoded])
+        numbers = {"labels": [number[item.label] for item in chunk]}
         cut = sum(len(ids) > max_tokens for ids in encoded)
-        yield Part(
-            {"tokens": side}, {"labels": [number[item.label] for item in chunk]}, {"cut": cut}
-        )
+        yield Part({"tokens": side}, numbers, {"cut": cut})
 
 
 def prepare_labelled(
@@ -113,10 +99,9 @@ def prepare_labelled(
     saved: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
-    """Returns the training texts and their tokenizer, both from the cache if they are there.
+    """Returns the training texts, which are read several times, and their tokenizer.
 
     Args:
-      items: restartable: hashing, training a tokenizer and encoding read it in turn.
       labels: names of the classes, by number.
       data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.data.splits import fill
 from transformer.data.synthetic import read_tables
 

@@ -19,6 +19,7 @@ from transformer.data.cleaning.rules import SHORT_SENTENCE, CleaningReport, chec
 from transformer.data.cleaning.survey import undirected
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
+    Lost,
     Part,
     Restartable,
     Side,
@@ -27,16 +28,18 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.leaks import Hashes, HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.sampler import PairSampler, make_sampler
-from transformer.data.parallel.training import TrainingPairs, read_training_pairs
+from transformer.data.parallel.training import (
+    Hashes,
+    HeldOutReport,
+    TrainingPairs,
+    read_training_pairs,
+)
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Tokenizer, symbol_fault
 from transformer.data.tokenizer.draws import make_generator, sampling_key
-from transformer.data.tokenizer.model import symbol_fault
 from transformer.data.tokenizer.train import spells_in_bytes
-from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")

@@ -5,7 +5,6 @@ that a second start does not read the files again. No place within a file is sto
 format, compressed or not, are read in order.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -31,8 +30,7 @@ from transformer.data.cleaning.survey import (
 from transformer.data.corpora import SHARED
 from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
-from transformer.data.files.pair_files import TwoFiles, parallel_text
-from transformer.data.files.table import TableFile, describe_rows
+from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
 from transformer.data.held_out import (
     TooFewError,
     check_not_empty,
@@ -43,8 +41,16 @@ from transformer.data.held_out import (
     without,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.leaks import EARLIER, NOTHING, Hashes, HeldOutReport, among
-from transformer.data.parallel.training import TrainingPairs, clean, cleaned
+from transformer.data.parallel.training import (
+    EARLIER,
+    NOTHING,
+    Hashes,
+    HeldOutReport,
+    TrainingPairs,
+    among,
+    clean,
+    cleaned,
+)
 from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
@@ -83,7 +89,7 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     pairs, kept = without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
         cleaned(pairs, kept),
-        CleaningReport(**notes["report"]),
+        CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
         arrays["hashes"],
@@ -173,9 +179,9 @@ def _read(
         "lines": lines,
         "taken": count,
         "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
-        "report": dataclasses.asdict(train.report),
+        "report": train.report,
         "fingerprints": train.fingerprints,
-        "held_out": {split: dataclasses.asdict(own) for split, own in train.held_out.items()},
+        "held_out": train.held_out,
     }
     arrays = {"gone": gone, "kept": np.frombuffer(train.kept, np.uint8), "hashes": train.hashes}
     return arrays, notes

@@ -14,8 +14,14 @@ from typing import NamedTuple
 import regex
 from ml_collections import ConfigDict
 
-from transformer.data.casing import sentence_case, title_case
-from transformer.data.characters import canonicalize, join_texts, replace_all, symbol_codes
+from transformer.data.characters import (
+    canonicalize,
+    join_texts,
+    replace_all,
+    sentence_case,
+    symbol_codes,
+    title_case,
+)
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 

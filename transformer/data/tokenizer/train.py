@@ -19,8 +19,7 @@ from ml_collections import ConfigDict
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.characters import RULE
-from transformer.data.tokenizer.draws import UNK_ID
-from transformer.data.tokenizer.model import (
+from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
     KINDS,
@@ -36,6 +35,7 @@ from transformer.data.tokenizer.model import (
     refuse_broken_symbols,
     saved_tokenizer,
 )
+from transformer.data.tokenizer.draws import UNK_ID
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
 from transformer.storage.reading import OddFileError, read_file
