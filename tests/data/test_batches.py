@@ -34,6 +34,11 @@ def make_plan(count=97, seed=5, longest=23, **changes) -> BatchPlan:
     return BatchPlan(source, target, seed, **settings)
 
 
+def make_texts(store: TokenStore, labels) -> EncodedTexts:
+    arrays = {"tokens": store.tokens, "tokens_offsets": store.offsets, "labels": labels}
+    return EncodedTexts(arrays, {})
+
+
 def same(a: Batch, b: Batch) -> bool:
     return all(map(np.array_equal, a, b))
 
@@ -173,7 +178,7 @@ def test_a_batch_of_pairs_is_made_of_its_sentences_one_by_one(changes, tmp_path)
 
 def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
     store = make_store(np.arange(97) % 13 + 1, np.random.default_rng(7))
-    plan = LabelledPlan(EncodedTexts(store, np.arange(97) % 5, 0, 0), 5, 64, 3, 2)
+    plan = LabelledPlan(make_texts(store, np.arange(97) % 5), 5, 64, 3, 2)
     for i in range(plan.epoch_length):
         bucket, numbers = plan.indices(i)
         texts = [store[j].tolist() for j in numbers]
@@ -308,9 +313,10 @@ def kinds_of_plans(count, seed, rows, multiple):
     store = make_store([6] * count, np.random.default_rng(11))
     settings = {"tokens": rows * 7, "num_buckets": 1, "multiple": multiple}
     pairs = BatchPlan(store, store, seed, **settings)
-    texts = EncodedTexts(store, np.arange(count) % 2, 0, 0)
+    texts = make_texts(store, np.arange(count) % 2)
     labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
-    running = Text(make_store([6 * (count + 1)], np.random.default_rng(11)), True, 1, 0, 0, 0, "")
+    one = make_store([6 * (count + 1)], np.random.default_rng(11))
+    running = Text({"tokens": one.tokens, "tokens_offsets": one.offsets}, {}, whole=True)
     packed = TextPlan(running, seed, rows, 6)
     yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
     yield "labelled", labelled, lambda i: int((labelled[i].labels >= 0).sum()), labelled[0].tokens

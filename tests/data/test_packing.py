@@ -12,7 +12,6 @@ from runs import identical
 from tiny_models import tiny_model
 from transformer.data.documents.batches import TextPlan, pack_rows, spread_positions
 from transformer.data.documents.encode import Text, encode_text
-from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.losses import cross_entropy
 
@@ -26,7 +25,7 @@ def documents(lengths=LENGTHS, whole=False):
     tokens = np.arange(offsets[-1], dtype=np.int32) + 4
     if not whole:
         tokens[offsets[1:] - 1] = EOS_ID
-    return Text(TokenStore(tokens, offsets), whole, len(lengths), 0, 0, 0, "")
+    return Text({"tokens": tokens, "tokens_offsets": offsets}, {}, whole=whole)
 
 
 def places(batch, text):

@@ -14,12 +14,7 @@ SHAPE_SEED = 0  # of the order of batches by shape
 
 
 class Mixture(NamedTuple):
-    """The corpora that sentences belong to, which follow one another.
-
-    Attributes:
-      sizes: sentences of each corpus, at least one.
-      factors: how often an epoch draws a sentence of each corpus, on average.
-    """
+    """Corpora that follow one another: their sizes, and how often an epoch draws each sentence."""
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
@@ -36,9 +31,8 @@ class Part(NamedTuple):
 class Bucket:
     """Sentences that share one static shape: `rows` of them, of up to `length` tokens each.
 
-    Attributes:
-      batches: in one epoch, over which sentences are spread evenly, so some rows are empty.
-      parts: of a mixture, one per corpus; otherwise there are none.
+    They are spread evenly over `batches` of an epoch, so some rows are empty. A mixture has a
+    part for each corpus.
     """
 
     length: int
@@ -75,15 +69,13 @@ class BucketPlan(Plan[BatchT]):
     ones, so after any number of epochs they were drawn equally often, but for one time.
 
     Args:
-      lengths: of the sentences, in tokens; or those that epochs have in turn. The shapes are the
-        same for all epochs, but a sentence changes its bucket.
+      lengths: of the sentences, in tokens; or those that epochs have in turn, in the same shapes.
       tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
         `sentences` if that is less.
       num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
         each bucket fill at least half a batch.
       multiple: rows of a batch are a multiple of this, or of `sentences` if that is less.
       sentences: maximum rows of a batch; 0 for no limit.
-      mixture: of several corpora; None for each sentence once.
     """
 
     def __init__(
@@ -230,13 +222,8 @@ def _parts(
 def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
     """Returns the mixture whose epochs have about as many sentences as all corpora together.
 
-    Args:
-      sizes: sentences of each corpus, at least one.
-      weights: of each corpus, positive.
-      temperature: 1 draws every sentence equally often, if the weights are equal; infinity draws
-        every corpus equally often.
-
-    Source: Arivazhagan et al. 2019, section 4.
+    With temperature 1 every sentence is drawn equally often, if the weights are equal; with
+    infinity every corpus is. Source: Arivazhagan et al. 2019, section 4.
     """
     exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
     # Logarithms may differ in their last bit between machines; numbers of sentences must not.
@@ -253,10 +240,7 @@ def proportions(
 
 
 def even_part(size: int, parts: int, number: int) -> range:
-    """Returns part `number`, from zero, of `size` things; the parts' sizes differ by at most one.
-
-    So 97 things in 4 parts are 25, 24, 24 and 24.
-    """
+    """Returns part `number`, from zero, of `size` things: 97 in 4 parts are 25, 24, 24 and 24."""
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 

@@ -49,12 +49,7 @@ class Part(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The "words", or "characters", of a text that its vocabulary lacks.
-
-    Attributes:
-      different: how many there are.
-      frequent: the most frequent, and how often each occurs.
-    """
+    """The "words", or "characters", that a vocabulary lacks: how many, and the most frequent."""
 
     what: str = "characters"
     different: int = 0
@@ -75,8 +70,8 @@ class Encoded:
     """Text as tokens.
 
     Attributes:
-      arrays: the tokens and offsets of each store, see `store`, and the numbers of the parts.
-      notes: as JSON: the number of tokens in all stores, how many of them are unknown, the lost
+      arrays: the tokens and offsets of each side, and the numbers of the parts.
+      notes: as JSON: the number of tokens of all sides, how many of them are unknown, the lost
         words or characters, and the sums of the counts.
       arrays_digest: of all arrays, if they come from the cache.
     """
@@ -101,9 +96,14 @@ class Encoded:
         what, different, frequent = self.notes["lost"]
         return Lost(what, different, tuple(map(tuple, frequent)))
 
-    def store(self, name: str) -> TokenStore:
+    def side(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
+
+    @property
+    def store(self) -> TokenStore:
+        """The encoded texts, if they have one side, "tokens"."""
+        return self.side("tokens")
 
     def text(self, name: str) -> TextStore:
         """Returns the texts of one side, if it was encoded with them."""
@@ -143,11 +143,9 @@ def make_tokenizer(
     saved: Path | None = None,
     **others: Any,
 ) -> Tokenizer:
-    """Returns the tokenizer of a training text: an adopted model, or see `train_tokenizer`.
+    """Returns the tokenizer of a training text: of the file of a model, or see `train_tokenizer`.
 
-    Args:
-      model: the file of an adopted model; '' for none.
-      symbols: strings that are always one token, in addition to those of the settings.
+    The `symbols` are always one token, in addition to those of the settings.
     """
     settings = with_symbols(settings, symbols)
     if model:
@@ -218,9 +216,7 @@ def encode_training_text(
     """Returns the result of `encode`, perhaps from the cache.
 
     Args:
-      key: everything that the encoded text depends on except the tokenizers: the kind of text, the
-        fingerprint of its content, limits.
-      data, settings: `config.data` and `config.tokenizer`.
+      key: everything that the encoded text depends on except the tokenizers.
       initial: of another run, whose tokenizers are kept or grow.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())

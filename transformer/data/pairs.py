@@ -8,8 +8,7 @@ from transformer.data.characters import canonicalize
 class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
-    `alignment` holds gold word links (i, j), both from zero, between the
-    whitespace-separated words of `source` and `target`; it is None if unknown.
+    `alignment` holds gold word links (i, j), from zero, between words that blanks separate.
     """
 
     source: str

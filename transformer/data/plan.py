@@ -15,11 +15,7 @@ SMALL = 4096
 
 
 class Plan(abc.ABC, Generic[BatchT]):
-    """All training batches: batch i is a function of (seed, i) alone.
-
-    Attributes:
-      epoch_length: batches in one epoch.
-    """
+    """All training batches: batch i is a function of (seed, i) alone."""
 
     epoch_length: int
 
@@ -28,16 +24,12 @@ class Plan(abc.ABC, Generic[BatchT]):
         """Returns batch i, from zero."""
 
     def stack(self, plans: "Sequence[Plan[BatchT]]", i: int) -> BatchT:
-        """Returns batch i of several plans, each array with a leading axis of plans.
-
-        Args:
-          plans: equal to this one but for their seeds.
-        """
+        """Returns batch i of plans that differ in their seeds, with a leading axis of plans."""
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
     def start_at(self, i: int, prefetch: int) -> Iterator[BatchT]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        """Yields batch i and all after it, see `stream`."""
         return stream(self, i, prefetch)
 
 

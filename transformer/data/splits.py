@@ -21,12 +21,10 @@ SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 def fill(
     draw: Callable[[], Sequence[Item]], key: Callable[[Item], str], sizes: Mapping[str, int]
 ) -> dict[str, list[Item]]:
-    """Returns the first items of each split in the stream that `draw` yields.
+    """Returns the first items of each split, as many as its size, in the stream of `draw()`.
 
-    Args:
-      draw: makes the next items; those made together stay together.
-      key: the key of a draw's first item, which is hashed; draws with a repeated key are dropped.
-      sizes: the number of items for each requested split.
+    Items made together stay together. The key of their first item is hashed; if it was drawn
+    before, they are dropped.
     """
     for split, size in sizes.items():
         if not 0 <= size <= MAX_SIZE:

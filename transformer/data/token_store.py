@@ -43,9 +43,7 @@ class TokenStore:
     ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
         """Returns sentences as rows of `width` tokens, filled up with 0, and their lengths.
 
-        Args:
-          numbers: of the sentences, from zero; -1 gives a row of zeros and the length -1.
-          width: at least that of the longest.
+        The number -1 gives a row of zeros and the length -1.
         """
         starts = self.offsets[numbers]
         lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
@@ -75,8 +73,7 @@ class StoreWriter:
     """Sequences that are added in parts, to a file without a name, so that they need no memory.
 
     Args:
-      folder: of the file; None for memory.
-      files: closes the file.
+      folder: of the file, which `files` closes; None for memory.
       dtype: np.int32 of token ids, np.uint8 of texts in UTF-8.
     """
 

@@ -6,7 +6,7 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.data.encode import Lost, check_unknown
+from transformer.data.encode import Part, Side, encode_training_text
 from transformer.data.tokenizer import EOS_ID, KINDS, load_tokenizer, save_tokenizer
 from transformer.data.tokenizer import train as tokenizers
 from transformer.data.tokenizer.train import grown_model, train_tokenizer
@@ -151,8 +151,13 @@ def test_no_room_to_grow_is_refused(old, tmp_path):
     assert start(old, tmp_path, initial="grow", vocab_size=size + 1).vocab_size == size + 1
 
 
-def test_text_of_which_a_kept_tokenizer_knows_too_little_is_refused_with_the_way_out():
+def test_text_of_which_a_tokenizer_knows_too_little_is_refused_with_the_way_out(tmp_path):
+    config = base.get_config()
+    config.data.cache_dir = str(tmp_path)
+    tokenizer = train_tokenizer(OLD, settings(kind="char", vocab_size=40), tmp_path, "old")
+    part = Part({"text": Side(tokenizer.encode(["ω"]), ["ω"])})
+    rest = [part], {"text": tokenizer}, ("key",), config.data, config.tokenizer
+    with pytest.raises(UserError, match=r"'ω' \(1\)\): raise config.tokenizer.vocab_size"):
+        encode_training_text(*rest)
     with pytest.raises(UserError, match=r"set config.tokenizer.initial to grow or new"):
-        check_unknown(0.5, 0.01, Lost(), kept=True)
-    with pytest.raises(UserError, match=r"raise config.tokenizer.vocab_size"):
-        check_unknown(0.5, 0.01, Lost())
+        encode_training_text(*rest, initial=tmp_path)

@@ -1,6 +1,5 @@
 """A vocabulary has a size that works, and no letter of a text is lost to it."""
 
-import collections
 import importlib
 import itertools
 import random
@@ -10,7 +9,7 @@ import pytest
 from test_tokenizer import CHARACTERS, TEXTS, make, message
 
 from configs import own_text
-from transformer.data.encode import Lost, kind_of_lost, lost_strings
+from transformer.data.encode import Lost, Part, Side, encode
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, train_tokenizer
 
@@ -154,8 +153,8 @@ def test_words_and_characters_have_no_bytes(kind, tmp_path):
 def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
     texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
     tokenizer = make(tmp_path, ["eins naen"], kind=kind)
-    lost = collections.Counter(lost_strings(tokenizer, texts, tokenizer.encode(texts)))
-    assert str(Lost.of(kind_of_lost(tokenizer), lost)) == what
+    part = Part({"text": Side(tokenizer.encode(texts), texts)})
+    assert str(encode([part], {"text": tokenizer}).lost) == what
     assert Lost().describe() == []
 
 

@@ -85,15 +85,12 @@ class CleaningRules:
 
     Args:
       max_characters: maximum length of a side, in Unicode code points.
-      max_length_ratio: maximum ratio, at least 1; `inf` keeps all.
-      remove_duplicates: keep only the first of pairs that are equal on both sides.
-      remove_near_duplicates: and of those that are the same by `folded`.
+      remove_near_duplicates: keep only the first of pairs that are the same by `folded`.
       languages: codes of the languages of source and target as they are read; '' is any.
       min_language_ratio: smallest probability of a side's language, over that of the most probable
         one, from 0 to 1.
       min_script_fraction: of a side's sentences, for a script to be usual there; one without a
         usual script is dropped, unless it may be a name. 0 keeps all.
-      remove_copies, remove_mojibake, match_numbers: whether to look for these.
       usual_scripts: of each side, those that have this fraction; None before the text was read.
     """
 

@@ -51,9 +51,8 @@ class Survey(NamedTuple):
       faults: its first fault, as a place in `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
       exact: `pair_hash` of both sides.
-      near: a hash of both sides by `folded`; zero if near-duplicates are not sought.
-      scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
-        matter.
+      near: a hash of both sides by `folded`, if it matters.
+      scripts: the two main ones of source and target, as places in `SCRIPTS`, if they matter.
       html: whether a side has HTML entities.
     """
 
@@ -108,12 +107,7 @@ def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
 
 
 def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
-    """Returns a survey in which all pairs equal to a chosen one, but for these, are duplicates.
-
-    Args:
-      chosen: numbers of pairs, from zero; those that are held out.
-      rules: say whether near-duplicates count.
-    """
+    """Returns a survey in which pairs equal to a chosen one, but for the chosen, are duplicates."""
     faults, others = facts.faults.copy(), facts.faults == 0
     others[list(chosen)] = False
     for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
@@ -191,14 +185,10 @@ def _hash(source: str, target: str) -> int:
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
 ) -> Iterator[Result]:
-    """Yields the result of each item, in their order, from all cores if they are many.
+    """Yields the results of a pure function, in the order of the items, from all cores if many.
 
     Few items are ahead of the one that is yielded, so that little memory is taken. If a process
     ends early, such as one killed for its memory, this one does the rest.
-
-    Args:
-      function: pure, and one that can be pickled.
-      processes: by default as many as there are cores.
     """
     items = iter(items)
     yield from map(function, itertools.islice(items, ALONE))

@@ -1,17 +1,16 @@
 """From documents to tokens, for language models."""
 
+import dataclasses
 import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
-    Lost,
     Part,
     Restartable,
     Side,
@@ -20,7 +19,6 @@ from transformer.data.encode import (
     encode_training_text,
     make_tokenizer,
 )
-from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import EOS_ID, Tokenizer
 from transformer.errors import RunError
 
@@ -29,27 +27,32 @@ ENCODE_AT_ONCE = 1_000  # documents
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-class Text(NamedTuple):
-    """Encoded documents with statistics of their text.
+@dataclasses.dataclass(frozen=True)
+class Text(Encoded):
+    """Encoded documents; each ends with end-of-sentence, except running text.
 
     Attributes:
-      store: tokens of each document; the last is end-of-sentence, except in running text.
       whole: whether this is running text, one document without meaningful start and end.
-      documents, words, bytes: of the text before it was encoded, see `count_words`; in UTF-8.
-      unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
-      arrays_digest: see `Encoded`.
     """
 
-    store: TokenStore
-    whole: bool
-    documents: int
-    words: int
-    bytes: int
-    unknown: int
-    digest: str
-    lost: Lost = Lost()
-    arrays_digest: str = ""
+    whole: bool = False
+    digest: str = ""
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return len(self.store)
+
+    @property
+    def words(self) -> int:
+        """The words of the text before it was encoded, see `count_words`."""
+        return self.notes.get("words", 0)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the text in UTF-8."""
+        return self.notes.get("bytes", 0)
 
     @property
     def ends(self) -> int:
@@ -60,13 +63,7 @@ class Text(NamedTuple):
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
     """Returns documents, which can be read repeatedly, as tokens."""
     encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
-    return _text_of(encoded, _fingerprint(documents)[0], whole)
-
-
-def _text_of(encoded: Encoded, fingerprint: str, whole: bool) -> Text:
-    store, notes = encoded.store("tokens"), encoded.notes
-    sizes = len(store), notes.get("words", 0), notes.get("bytes", 0), encoded.unknown
-    return Text(store, whole, *sizes, fingerprint[:8], encoded.lost, encoded.arrays_digest)
+    return Text(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
 
 
 def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[Part]:
@@ -111,7 +108,6 @@ def prepare_text(
     """Returns the training text, which is read several times, and its tokenizer.
 
     Args:
-      data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.
     """
     (content, lines), whole = _fingerprint(documents), data.documents == "file"
@@ -128,7 +124,7 @@ def prepare_text(
     ).writer()
     key, parts = ("documents", content, whole), _parts(documents, tokenizer, whole)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
-    text = _text_of(encoded, content, whole)
+    text = Text(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(text.store.tokens):,} tokens, less than a row of "

@@ -97,10 +97,7 @@ def _files(settings: ConfigDict) -> Documents:
 
 
 def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
-    """Returns "train" and the splits that are cut off its end.
-
-    Of documents only the held-out ones are in memory.
-    """
+    """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
         whole = next(iter(text))

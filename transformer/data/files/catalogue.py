@@ -32,12 +32,7 @@ class Download(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """A public corpus.
-
-    Attributes:
-      size: of all downloads, for people.
-      settings: keys of `config.data` that read its files.
-    """
+    """A public corpus: the size of all downloads, for people, and keys of `config.data`."""
 
     title: str
     licence: str

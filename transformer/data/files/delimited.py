@@ -139,10 +139,7 @@ def _tsv_records(path: Path, skip_blank: bool) -> Records:
 
 
 def _csv_records(path: Path, separator: str) -> Records:
-    """Yields each record; of one that is not CSV, the fault in each of its lines.
-
-    A quote that is never closed takes in lines that would be records.
-    """
+    """Each record; of one that is not CSV, as with an open quote, the fault in each line."""
     lines = (f"{line}\n" for line in read_lines(path))
     reader = csv.reader(lines, strict=True, delimiter=separator)
     while True:

@@ -16,21 +16,13 @@ from transformer.errors import UserError
 
 
 def training_text(settings: ConfigDict) -> str:
-    """Returns a name of the training text for messages: its file, if it has one.
-
-    Args:
-      settings: `config.data`.
-    """
+    """Returns a name of the training text for messages: its file, if it has one."""
     of_file = f" (data.train_source={settings.train_source!r})"
     return "the training text" + (of_file if settings.source == "files" else "")
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
-    """Returns the folder below which the files of a config are: its own, or a fetched corpus's.
-
-    Args:
-      settings: `config.data`.
-    """
+    """Returns the folder below which the files of a config are: its own, or a fetched corpus's."""
     if settings.path or not settings.fetch:
         return Path(settings.path or ".").expanduser().absolute()
     cache = Path(settings.cache_dir or "~/.cache/transformer").expanduser().absolute()
@@ -38,14 +30,11 @@ def corpus_folder(settings: ConfigDict) -> Path:
 
 
 def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
-    """Returns the full path of the file or data set that `data.<key>` names.
+    """Returns the full path of the file or data set that `data.<key>` names; refuses others.
 
     The name may lack the suffix of a compression; `train` may be the start of the names of shards,
     such as `train-00000-of-00002.parquet`. The path of a list of TMX files is that of their full
     paths, see `memories`; each is the `part` of a call.
-
-    Raises:
-      UserError: it is not there.
     """
     name = getattr(settings, key) if part is None else part
     if not name:

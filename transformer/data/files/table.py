@@ -47,8 +47,7 @@ NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:)
 def format_of(path: Path) -> str:
     """Returns the key of `FORMATS` of a file; another suffix, or '', if it has none of them.
 
-    It is the suffix of the name, without that of a compression behind it, or else what the first
-    bytes show.
+    It is the suffix of the name, before that of a compression, or else what the first bytes show.
     """
     if not path.is_file():
         return ".tmx" if memories(path) else DATASET
@@ -62,12 +61,11 @@ def format_of(path: Path) -> str:
 class TableFile(Generic[Item]):
     """The items of a file of rows, read from its start by each iteration.
 
-    It is a file of TSV if its name and content show no other format. Iteration raises UserError at
-    the first broken row, unless `config.data.skip_broken`.
+    It is a file of TSV if its name and content show no other format. A broken row is refused,
+    unless `config.data.skip_broken`.
 
     Args:
-      settings: `config.data`.
-      keys: of it, that name the fields.
+      keys: of `config.data`, that name the fields.
       make: makes an item of their values; raises BrokenError if they are none.
       exact: see `Fields`.
     """
@@ -192,12 +190,7 @@ class TwoFiles:
 
 
 def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
-    """Returns the text of one split, from its two files or its one of rows.
-
-    Args:
-      settings: `config.data`.
-      split: whose `<split>_source` and `<split>_target` are read; no target means rows.
-    """
+    """Returns the text of a split, from its two files or, if it has no target, its one of rows."""
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
     if not getattr(settings, target):

@@ -37,10 +37,7 @@ def plain_name(name: str) -> str:
 
 @contextlib.contextmanager
 def open_unpacked(path: Path) -> Iterator[BinaryIO]:
-    """The content of a file as a stream of bytes, decompressed as it is read.
-
-    If the file cannot be opened or read, or is a damaged archive, that is a `UserError`.
-    """
+    """The content of a file as a stream of bytes, decompressed as it is read."""
     kind = ""
     try:
         with open(path, "rb") as file:
@@ -92,11 +89,8 @@ def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
     """Returns a line of UTF-8 text, including its end.
 
-    A UserError names another encoding, if the bytes reveal it, or the kind of an archive.
-
-    Args:
-      name: of the file, for messages.
-      number: of the line, from one; before the first there may be a byte order mark.
+    The first one may have a byte order mark. A message names another encoding, if the bytes reveal
+    it, or the kind of an archive.
     """
     for kind, (place, magic) in PACKED.items() if number == 1 else ():
         if line.startswith(magic, place):

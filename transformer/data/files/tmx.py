@@ -38,8 +38,6 @@ def split_list(names: str) -> list[str]:
 def read_tmx(path: Path, fields: Fields) -> Table:
     """Returns the segments of each translation unit in the languages that the fields name.
 
-    They are those of one file after another, if the path stands for several, see `memories`.
-
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
     """
     files = memories(path) or [path]

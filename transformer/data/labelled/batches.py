@@ -14,10 +14,7 @@ NO_LABEL = -1
 
 
 class LabelledBatch(NamedTuple):
-    """Token ids of B texts, padded with 0, and the numbers of their classes, from zero.
-
-    A row of padding alone is not a text; its label is -1.
-    """
+    """Token ids of B texts, padded with 0, and their classes from zero; -1 of a row of padding."""
 
     tokens: Int[np.ndarray, "B M"]
     labels: Int[np.ndarray, "B"]

@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -12,7 +11,6 @@ from ml_collections import ConfigDict
 
 from transformer.data.encode import (
     Encoded,
-    Lost,
     Part,
     Restartable,
     Side,
@@ -22,41 +20,30 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Labelled
-from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, Tokenizer
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
 
 
-class EncodedTexts(NamedTuple):
-    """Labelled texts as the model reads them.
-
-    Attributes:
-      store: tokens of each text, the first of which is begin-of-sentence.
-      labels: the number of each text's class, from zero.
-      cut: how many texts were cut to their first tokens.
-      unknown: tokens that are not in the vocabulary.
-      arrays_digest: see `Encoded`.
-    """
-
-    store: TokenStore
-    labels: Int[np.ndarray, "texts"]
-    cut: int
-    unknown: int
-    lost: Lost = Lost()
-    arrays_digest: str = ""
+class EncodedTexts(Encoded):
+    """Labelled texts as the model reads them; each begins with begin-of-sentence."""
 
     @property
-    def unknown_fraction(self) -> float:
-        """Fraction of the tokens that are not in the vocabulary."""
-        return self.unknown / len(self.store.tokens)
+    def labels(self) -> Int[np.ndarray, "texts"]:
+        """The number of each text's class, from zero."""
+        return self.arrays["labels"]
+
+    @property
+    def cut(self) -> int:
+        """How many texts were cut to their first tokens."""
+        return self.notes["cut"]
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns each text as begin-of-sentence and its tokens; HTML line breaks become spaces.
+    """Returns each text as begin-of-sentence, which "first" pools, and its tokens.
 
-    The first token is pooled by "first", and makes texts without tokens non-empty.
+    HTML line breaks become spaces.
     """
     return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
 
@@ -69,12 +56,8 @@ def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
     """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
-    return _texts_of(encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer}))
-
-
-def _texts_of(encoded: Encoded) -> EncodedTexts:
-    store, labels, cut = encoded.store("tokens"), encoded.arrays["labels"], encoded.notes["cut"]
-    return EncodedTexts(store, labels, cut, encoded.unknown, encoded.lost, encoded.arrays_digest)
+    encoded = encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer})
+    return EncodedTexts(**vars(encoded))
 
 
 def _parts(
@@ -103,7 +86,6 @@ def prepare_labelled(
 
     Args:
       labels: names of the classes, by number.
-      data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
@@ -125,4 +107,4 @@ def prepare_labelled(
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     parts = _parts(items, labels, tokenizer, data.max_tokens)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
-    return _texts_of(encoded), tokenizer
+    return EncodedTexts(**vars(encoded)), tokenizer

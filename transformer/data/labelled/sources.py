@@ -59,12 +59,7 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the labelled texts that `config.data` describes.
-
-    Raises:
-      UserError: the training text has fewer than two classes, another has labels that it lacks, or
-        whatever is wrong with the text named.
-    """
+    """Returns the labelled texts that `config.data` describes, checked."""
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} gives no labelled texts: choose one of "
@@ -114,10 +109,7 @@ def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
 
 
 def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
-    """Returns the labelled texts of the files that the settings name, and their broken lines.
-
-    A validation or test set without a file is held out of the training text, see `hold_out`.
-    """
+    """The labelled texts of the files that the settings name, and their broken lines."""
     taken = splits_held_out(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
     broken = {}
@@ -139,12 +131,7 @@ def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
 
 
 def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
-    """Returns the labelled texts in the rows of a file.
-
-    Args:
-      settings: `config.data`, for the fields.
-      name: of the key that names the file, for messages.
-    """
+    """Returns the labelled texts in the rows of a file, which the key `name` names."""
     if format_of(path) not in FORMATS:
         raise UserError(
             f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "

@@ -33,12 +33,12 @@ from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
 from transformer.data.held_out import (
     TooFewError,
+    Without,
     check_not_empty,
     check_room,
     choose,
     splits_held_out,
     take,
-    without,
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.training import (
@@ -58,7 +58,7 @@ from transformer.errors import UserError
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
 OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
-LIBRARIES = ("ftfy", "py3langid")  # that filters use
+LIBRARIES = ("ftfy", "py3langid")  # that the rules use
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 logger = logging.getLogger(__name__)
@@ -69,12 +69,8 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 
     A validation or test set without a file is held out of the training text, see `choose`: only
     pairs that satisfy the rules of cleaning are held out, so that each set has its size, and none
-    of them stays in the training text as a duplicate. All text is read here, if it was not read
-    before, so that errors do not occur later.
-
-    Args:
-      earlier: the pairs that earlier runs were trained on, see `read_earlier`; of a source that is
-        among theirs, none is held out.
+    of them stays in the training text as a duplicate. Of a source among the pairs that `earlier`
+    runs were trained on, none is held out. All text is read here, so that errors come early.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _remembered(
@@ -86,15 +82,15 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     if settings.train_subset:
         counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
         logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
-    pairs, kept = without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    pairs, marks = Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
-        cleaned(pairs, kept),
+        cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
         arrays["hashes"],
         pairs,
-        kept,
+        marks,
     )
     return {**texts, **held, "train": train}
 
@@ -106,10 +102,7 @@ def count_all(settings: ConfigDict) -> int:
 
 
 def count_pairs(settings: ConfigDict) -> int:
-    """Returns the number of training pairs of the files that `config.data` names.
-
-    Not counted are those that are held out; cleaning, which comes later, may drop more.
-    """
+    """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
     text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
     check_not_empty(text, pairs)
     check_room(text, sizes, pairs)
@@ -119,26 +112,26 @@ def count_pairs(settings: ConfigDict) -> int:
 
 def named_files(settings: ConfigDict) -> Texts:
     """Returns the text of each split that has files of its own."""
-    taken = splits_held_out(settings)
-    for split in taken:
+    for split in splits_held_out(settings):
         if target := getattr(settings, f"{split}_target"):
             raise UserError(
                 f"config.data.{split}_target={target!r} has no source: set "
                 f"config.data.{split}_source, or leave both empty"
             )
-    return {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+    named = [split for split in SPLITS if split not in splits_held_out(settings)]
+    return {split: parallel_text(settings, split) for split in named}
 
 
 def check_files(texts: Texts) -> list[str]:
-    """Returns the lines of `describe_rows`.
+    """Returns the lines of `describe_rows`; refuses files that are empty or damaged.
 
-    Raises:
-      UserError: a file is empty or has only broken rows, or one for validation or test is damaged.
+    The training text is read later.
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
-        items = itertools.islice(text, 1) if split == "train" else text  # which is read later
-        check_not_empty(text, sum(1 for _ in items))
+        check_not_empty(
+            text, sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
+        )
     return lines
 
 
@@ -148,33 +141,33 @@ def _read(
     """Returns the result of reading the files, as arrays and notes."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
-    found, rules = survey(text, rules, settings.seed)
-    faults = duplicates(found, rules)
+    facts, rules = survey(text, rules, settings.seed)
+    faults = duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = among(undirected(found.exact), NOTHING if earlier is None else earlier)
-    known = among(found.ranks, np.sort(found.ranks[learnt])) & usable
+    learnt = among(undirected(facts.exact), NOTHING if earlier is None else earlier)
+    learnt = among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
     try:
-        numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
+        numbers = choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
         check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
     except TooFewError as error:
-        reasons = [f"{n:,} {reason}" for reason, n in count_faults(found, faults).dropped.items()]
-        told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
-        more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
-        raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None
+        reasons = [f"{n:,} {reason}" for reason, n in count_faults(facts, faults).dropped.items()]
+        dropped = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
+        more = f"; {learnt.sum():,} pairs are not held out, since {EARLIER} has them"
+        raise UserError(f"{error}{dropped * bool(reasons)}{more * bool(learnt.any())}") from None
     lines += [
         f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
         f"{EARLIER} has the others"
         for split, own in numbers.items()
-        if known.any() and len(own) < sizes[split]
+        if learnt.any() and len(own) < sizes[split]
     ]
     splits = {**texts, **take(text, numbers)}
-    found = without_copies(found, list(itertools.chain(*numbers.values())), rules)
-    gone = _not_trained_on(numbers.values(), found, settings.train_subset)
-    rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
+    facts = without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
+    rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = clean(without(text, gone), rules, scored, earlier, rest)
+    train = clean(Without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "taken": count,
@@ -193,16 +186,16 @@ def _sizes(settings: ConfigDict) -> dict[str, int]:
 
 
 def _not_trained_on(
-    held_out: Iterable[Sequence[int]], found: Survey, subset: int
+    held_out: Iterable[Sequence[int]], facts: Survey, subset: int
 ) -> Int[np.ndarray, "gone"]:
     """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
     gone = np.array(sorted(itertools.chain(*held_out)), np.int64)
     if not subset:
         return gone
-    usable = found.faults == 0
+    usable = facts.faults == 0
     usable[gone] = False
     rest = np.flatnonzero(usable)
-    chosen = rest[np.argsort(found.ranks[rest], kind="stable")[:subset]]
+    chosen = rest[np.argsort(facts.ranks[rest], kind="stable")[:subset]]
     return np.delete(np.arange(len(usable)), chosen)
 
 
@@ -213,19 +206,14 @@ def _remembered(
     read: Callable[[], tuple[dict[str, np.ndarray], Any]],
     earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, np.ndarray], Any]:
-    """Returns the result of `read`, from the cache if these files were read before.
-
-    Args:
-      name: of the result.
-      earlier: the pairs that it depends on, if any.
-    """
-    facts = _facts(texts)
-    if sum(size for _, size, _ in facts) < WORTH_KEEPING:
+    """The result of `read`, from the cache under this name if these files were read before."""
+    files = _files(texts)
+    if sum(size for _, size, _ in files) < WORTH_KEEPING:
         return read()
 
     def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
         result = read()
-        if _facts(texts) != facts:
+        if _files(texts) != files:
             raise UserError(
                 f"{texts['train'].source} or a file with it changed while it was read: start again "
                 "when it is complete"
@@ -234,17 +222,16 @@ def _remembered(
 
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
-    described = json.dumps([facts, sorted(values.items()), _versions(), learnt], default=str)
+    described = json.dumps([files, sorted(values.items()), _versions(), learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
     return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
 
 
-def _facts(texts: Texts) -> list[tuple[str, int, int]]:
+def _files(texts: Texts) -> list[tuple[str, int, int]]:
     """Name, size and time of change, in nanoseconds, of all files."""
-    places = [
-        value for text in texts.values() for value in vars(text).values() if isinstance(value, Path)
-    ]
-    stats = {path: path.stat() for place in places for path in data_files(place)}
+    paths = [path for text in texts.values() for path in vars(text).values()]
+    files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
+    stats = {path: path.stat() for path in files}
     return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
 
 

@@ -1,9 +1,9 @@
 """The training pairs of a corpus, cleaned, and whether pairs that are scored are among them.
 
 Pairs that are scored are looked for by their hashes, see `Survey`, in the training text of a run
-and in that of the run that it starts from. The text of the other run may be gone or have grown
-since, so each run keeps the hashes of its training pairs, and of those of the runs before it:
-`trained_on.npz` has `pairs` and `earlier`, eight bytes for each pair, ascending.
+and in that of the run that it starts from, which may be gone or have grown since. So each run keeps
+the hashes of its training pairs, and of those of the runs before it: `trained_on.npz` has `pairs`
+and `earlier`, eight bytes for each pair, ascending.
 
 A separate file for validation or test, such as a published test set, is never filtered, so that
 scores are comparable; the pairs that the rules would drop are counted.
@@ -51,13 +51,10 @@ NOTHING = np.zeros(0, np.uint64)
 
 
 class HeldOutReport(NamedTuple):
-    """The faults of the pairs of a split.
+    """The faults of the pairs of a split, the first empty ones from one, and how many are known.
 
-    Attributes:
-      size, faults: pairs of the split, and those that cleaning would drop.
-      blank: the first pairs with an empty side, from one.
-      repeated: how many pairs occur in the training text.
-      earlier: how many occur in that of earlier runs, in either direction; None without such.
+    They occur in the training text as they are, or in that of earlier runs in either direction;
+    `earlier` is None without such runs.
     """
 
     size: int
@@ -68,7 +65,7 @@ class HeldOutReport(NamedTuple):
 
     def describe(self, split: str) -> list[str]:
         """Returns the lines to print at the start; none if there are no faults."""
-        lines = []
+        lines, of_pairs = [], f"of {self.size:,} pairs occur in"
         if dropped := self.faults.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
             where = f"; empty in pair {', '.join(map(str, self.blank))}" if self.blank else ""
@@ -78,14 +75,10 @@ class HeldOutReport(NamedTuple):
                 f"{where}{more}"
             )
         if self.repeated:
-            lines.append(
-                f"{split}: {self.repeated:,} of {self.size:,} pairs occur in the training text"
-            )
+            lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
         if self.earlier:
-            lines.append(
-                f"warning: {split}: {self.earlier:,} of {self.size:,} pairs occur in {EARLIER}: "
-                "the scores are too good"
-            )
+            fix = "the scores are too good"
+            lines.append(f"warning: {split}: {self.earlier:,} {of_pairs} {EARLIER}: {fix}")
         return lines
 
     def counts(self) -> dict[str, int]:
@@ -108,7 +101,6 @@ class TrainingPairs:
 
     Attributes:
       cleaned: the canonical form of the pairs that cleaning keeps, restartable.
-      report: counts of those that it drops.
       fingerprints: of the sources and the targets that it keeps.
       held_out: the reports on the other splits.
       hashes: of the pairs that it keeps, see `pair_hash`.
@@ -134,14 +126,7 @@ def read_training_pairs(
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
 ) -> TrainingPairs:
-    """Returns the training pairs of one corpus, cleaned, unless they are already.
-
-    Args:
-      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; never
-        held in memory. Those of files are already cleaned.
-      held_out: the pairs of other splits, to look for in the training text.
-      earlier: see `read_earlier`.
-    """
+    """Returns training pairs, which are read several times, cleaned; those of files already are."""
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)
     check_kept(pairs.report)
@@ -153,27 +138,22 @@ def clean(
     rules: CleaningRules,
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
-    found: Survey | None = None,
+    facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, cleaned.
-
-    Args:
-      rules: those that `survey` returned with `found`.
-      found: the survey of the pairs; None to make one.
-    """
-    if found is None:
-        found, rules = survey(pairs, rules)
-    faults = duplicates(found, rules)
-    kept, hashes = (faults == 0).tobytes(), found.exact[faults == 0]
-    fingerprints = fingerprints_of(cleaned(pairs, kept))
+    """Returns training pairs, cleaned by the rules that came with their survey, if there is one."""
+    if facts is None:
+        facts, rules = survey(pairs, rules)
+    faults = duplicates(facts, rules)
+    marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
+    rest = cleaned(pairs, marks)
     reports = check_held_out(held_out, rules, hashes, earlier)
-    report = count_faults(found, faults)
-    return TrainingPairs(cleaned(pairs, kept), report, fingerprints, reports, hashes, pairs, kept)
+    report = count_faults(facts, faults)
+    return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
-def cleaned(pairs: Iterable[Pair], kept: bytes) -> Iterable[Pair]:
+def cleaned(pairs: Iterable[Pair], marks: bytes) -> Iterable[Pair]:
     """Returns the canonical form of the pairs that cleaning keeps, restartable."""
-    return Restartable(lambda: map(canonical, itertools.compress(pairs, kept)))
+    return Restartable(lambda: map(canonical, itertools.compress(pairs, marks)))
 
 
 def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
@@ -194,13 +174,7 @@ def check_held_out(
     trained: Hashes,
     earlier: Hashes | None,
 ) -> dict[str, HeldOutReport]:
-    """Returns the report on each split.
-
-    Args:
-      rules: with the usual scripts.
-      trained: `pair_hash` of the training pairs.
-      earlier: see `read_earlier`.
-    """
+    """Returns the report on each split, given the hashes of training pairs and of earlier ones."""
     reports, trained = {}, np.sort(trained)
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
@@ -244,9 +218,9 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
     """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder."""
     path, before = folder / FILE, NOTHING if earlier is None else earlier
-    known = _read(path)[0] if path.exists() else NOTHING
-    pairs = _union(undirected(pairs), known)
-    if not path.exists() or len(known) < len(pairs):
+    saved = _read(path)[0] if path.exists() else NOTHING
+    pairs = _union(undirected(pairs), saved)
+    if not path.exists() or len(saved) < len(pairs):
         with whole_file(path, binary=True) as file:
             np.savez(file, pairs=pairs, earlier=before)
 

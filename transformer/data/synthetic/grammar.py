@@ -269,11 +269,7 @@ class Composer:
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Returns English-German sentence pairs with gold alignments for each split in `sizes`.
-
-    Equal seeds give equal corpora on every platform. No source and no target occurs twice, within
-    or across splits.
-    """
+    """Returns different English-German pairs with gold alignments for each split in `sizes`."""
     composer = Composer(seed)
 
     def draw() -> list[Pair]:

@@ -52,10 +52,6 @@ class Tokenizer:
       origin: digest of the text and the settings that it was trained with; '' if unknown.
       writes: whether the texts are written, as targets are: they keep the characters that the
         model's normalisation changes in texts that are only read. An adopted model's changes all.
-
-    Attributes:
-      kind: one of `KINDS`.
-      symbols: the strings that are always one token.
     """
 
     def __init__(self, model: bytes, origin: str = "", writes: bool = False):
@@ -96,14 +92,11 @@ class Tokenizer:
         return self._processor.normalize(self._canonical(text))
 
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a random segmentation.
+        """Returns the ids of a random segmentation of a text that is normalised, see `normalize`.
 
-        Args:
-          text: normalised, see `normalize`.
-          strength: of kind bpe, the probability that a merge is left out (Provilkov et al. 2020);
-            of kind unigram, the exponent of a segmentation's probability among all that there are
-            (Kudo 2018).
-          uniform: draws a number from 0 to below 1.
+        The strength of kind bpe is the probability that a merge is left out (Provilkov et al.
+        2020), of kind unigram the exponent of a segmentation's probability among all (Kudo 2018);
+        `uniform` draws from 0 to below 1.
         """
         return self._draws.draw(text, strength, uniform)
 
@@ -120,10 +113,7 @@ class Tokenizer:
                     yield from filter(None, piece.split("▁"))
 
     def decode(self, ids: Ids) -> str:
-        """Returns the text of ids up to the first end-of-sentence.
-
-        Bytes that spell no character become U+FFFD.
-        """
+        """Returns the text of ids up to end-of-sentence; U+FFFD for bytes that spell nothing."""
         text = itertools.takewhile(lambda token: token != EOS_ID, ids)
         return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
 
@@ -216,15 +206,10 @@ def check_models(settings: ConfigDict, init_from: str) -> None:
 
 
 def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
-    """Returns the tokenizer of a sentencepiece model, with this project's ids.
+    """Returns the tokenizer of the file of a sentencepiece model, with this project's ids.
 
-    It has as many pieces as the model, and the symbols and special ones that the model lacks.
-
-    Args:
-      name: of the model's file.
-      settings: `config.tokenizer`, whose `symbols` become pieces; of the training's keys none
-        counts.
-      saved: a file of a run; taken if it holds this model, which is then not read.
+    It has as many pieces as the model, and the symbols of `config.tokenizer` and special ones that
+    the model lacks. If `saved`, a file of a run, holds this model, it is taken.
     """
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
