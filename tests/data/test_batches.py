@@ -6,12 +6,11 @@ import itertools
 import os
 import subprocess
 import sys
-import tracemalloc
 
 import numpy as np
 import pytest
 
-from transformer.data.buckets import bucket_lengths, even_part, mix
+from transformer.data.buckets import bucket_lengths, mix
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
 from transformer.data.labelled.batches import NO_LABEL, LabelledPlan, make_labelled_batch
@@ -121,35 +120,6 @@ def test_epochs_and_seeds_differ_in_the_order_and_the_company_of_sentences():
     assert orders[0] == epoch_indices(make_plan(), 0)
 
 
-def test_the_millionth_batch_costs_no_more_than_the_first_and_stores_no_permutation():
-    sentences = 100_000
-    plan = make_plan(sentences, tokens=1024)
-
-    def peak(work) -> int:
-        tracemalloc.start()
-        work()
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        return most
-
-    plan[0]
-    first, later = peak(lambda: plan[0]), peak(lambda: plan[10**6])
-    assert later < 3 * first
-    # What a stored permutation would take, for comparison.
-    stored = peak(lambda: np.random.default_rng(0).permutation(sentences))
-    assert first + later < stored / 4
-
-
-def test_shuffling_moves_every_place_to_every_other_place_about_equally_often():
-    plan = make_plan(41, num_buckets=1, multiple=41)
-    counts = np.zeros((41, 41))
-    for epoch in range(41):
-        for place, sentence in enumerate(epoch_indices(plan, epoch)):
-            counts[place, sentence] += 1
-    # Chi-squared with 40 * 40 degrees of freedom: mean 1600, standard deviation 57.
-    assert abs(((counts - 1) ** 2).sum() - 1600) < 5 * 57
-
-
 # -- one gather for each array
 
 
@@ -240,29 +210,6 @@ def test_bucket_lengths_need_as_few_positions_as_the_best_of_all_choices(seed, l
     assert bounds[-1] == longest
 
 
-def test_equal_steps_between_bucket_lengths_need_more_positions():
-    lengths = np.array([1] * 50 + [2] * 30 + [12])
-    assert bucket_lengths(lengths, 3, NO_LEAST) == [1, 2, 12]
-    assert positions(lengths, [4, 8, 12]) > positions(lengths, [1, 2, 12])
-    assert bucket_lengths(lengths, 3, NO_LEAST + 2) == [1, 12]  # the one long one is too few
-
-
-@pytest.mark.parametrize("tokens", [1024, 4096, 8192])
-@pytest.mark.parametrize("num_buckets", [1, 4, 10])
-@pytest.mark.parametrize("sentences", [1000, 5000])
-def test_no_update_has_far_fewer_tokens_than_the_others(sentences, num_buckets, tokens):
-    rng = np.random.default_rng(3)
-    lengths = np.clip(np.rint(7 * np.exp(0.35 * rng.normal(size=sentences))), 1, 40).astype(int)
-    store = make_store(lengths, rng)
-    plan = BatchPlan(store, store, 5, tokens, num_buckets, 8)
-    held = np.array(
-        [sum(len(store[j]) + 1 for j in plan.indices(i)[1]) for i in range(plan.epoch_length)]
-    )
-    assert held.min() > 0.4 * held.mean()
-    bounds = [bucket.length for bucket in plan.buckets]
-    assert len(bounds) == num_buckets or (sentences, tokens) != (5000, 1024)  # there is a choice
-
-
 @pytest.mark.parametrize("sentences", [1, 3, 97, 500])
 def test_padding_fraction_is_what_a_whole_epoch_holds(sentences):
     plan = make_plan(sentences)
@@ -271,11 +218,6 @@ def test_padding_fraction_is_what_a_whole_epoch_holds(sentences):
     share = sum((array == PAD_ID).sum() for array in read) / sum(array.size for array in read)
     assert plan.padding_fraction == pytest.approx(share, abs=1e-12)
     assert 0 < share < 1
-
-
-def test_more_buckets_leave_less_padding():
-    shares = [make_plan(500, num_buckets=count).padding_fraction for count in (1, 2, 5)]
-    assert shares[0] > shares[1] > shares[2]
 
 
 @pytest.mark.parametrize("multiple", [1, 2, 8])
@@ -293,16 +235,6 @@ def test_batches_have_few_shapes_within_the_budget(multiple, cap):
         assert not cap or bucket.rows <= cap
     if not cap:  # and the budget is used
         assert max(b.rows * b.length for b in plan.buckets) > 0.7 * tokens
-
-
-@pytest.mark.parametrize("parts", [1, 2, 3, 4, 31])
-def test_even_parts_are_all_things_once_in_sizes_that_differ_by_one_at_most(parts):
-    for size in range(parts, 150):
-        ranges = [even_part(size, parts, number) for number in range(parts)]
-        assert list(itertools.chain(*ranges)) == list(range(size))
-        sizes = list(map(len, ranges))
-        assert max(sizes) - min(sizes) <= 1
-    assert [len(even_part(97, 4, number)) for number in range(4)] == [25, 24, 24, 24]
 
 
 def kinds_of_plans(count, seed, rows, multiple):
@@ -342,27 +274,6 @@ def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multipl
     assert met == {"pairs", "labelled", "packed"}
 
 
-def test_shapes_and_sizes_are_the_same_for_all_seeds():
-    for seed in (6, 7):
-        for one, other in zip(
-            kinds_of_plans(97, 5, 32, 8), kinds_of_plans(97, seed, 32, 8), strict=True
-        ):
-            numbers = range(one[1].epoch_length)
-            assert [one[2](i) for i in numbers] == [other[2](i) for i in numbers]
-            assert one[3].shape == other[3].shape
-            assert not np.array_equal(one[3], other[3])  # control: what they hold is the seed's
-
-
-def test_every_sentence_lies_in_the_smallest_bucket_that_holds_it():
-    plan = make_plan(500)
-    bounds = [bucket.length for bucket in plan.buckets]
-    for i in range(plan.epoch_length):
-        bucket, indices = plan.indices(i)
-        for j in indices:
-            needed = 1 + max(len(plan.source[j]), len(plan.target[j]))
-            assert bucket.length == min(bound for bound in bounds if bound >= needed)
-
-
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_a_tiny_corpus_makes_batches_with_empty_rows(sentences):
     plan = make_plan(sentences, num_buckets=1, multiple=8)
@@ -382,8 +293,3 @@ def test_make_batch_shifts_the_target_by_one():
     assert batch.target.tolist() == [[BOS_ID, 5, 0, 0], [BOS_ID, 6, 7, 8], [0, 0, 0, 0]]
     assert batch.labels.tolist() == [[5, EOS_ID, 0, 0], [6, 7, 8, EOS_ID], [0, 0, 0, 0]]
     assert {array.dtype for array in batch} == {np.dtype(np.int32)}
-
-
-def test_make_batch_has_no_room_for_a_sentence_of_its_length():
-    with pytest.raises((ValueError, IndexError)):
-        make_batch([[5, 6, 7, 8]], [[5]], rows=1, length=4)

@@ -1,7 +1,6 @@
 """Rows hold every token of a text, each read after what stands before it in its own document."""
 
 import itertools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -164,13 +163,3 @@ def test_all_positions_at_once_have_the_loss_and_gradient_of_one_at_a_time(posit
     # The control: where documents read each other, the loss is another.
     longer = batch._replace(segments=np.where(batch.segments > 0, 1, 0))
     assert abs(float(loss(variables, longer)[0] / ours) - 1) > 1e-3
-
-
-def test_a_plan_of_each_position_holds_the_same_predictions():
-    text = documents()
-    shape = types.SimpleNamespace(rows=ROWS, context=CONTEXT)
-    together = TextPlan(text, 5, shape.rows, shape.context)
-    apart = TextPlan(text, 5, shape.rows, shape.context, each_position=True)
-    assert sorted(apart[3].labels[apart[3].labels > 0]) == sorted(
-        together[3].labels[together[3].labels > 0]
-    )

@@ -12,7 +12,6 @@ import pytest
 import ted_archive
 from places import ROOT
 from source_settings import refused, settings
-from transformer.data import tfds
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.pairs import Pair
@@ -144,20 +143,6 @@ def test_tfds_gives_the_published_text_of_every_split_without_tensorflow(ted_fol
     assert "tensorflow" not in sys.modules
 
 
-def test_tfds_fields_say_which_side_is_the_source(ted_folder):
-    splits = open_tfds(ted_folder, tfds_fields=("en", "ru"))
-    assert {(p.target, p.source) for p in splits["test"]} == set(ted_archive.TED["test"])
-
-
-def test_tfds_splits_may_be_parts(ted_folder, monkeypatch):
-    monkeypatch.setattr(tfds, "READ_AT_ONCE", 4)  # more than one reading
-    parts = {"tfds_train": "train[:10]", "tfds_validation": "train[10:]"}
-    splits = open_tfds(ted_folder, **parts)
-    assert [len(list(splits[name])) for name in ("train", "validation", "test")] == [10, 4, 3]
-    together = [*splits["train"], *splits["validation"]]
-    assert sorted(together) == sorted(Pair(*pair) for pair in ted_archive.TED["train"])
-
-
 def test_wmt14_is_prepared_and_read_from_its_published_archives(tmp_path):
     (tmp_path / "archives").mkdir()
     name = {"tfds_name": "wmt14_translate/de-en", "tfds_fields": ("de", "en")}
@@ -175,24 +160,9 @@ def test_an_unknown_dataset_is_refused_with_near_names(tmp_path):
         open_tfds(str(tmp_path), tfds_name="ted_hrlr_translat")
 
 
-def test_an_unknown_language_pair_is_refused_with_near_ones(tmp_path):
-    with refused("data.tfds_name='ted_hrlr_translate/ru_en'", "ted_hrlr_translate/ru_to_en"):
-        open_tfds(str(tmp_path), tfds_name="ted_hrlr_translate/ru_en")
-
-
-def test_a_dataset_that_was_not_named_is_refused(tmp_path):
-    with refused("data.tfds_name is empty", "config.data.tfds_name=ted_hrlr_translate/ru_to_en"):
-        open_tfds(str(tmp_path), tfds_name="")
-
-
 def test_an_unknown_field_is_refused_with_the_fields(ted_folder):
     with refused("data.tfds_fields=('de', 'en')", "choose from ru, en"):
         open_tfds(ted_folder, tfds_fields=("de", "en"))
-
-
-def test_a_field_that_is_no_text_is_refused(tmp_path):
-    with refused("('text', 'label')", "imdb_reviews", "choose from text"):
-        open_tfds(str(tmp_path), tfds_name="imdb_reviews", tfds_fields=("text", "label"))
 
 
 @pytest.mark.parametrize("split", ["dev", "train[", "", "train+dev", "train[:x]"])

@@ -34,19 +34,6 @@ def test_a_suffix_of_compression_stands_behind_that_of_the_format(pairs, name, s
     assert pairs({name + suffix: data}, **keys, train_source=name) == PAIRS
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_parallel_files_are_unpacked_by_their_content_whatever_their_names(pairs, suffix):
-    sides = [
-        "".join(f"{side}\n" for side in sides)
-        for sides in zip(*[p[:2] for p in PAIRS], strict=True)
-    ]
-    contents = {
-        "corpus.de" + suffix: sides[0],
-        "corpus.en": COMPRESSIONS[suffix](sides[1].encode()),
-    }
-    assert pairs(contents, train_source="corpus.de", train_target="corpus.en") == PAIRS
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("cut", [0.5, 0.98])
 def test_a_damaged_archive_gives_one_line_of_its_name_and_kind(write, tmp_path, suffix, cut):

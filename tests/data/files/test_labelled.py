@@ -53,28 +53,10 @@ def test_texts_and_labels_are_read_from_every_kind_of_file(files, name, zipped):
     ]
 
 
-def test_a_quoted_field_of_a_csv_may_hold_line_ends(files):
-    source = files({"a.csv": 'text,label\n"one\ntwo, ""three""\n\nfour",a\nfive,b\n'})
-    assert list(source.splits["train"]) == [
-        Labelled('one\ntwo, "three"\n\nfour', "a"),
-        Labelled("five", "b"),
-    ]
-
-
 def test_labels_of_json_may_be_whole_numbers_or_truth_values(files):
     rows = [{"text": "x", "label": 0}, {"text": "y", "label": -12}, {"text": "z", "label": True}]
     source = files({"a.jsonl": jsonl(rows)})
     assert [label for _, label, _ in source.splits["train"]] == ["0", "-12", "true"]
-
-
-def test_each_split_is_read_from_its_own_file_of_any_kind(files):
-    source = files(
-        {"a.tsv": "text\tlabel\nx\ta\ny\tb\n", "b.csv": "label,text\nb,v\n", "c.jsonl":
-         '{"text": "t", "label": "a"}\n'},
-        validation_source="b.csv", test_source="c.jsonl",
-    )  # fmt: skip
-    assert list(source.splits["validation"]) == [Labelled("v", "b")]
-    assert list(source.splits["test"]) == [Labelled("t", "a")]
 
 
 # Broken lines: (file name, content with one of them, keys, what is said of it).
@@ -249,21 +231,6 @@ def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_fl
     with refused("config.data.label_field", "config.data.text_field", *parts) as error:
         files({name: content}, **keys)
     assert len(str(error.value)) < 900
-
-
-def test_columns_that_are_swapped_are_named(files, caplog):
-    content = "".join(f"{'yn'[i % 2]}\tA review, the {i}th of its kind\n" for i in range(300))
-    with refused("300 different labels of 300 texts (the labels 'A review", "is hardly the column"):
-        files({"a.tsv": content}, text_field="0", label_field="1")
-    caplog.set_level("INFO")
-    assert files({"a.tsv": content}, text_field="1", label_field="0").labels == ("n", "y")
-    assert not any("warning" in line for line in caplog.messages)
-
-
-def test_many_classes_with_several_texts_each_are_labels(files):
-    content = "".join(f"class {i % 80}\ttext {i}\n" for i in range(240))
-    assert len(files({"a.tsv": content}, **NUMBERS).labels) == 80  # the control
-    assert len(files({"a.tsv": content[: content.index("class 9\t")]}, **NUMBERS).labels) == 9
 
 
 def test_labels_that_the_training_text_lacks_are_quoted_shortly(files):

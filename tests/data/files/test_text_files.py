@@ -33,26 +33,6 @@ def test_line_n_of_one_file_is_paired_with_line_n_of_the_other_as_often_as_asked
     assert list(splits["validation"]) == list(splits["test"]) == []
 
 
-def test_each_split_is_read_from_its_own_files(files):
-    contents = {
-        f"{name}.{side}": f"{name} {side}\n"
-        for name in ("train", "dev set", "tëst")
-        for side in ("de", "en")
-    }
-    splits = files(
-        contents,
-        validation_source="dev set.de",
-        validation_target="dev set.en",
-        test_source="tëst.de",
-        test_target="tëst.en",
-    )
-    assert {split: list(pairs) for split, pairs in splits.items()} == {
-        "train": [Pair("train de", "train en")],
-        "validation": [Pair("dev set de", "dev set en")],
-        "test": [Pair("tëst de", "tëst en")],
-    }
-
-
 @pytest.mark.parametrize(
     "encode",
     {
@@ -86,11 +66,6 @@ def test_a_gzip_file_is_found_by_its_name_without_gz(files):
     assert list(files(contents)["train"]) == PAIRS  # the second is no gzip, for all its name
 
 
-def test_a_file_that_is_there_goes_before_its_gz(files):
-    contents = {"train.de": GERMAN, "train.de.gz": gzip.compress(b"x\n"), "train.en": ENGLISH}
-    assert list(files(contents)["train"]) == PAIRS
-
-
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_an_umlaut_in_a_name_may_be_one_character_or_two(files, form):
     other = {"NFC": "NFD", "NFD": "NFC"}[form]
@@ -98,29 +73,6 @@ def test_an_umlaut_in_a_name_may_be_one_character_or_two(files, form):
     contents = {unicodedata.normalize(other, name): GERMAN, "train.en": ENGLISH}
     splits = files(contents, train_source=unicodedata.normalize(form, name))
     assert list(splits["train"]) == PAIRS
-
-
-def test_full_paths_and_the_current_directory_work(files, tmp_path, monkeypatch):
-    folder = tmp_path / "Mein Größter Ordner"
-    folder.mkdir()
-    (folder / "train.de").write_text(GERMAN, encoding="utf-8")
-    full = files({"train.en": ENGLISH}, train_source=str(folder / "train.de"))
-    assert list(full["train"]) == PAIRS
-    monkeypatch.chdir(tmp_path)
-    here = open_source(settings(train_source="Mein Größter Ordner/train.de"))
-    monkeypatch.chdir(folder)  # a corpus once open does not depend on it any more
-    assert list(here["train"]) == PAIRS
-
-
-def test_a_tsv_is_read_by_its_columns(files):
-    lines = [f"{i}\t{target}\t0.9\t{source}" for i, (source, target, _) in enumerate(PAIRS)]
-    splits = files(
-        {"all.tsv": "\r\n".join(lines)},
-        **TSV,
-        source_field="3",
-        target_field="1",
-    )
-    assert list(splits["train"]) == list(splits["train"]) == PAIRS
 
 
 @pytest.mark.parametrize("sizes", [(0, 0), (11, 13)])
@@ -188,13 +140,6 @@ def test_files_of_unequal_length_are_refused_on_opening_with_both_counts(
         files(contents)
 
 
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_faults_of_other_splits_are_found_on_opening_too(files, tmp_path, split):
-    contents = {"train.de": GERMAN, "train.en": ENGLISH, "dev.de": "a\nb\n", "dev.en": "c\n"}
-    with refused(f"{tmp_path / 'dev.de'}: 2", f"{tmp_path / 'dev.en'}: 1"):
-        files(contents, **{f"{split}_source": "dev.de", f"{split}_target": "dev.en"})
-
-
 def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path):
     with refused(f"{tmp_path / 'train.de'}, line 3:", "UTF-8", "iconv"):
         files({"train.de": GERMAN.encode("latin-1"), "train.en": ENGLISH})
@@ -238,12 +183,6 @@ def test_text_of_wide_characters_is_told_its_encoding(files, tmp_path, encoding,
     says = f"not UTF-8 but {WIDE[encoding]}:", f"`iconv -f {WIDE[encoding]} -t UTF-8`"
     with refused(f"{tmp_path / 'train.de'}, line 1: the text is", *says):
         files({"train.de": gzip.compress(data) if zipped else data, "train.en": ENGLISH})
-
-
-def test_wide_characters_without_a_mark_are_seen_by_their_zeros_in_a_later_line(files, tmp_path):
-    data = "Да. Ёлка\nНет, žluťoučký\n".encode("utf-16-le")
-    with refused(tmp_path / "train.de", "not UTF-8 but UTF-16:", "iconv -f UTF-16"):
-        files({"train.de": data, "train.en": ENGLISH})
 
 
 def test_a_zero_in_good_text_is_a_character(files):

@@ -8,7 +8,6 @@ import pytest
 from meanings import ADVERBIALS
 from source_settings import refused
 from transformer.data.synthetic import grammar, lexicon
-from transformer.data.synthetic.clauses import align, spell
 from transformer.errors import UserError
 
 
@@ -31,22 +30,6 @@ def test_german_is_a_function_of_english(pairs):
     german = {}
     for pair in pairs:
         assert german.setdefault(pair.source, pair.target) == pair.target, pair
-
-
-def test_german_clauses_are_a_function_of_english_where_clauses_often_repeat():
-    composer = grammar.Composer(seed=3)
-    composer.adjectives = lambda noun, share: ()
-    # With few words left to choose from, ambiguity that long sentences hide would show.
-    german, repeated, nouns_of = {}, 0, lexicon.nouns_of
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lexicon, "nouns_of", lambda kinds: nouns_of(kinds)[:2])
-        patch.setattr(lexicon, "NAMES", ["Anna", "Peter"])
-        for _ in range(4_000):
-            composer.used.clear()
-            english, made, _ = align(spell(composer.clause("sub")))
-            repeated += english in german
-            assert german.setdefault(english, made) == made, english
-    assert repeated > 200
 
 
 def test_sentences_are_well_formed(pairs):
@@ -124,39 +107,10 @@ def corpora():
     return {generator: generator(5, SIZES) for generator in GENERATORS}
 
 
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_splits_share_no_sentence(corpora, generator):
-    splits = corpora[generator]
-    assert {name: len(split) for name, split in splits.items()} == SIZES
-    everything = [pair for split in splits.values() for pair in split]
-    assert len({pair.source for pair in everything}) == len(everything)
-    assert len({pair.target for pair in everything}) == len(everything)
-
-
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_corpus_is_a_function_of_the_seed(corpora, generator):
-    assert generator(5, SIZES) == corpora[generator]
-    assert generator(6, SIZES) != corpora[generator]
-
-
 def test_the_corpora_behind_published_numbers_are_what_they_were(corpora):
     # Changes only with the lexicon or the probabilities, and then every result must be run again.
     digests = [zlib.crc32(repr(splits).encode()) for splits in corpora.values()]
     assert digests == [2430023773, 2090377339, 53614442]
-
-
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_size_of_a_split_changes_neither_the_others_nor_its_beginning(corpora, generator):
-    small, large = corpora[generator], generator(5, {**SIZES, "train": 190})
-    assert large["train"][:150] == small["train"]
-    assert (large["validation"], large["test"]) == (small["validation"], small["test"])
-    assert generator(5, {"test": 7}) == {"test": small["test"]}
-
-
-def test_sentences_have_four_to_sixteen_words(corpora):
-    for pair in corpora[grammar.generate]["train"]:
-        assert 4 <= len(pair.source.split()) <= 16
-        assert 4 <= len(pair.target.split()) <= 16
 
 
 @pytest.mark.parametrize(("split", "size"), [("train", 10**9), ("test", -1)])
@@ -174,15 +128,3 @@ def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatc
         grammar.copy_sequences(5, {"train": 30})
     most = int(re.search(r"set it to (\d)", str(error.value))[1])
     assert len(grammar.copy_sequences(5, {"train": most})["train"]) == most
-
-
-def test_toy_targets_are_the_source_and_its_reverse():
-    for pair in grammar.copy_sequences(5, {"train": 50})["train"]:
-        words = pair.source.split()
-        assert 4 <= len(words) <= 12
-        assert pair.target.split() == words
-        assert pair.alignment == tuple((i, i) for i in range(len(words)))
-    for pair in grammar.reverse_sequences(5, {"train": 50})["train"]:
-        words = pair.source.split()
-        assert pair.target.split() == words[::-1]
-        assert pair.alignment == tuple((i, len(words) - 1 - i) for i in range(len(words)))

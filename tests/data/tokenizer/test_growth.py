@@ -8,7 +8,6 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from configs import base
 from transformer.data.encode import Part, Side, encode_training_text
 from transformer.data.tokenizer import EOS_ID, KINDS, load_tokenizer, save_tokenizer
-from transformer.data.tokenizer import train as tokenizers
 from transformer.data.tokenizer.train import grown_model, train_tokenizer
 from transformer.errors import UserError
 
@@ -126,20 +125,6 @@ def test_a_run_goes_on_with_its_own_tokenizer_without_the_other_run(old, initial
         start(old, tmp_path, content="other", saved=tmp_path / "own.model", **changes)
     with pytest.raises(UserError, match="is missing"):
         start(old, tmp_path / "elsewhere", saved=tmp_path / "nothing.model", **changes)
-
-
-@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
-def test_growth_is_cached_by_the_text_and_by_the_old_tokenizer(old, tmp_path, monkeypatch):
-    changes = {"initial": "grow", "vocab_size": 45}
-    first = start(old, tmp_path, **changes)
-    calls = []
-    real = tokenizers._train
-    monkeypatch.setattr(tokenizers, "_train", lambda *a, **k: calls.append(a) or real(*a, **k))
-    assert start(old, tmp_path, **changes).model == first.model
-    assert calls == []
-    save_tokenizer(old[0], train_tokenizer(NEW, settings(vocab_size=28), tmp_path, "third"))
-    assert start(old, tmp_path, **changes).model != first.model
-    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
