@@ -13,8 +13,12 @@ import pytest
 from transformer.data.buckets import bucket_lengths, mix
 from transformer.data.documents.batches import TextPlan
 from transformer.data.documents.encode import Text
-from transformer.data.labelled.batches import NO_LABEL, LabelledPlan, make_labelled_batch
-from transformer.data.labelled.encode import EncodedTexts
+from transformer.data.labelled.encode import (
+    NO_LABEL,
+    EncodedTexts,
+    LabelledPlan,
+    make_labelled_batch,
+)
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
@@ -105,19 +109,6 @@ def test_the_rows_of_an_epoch_are_the_corpus():
         ((*s, EOS_ID), (*t, EOS_ID)) for s, t in zip(plan.source, plan.target, strict=True)
     )
     assert rows == corpus
-
-
-def test_epochs_and_seeds_differ_in_the_order_and_the_company_of_sentences():
-    plan, other = make_plan(), make_plan(seed=6)
-    orders = [epoch_indices(plan, 0), epoch_indices(plan, 1), epoch_indices(other, 0)]
-    companies = [
-        {frozenset(p.indices(e * p.epoch_length + i)[1]) for i in range(p.epoch_length)}
-        for p, e in ((plan, 0), (plan, 1), (other, 0))
-    ]
-    for a, b in itertools.combinations(range(3), 2):
-        assert orders[a] != orders[b]
-        assert len(companies[a] & companies[b]) < plan.epoch_length / 2
-    assert orders[0] == epoch_indices(make_plan(), 0)
 
 
 # -- one gather for each array
@@ -272,16 +263,6 @@ def test_batches_of_any_plan_hold_as_many_sentences_as_one_another(rows, multipl
                 assert len(sizes) == -(-count // rows)  # and there are no more of them
             met.add(kind)
     assert met == {"pairs", "labelled", "packed"}
-
-
-@pytest.mark.parametrize("sentences", [1, 3])
-def test_a_tiny_corpus_makes_batches_with_empty_rows(sentences):
-    plan = make_plan(sentences, num_buckets=1, multiple=8)
-    assert plan.epoch_length == 1
-    batch = plan[10**6]
-    assert batch.source.shape[0] == 8
-    assert [array.any(axis=1).sum() for array in batch] == [sentences] * 3
-    assert same(next(plan.start_at(10**6, 2)), batch)
 
 
 # -- arrays

@@ -42,15 +42,6 @@ def test_the_corpus_is_the_text_pair_by_pair(joint, tmp_path):
     assert corpus.unknown_fraction == 0
 
 
-def test_what_cleaning_drops_is_in_no_later_reading(tmp_path):
-    bad = [Pair("", "b"), PAIRS[0], Pair("a", "b" * 90)]
-    pairs = [*PAIRS[:7], *bad, *(Pair(f" {s}\t", t) for s, t, _ in PAIRS[7:]), *bad]
-    corpus = prepare_corpus(pairs, *settings(tmp_path))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-    same_text = prepare_corpus(PAIRS, *settings(tmp_path / "another cache"))
-    assert corpus.source_tokenizer.model == same_text.source_tokenizer.model
-
-
 def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch):
     limits = settings(tmp_path, **{"data.max_tokens": 12})
     first = prepare_corpus(PAIRS, *limits)

@@ -134,10 +134,9 @@ def _import_tfds() -> ModuleType:
             importlib.import_module(f"tensorflow_datasets.{name}")
         for name in ("array_record", "importlib_resources"):
             importlib.import_module(name)
-        core = "tensorflow_datasets.core"
-        downloader = importlib.import_module(f"{core}.download.downloader")
-        extractor = importlib.import_module(f"{core}.download.extractor")
-        lazy = importlib.import_module(f"{core}.utils.lazy_imports_utils")
+        parts = ("download.downloader", "download.extractor", "utils.lazy_imports_utils")
+        inner = (importlib.import_module(f"tensorflow_datasets.core.{part}") for part in parts)
+        downloader, extractor, lazy = inner
     except ImportError as error:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"

@@ -34,17 +34,6 @@ def test_a_suffix_of_compression_stands_behind_that_of_the_format(pairs, name, s
     assert pairs({name + suffix: data}, **keys, train_source=name) == PAIRS
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-@pytest.mark.parametrize("cut", [0.5, 0.98])
-def test_a_damaged_archive_gives_one_line_of_its_name_and_kind(write, tmp_path, suffix, cut):
-    data = COMPRESSIONS[suffix]("".join(f"{i * i}\t{i}\n" for i in range(3000)).encode())
-    name = f"all.tsv{suffix}"
-    kind = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}[suffix]
-    with refused(f"{tmp_path / name} is a damaged or incomplete {kind} file", "download it again"):
-        open_source(write({name: data[: int(cut * len(data))]}))
-    open_source(write({name: data}))  # the control
-
-
 def test_the_ends_of_lines_inside_a_field_become_blanks_of_a_pair(pairs):
     contents = {"a.csv": 'de,en\n"Ein\r\nHaus","A\nhouse"\n'}
     assert pairs(contents, **NAMES) == [Pair("Ein Haus", "A house")]

@@ -231,11 +231,3 @@ def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_fl
     with refused("config.data.label_field", "config.data.text_field", *parts) as error:
         files({name: content}, **keys)
     assert len(str(error.value)) < 900
-
-
-def test_labels_that_the_training_text_lacks_are_quoted_shortly(files):
-    train = "".join(f"{'ab'[i % 2]}\ttext {i}\n" for i in range(9))
-    test = "".join(f"{i} {'long' * 90}\ttext {i}\n" for i in range(200))
-    with refused("the test text has the labels '0 longlong", "and 195 more") as error:
-        files({"a.tsv": train, "b.tsv": test}, **NUMBERS, test_source="b.tsv")
-    assert len(str(error.value)) < 600

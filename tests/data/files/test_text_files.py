@@ -61,11 +61,6 @@ def test_characters_that_splitlines_splits_at_stay_inside_their_line(files, char
     assert list(splits["train"]) == [Pair(line, "A house."), Pair("Ja.", "Yes.")]
 
 
-def test_a_gzip_file_is_found_by_its_name_without_gz(files):
-    contents = {"train.de.gz": gzip.compress(GERMAN.encode()), "train.en.gz": ENGLISH}
-    assert list(files(contents)["train"]) == PAIRS  # the second is no gzip, for all its name
-
-
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_an_umlaut_in_a_name_may_be_one_character_or_two(files, form):
     other = {"NFC": "NFD", "NFD": "NFC"}[form]
@@ -91,42 +86,33 @@ def test_training_text_is_streamed(files, sizes):
 # What can be wrong with text files.
 
 
-def test_a_missing_file_is_named_in_full_with_the_nearest_name(files, tmp_path):
-    with refused("data.train_source='train.de'", tmp_path / "train.de", "mean 'trian.de'?",
-                 "config.data.train_source"):  # fmt: skip
-        files({"trian.de": GERMAN, "train.en": ENGLISH, "notes.md": ""})
-
-
-def test_a_missing_file_without_a_near_name_points_to_the_path(files, tmp_path):
-    with refused(tmp_path / "train.de", "check config.data.path"):
-        files({"x": ""})
-
-
-def test_a_missing_folder_is_named(tmp_path):
-    with refused("no folder", tmp_path / "nowhere", "check config.data.path"):
-        open_source(settings(path=str(tmp_path / "nowhere")))
-
-
-def test_a_folder_given_for_a_file_is_refused(files, tmp_path):
-    (tmp_path / "train.de").mkdir()
-    with refused(f"{tmp_path / 'train.de'} is a folder", "name a text file"):
-        files({"train.en": ENGLISH})
-
-
-def test_a_file_that_was_not_named_is_refused(files):
-    with refused("config.data.train_source is empty", "name a text file"):
-        files({}, train_source="")
-
-
-def test_one_file_given_for_both_sides_is_refused(files):
-    with refused("are the same file", "set config.data.train_target= (empty)"):
-        files({"a.tsv": "a\tb\n"}, train_source="a.tsv", train_target="a.tsv")
-
-
-def test_a_target_file_without_its_source_is_refused(files):
-    contents = {"train.de": GERMAN, "train.en": ENGLISH, "dev.en": "a\n"}
-    with refused("data.validation_target='dev.en' has no source", "config.data.validation_source"):
-        files(contents, validation_target="dev.en", test_size=0)
+@pytest.mark.parametrize(
+    ("contents", "changes", "says"),
+    [
+        (
+            {"trian.de": GERMAN, "train.en": ENGLISH, "notes.md": ""},
+            {},
+            ("data.train_source='train.de'", "/train.de: did you mean 'trian.de'?"),
+        ),
+        ({"x": ""}, {}, ("/train.de", "check config.data.path")),
+        ({}, {"path": "/nowhere/at/all"}, ("no folder /nowhere/at/all", "check config.data.path")),
+        ({"train.de/x": ""}, {}, ("/train.de is a folder", "name a text file")),
+        ({}, {"train_source": ""}, ("config.data.train_source is empty", "name a text file")),
+        (
+            {"a.tsv": "a\tb\n"},
+            {"train_source": "a.tsv", "train_target": "a.tsv"},
+            ("are the same file", "set config.data.train_target= (empty)"),
+        ),
+        (
+            {"train.de": GERMAN, "train.en": ENGLISH, "dev.en": "a\n"},
+            {"validation_target": "dev.en", "test_size": 0},
+            ("data.validation_target='dev.en' has no source", "config.data.validation_source"),
+        ),
+    ],
+)
+def test_a_file_that_is_not_there_or_not_one_is_named_with_the_fix(files, contents, changes, says):
+    with refused(*says):
+        files(contents, **changes)
 
 
 @pytest.mark.parametrize(("source", "target"), [(2, 5), (5, 2), (0, 1), (3, 4)])

@@ -10,8 +10,6 @@ import sentencepiece
 from configs import base
 from experiments.config import override
 from transformer.config import check
-from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
@@ -136,22 +134,6 @@ def test_new_symbols_need_a_vocabulary_that_grows(kind, tmp_path):
     assert grown.pieces([start.vocab_size]) == ["<2fr>"]
     with pytest.raises(UserError, match="leaves no room"):
         other(initial="grow", vocab_size=start.vocab_size + 1)
-
-
-def test_two_vocabularies_may_be_two_models_or_one_of_them_trained(tmp_path):
-    for name in ("source", "target"):
-        foreign(tmp_path / f"{name}.model", "bpe" if name == "source" else "unigram")
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path / "cache")
-    given = settings(joint=False, model=str(tmp_path / "source.model"), vocab_size=300)
-    pairs = [Pair(text, text) for text in TEXTS]
-    trained = prepare_corpus(pairs, config.data, given)
-    given.target_model = str(tmp_path / "target.model")
-    both = prepare_corpus(pairs, config.data, given)
-    assert [trained.source_tokenizer.kind, trained.target_tokenizer.kind] == ["bpe", "bpe"]
-    assert [both.source_tokenizer.kind, both.target_tokenizer.kind] == ["bpe", "unigram"]
-    assert trained.source_tokenizer.model == both.source_tokenizer.model
-    assert trained.target_tokenizer.vocab_size == 300
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -22,7 +22,6 @@ from transformer.data.tokenizer import (
 )
 from transformer.data.tokenizer.train import NORMALIZATIONS, train_tokenizer
 from transformer.errors import UserError
-from transformer.storage import files
 
 TEXTS = [
     "Größe über Äpfel, 😀 natürlich!",
@@ -71,16 +70,6 @@ def test_every_token_starts_where_its_text_stands(kind, tmp_path):
     if kind == "word":
         assert spelled == text.split()
     assert tokenizer.starts([""]) == [[]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_four_special_ids_are_the_same_in_every_vocabulary(kind, tmp_path):
-    tokenizer = make(tmp_path, kind=kind)
-    assert (PAD_ID, UNK_ID, BOS_ID, EOS_ID) == (0, 1, 2, 3)
-    assert tokenizer.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
-    ids = list(itertools.chain(*tokenizer.encode(TEXTS)))
-    assert min(ids) > EOS_ID
-    assert max(ids) < tokenizer.vocab_size
 
 
 def test_decoding_stops_at_the_first_end_and_skips_padding(tmp_path):
@@ -150,21 +139,6 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 
 
 # -- the cache
-
-
-def test_two_processes_may_train_the_same_tokenizer(tmp_path, monkeypatch):
-    replace, others = Path.replace, []
-
-    def overtaken(path, target):
-        monkeypatch.undo()
-        monkeypatch.setattr(files.os, "getpid", lambda: -1)
-        others.append(make(tmp_path).model)  # the other process, just before this one is done
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "replace", overtaken)
-    model = make(tmp_path).model
-    assert others == [model]
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [model]
 
 
 def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):

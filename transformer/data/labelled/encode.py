@@ -1,14 +1,16 @@
-"""From labelled texts to tokens and numbers of classes."""
+"""From labelled texts to tokens and numbers of classes, and their batches in length buckets."""
 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from transformer.data.buckets import BucketPlan
 from transformer.data.encode import (
     Encoded,
     Part,
@@ -20,10 +22,11 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Labelled
-from transformer.data.tokenizer import BOS_ID, Tokenizer
+from transformer.data.tokenizer import BOS_ID, PAD_ID, Ids, Tokenizer
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
+NO_LABEL = -1
 
 
 class EncodedTexts(Encoded):
@@ -108,3 +111,52 @@ def prepare_labelled(
     parts = _parts(items, labels, tokenizer, data.max_tokens)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
     return EncodedTexts(**vars(encoded)), tokenizer
+
+
+# -- batches
+
+
+class LabelledBatch(NamedTuple):
+    """Token ids of B texts, padded with 0, and their classes from zero; -1 of a row of padding."""
+
+    tokens: Int[np.ndarray, "B M"]
+    labels: Int[np.ndarray, "B"]
+
+
+def make_labelled_batch(
+    texts: Sequence[Ids], labels: Sequence[int], rows: int, length: int
+) -> LabelledBatch:
+    """Returns the batch of up to `rows` encoded texts of up to `length` tokens."""
+    batch = LabelledBatch(
+        np.full((rows, length), PAD_ID, np.int32), np.full(rows, NO_LABEL, np.int32)
+    )
+    for row, (ids, label) in enumerate(zip(texts, labels, strict=True)):
+        batch.tokens[row, : len(ids)] = ids
+        batch.labels[row] = label
+    return batch
+
+
+class LabelledPlan(BucketPlan[LabelledBatch]):
+    """All training batches of labelled texts, see `BucketPlan`."""
+
+    def __init__(
+        self,
+        texts: EncodedTexts,
+        seed: int,
+        tokens: int,
+        num_buckets: int,
+        multiple: int,
+        rows: int = 0,
+    ):
+        self.texts = texts
+        super().__init__(texts.store.lengths, seed, tokens, num_buckets, multiple, rows)
+
+    @property
+    def padding_fraction(self) -> float:
+        """Fraction of an epoch's positions that hold padding."""
+        return 1.0 - len(self.texts.store.tokens) / self.positions
+
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
+        """Returns the same as `make_labelled_batch`."""
+        labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers])
+        return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

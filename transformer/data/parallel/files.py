@@ -18,39 +18,17 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from transformer.data import held_out
+from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
-from transformer.data.cleaning.survey import (
-    Survey,
-    count_faults,
-    duplicates,
-    survey,
-    undirected,
-    without_copies,
-)
+from transformer.data.cleaning.survey import Survey, undirected
 from transformer.data.corpora import SHARED
 from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
-from transformer.data.held_out import (
-    TooFewError,
-    Without,
-    check_not_empty,
-    check_room,
-    choose,
-    splits_held_out,
-    take,
-)
 from transformer.data.pairs import Pair
-from transformer.data.parallel.training import (
-    EARLIER,
-    NOTHING,
-    Hashes,
-    HeldOutReport,
-    TrainingPairs,
-    among,
-    clean,
-    cleaned,
-)
+from transformer.data.parallel import training
+from transformer.data.parallel.training import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
@@ -82,9 +60,9 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     if settings.train_subset:
         counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
         logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
-    pairs, marks = Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
-        cleaned(pairs, marks),
+        training.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
@@ -104,21 +82,21 @@ def count_all(settings: ConfigDict) -> int:
 def count_pairs(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
     text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
-    check_not_empty(text, pairs)
-    check_room(text, sizes, pairs)
+    held_out.check_not_empty(text, pairs)
+    held_out.check_room(text, sizes, pairs)
     rest = pairs - sum(sizes.values())
     return min(rest, settings.train_subset or rest)
 
 
 def named_files(settings: ConfigDict) -> Texts:
     """Returns the text of each split that has files of its own."""
-    for split in splits_held_out(settings):
+    for split in held_out.splits_held_out(settings):
         if target := getattr(settings, f"{split}_target"):
             raise UserError(
                 f"config.data.{split}_target={target!r} has no source: set "
                 f"config.data.{split}_source, or leave both empty"
             )
-    named = [split for split in SPLITS if split not in splits_held_out(settings)]
+    named = [split for split in SPLITS if split not in held_out.splits_held_out(settings)]
     return {split: parallel_text(settings, split) for split in named}
 
 
@@ -129,7 +107,7 @@ def check_files(texts: Texts) -> list[str]:
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
-        check_not_empty(
+        held_out.check_not_empty(
             text, sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
         )
     return lines
@@ -141,33 +119,36 @@ def _read(
     """Returns the result of reading the files, as arrays and notes."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
-    facts, rules = survey(text, rules, settings.seed)
-    faults = duplicates(facts, rules)
+    facts, rules = surveys.survey(text, rules, settings.seed)
+    faults = surveys.duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = among(undirected(facts.exact), NOTHING if earlier is None else earlier)
-    learnt = among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
+    learnt = training.among(
+        undirected(facts.exact), training.NOTHING if earlier is None else earlier
+    )
+    learnt = training.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
     try:
-        numbers = choose(text, facts.ranks, usable & ~learnt, sizes, settings)
+        numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
-        check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
-    except TooFewError as error:
-        reasons = [f"{n:,} {reason}" for reason, n in count_faults(facts, faults).dropped.items()]
-        dropped = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
-        more = f"; {learnt.sum():,} pairs are not held out, since {EARLIER} has them"
-        raise UserError(f"{error}{dropped * bool(reasons)}{more * bool(learnt.any())}") from None
+        held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
+    except held_out.TooFewError as error:
+        dropped = surveys.count_faults(facts, faults).dropped
+        reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
+        told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
+        more = f"; {learnt.sum():,} pairs are not held out, since {training.EARLIER} has them"
+        raise UserError(f"{error}{told * bool(reasons)}{more * bool(learnt.any())}") from None
     lines += [
         f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
-        f"{EARLIER} has the others"
+        f"{training.EARLIER} has the others"
         for split, own in numbers.items()
         if learnt.any() and len(own) < sizes[split]
     ]
-    splits = {**texts, **take(text, numbers)}
-    facts = without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    splits = {**texts, **held_out.take(text, numbers)}
+    facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = clean(Without(text, gone), rules, scored, earlier, rest)
+    train = training.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "taken": count,
@@ -182,14 +163,16 @@ def _read(
 
 def _sizes(settings: ConfigDict) -> dict[str, int]:
     """The number of pairs of each split that is held out."""
-    return {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
+    return {
+        split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
+    }
 
 
 def _not_trained_on(
-    held_out: Iterable[Sequence[int]], facts: Survey, subset: int
+    numbers: Iterable[Sequence[int]], facts: Survey, subset: int
 ) -> Int[np.ndarray, "gone"]:
     """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
-    gone = np.array(sorted(itertools.chain(*held_out)), np.int64)
+    gone = np.array(sorted(itertools.chain(*numbers)), np.int64)
     if not subset:
         return gone
     usable = facts.faults == 0

@@ -22,15 +22,9 @@ import numpy as np
 from jaxtyping import Bool, UInt64
 from ml_collections import ConfigDict
 
+from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, check_kept, rules_of
-from transformer.data.cleaning.survey import (
-    Survey,
-    count_faults,
-    duplicates,
-    pair_hash,
-    survey,
-    undirected,
-)
+from transformer.data.cleaning.survey import Survey, pair_hash, undirected
 from transformer.data.encode import Restartable
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
@@ -142,12 +136,12 @@ def clean(
 ) -> TrainingPairs:
     """Returns training pairs, cleaned by the rules that came with their survey, if there is one."""
     if facts is None:
-        facts, rules = survey(pairs, rules)
-    faults = duplicates(facts, rules)
+        facts, rules = surveys.survey(pairs, rules)
+    faults = surveys.duplicates(facts, rules)
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
     rest = cleaned(pairs, marks)
     reports = check_held_out(held_out, rules, hashes, earlier)
-    report = count_faults(facts, faults)
+    report = surveys.count_faults(facts, faults)
     return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
