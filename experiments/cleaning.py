@@ -13,11 +13,10 @@ from experiments.text_io import print_table
 from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora import corpora_of, naming
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training import check_held_out
-from transformer.data.splits import SPLITS
 from transformer.errors import one_line, shorten
 from transformer.storage.files import whole_file
 from transformer.workdir import check_folder, make_writable

@@ -47,7 +47,6 @@ def draws(name, pairs, count=300, symbols=()):
         ("capitals", RAIN, "IT IS RAINING.", "ESTÁ LLOVIENDO."),
         ("capitals", Pair("die Straße", "улица"), "DIE STRASSE", "УЛИЦА"),
         ("title", RAIN, "It Is Raining.", "Está Lloviendo."),
-        ("title", Pair("don't go (now)", "vas-y"), "Don't Go (Now)", "Vas-Y"),
         ("punctuation", RAIN, "It is raining", "Está lloviendo"),
         (
             "punctuation",
@@ -55,10 +54,8 @@ def draws(name, pairs, count=300, symbols=()):
             "Where are the 17 houses of Vera, in Łódź",
             "Dónde están las 17 casas de Vera",
         ),
-        ("punctuation", CHINESE, "他在看书", "彼は本を読む"),
         ("punctuation", Pair("It rains", "Llueve."), "It rains", "Llueve."),
         ("punctuation", Pair("यह पानी है।", "It is 5 $."), "यह पानी है", "It is 5 $"),
-        ("punctuation", Pair("Ja ...", "?!"), "Ja ...", "?!"),
         ("title", Pair("ọ̀rọ̀ kan", "the ﬁle"), "Ọ̀rọ̀ Kan", "The File"),
         ("capitals", Pair("μαΐου", "x"), "ΜΑΪ́ΟΥ", "X"),
         ("capitals", CHINESE, *CHINESE[:2]),

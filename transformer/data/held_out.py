@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt64
 from ml_collections import ConfigDict
 
-from transformer.data import splits
+from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 from transformer.storage.files import write_bytes, write_json
@@ -61,7 +61,7 @@ def splits_held_out(settings: ConfigDict) -> list[str]:
     """Returns the splits without a file of their own, which are held out of the training text."""
     if settings.source != "files":
         return []
-    return [split for split in splits.SPLITS[1:] if not getattr(settings, f"{split}_source")]
+    return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
 
 
 def hold_out(

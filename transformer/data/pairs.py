@@ -1,8 +1,10 @@
-"""The items of corpora: sentence pairs, and texts with a label."""
+"""The items of corpora, sentence pairs and texts with a label, and the splits that hold them."""
 
 from typing import NamedTuple
 
 from transformer.data.characters import canonicalize
+
+SPLITS = ("train", "validation", "test")
 
 
 class Pair(NamedTuple):

@@ -12,7 +12,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer.data.splits import SPLITS
+from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 
 Item = TypeVar("Item")

@@ -11,7 +11,7 @@ from transformer.data.cleaning.rules import check_kept
 from transformer.data.cleaning.survey import pair_hash, undirected
 from transformer.data.corpora import CorpusSettings, corpora_of, naming, part_name, symbols_of
 from transformer.data.encode import Restartable
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.encode import Corpus, encode_corpora, prepare_corpus
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training import (
@@ -21,7 +21,6 @@ from transformer.data.parallel.training import (
     fingerprints_of,
     read_training_pairs,
 )
-from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
 WORDS = "word"  # the kind of tokenizer that needs no symbols: a tag is a word

@@ -10,7 +10,6 @@ from transformer.data.cleaning.survey import count_faults, survey
 from transformer.data.pairs import Pair
 
 CHINESE = """
-Tom swims.|Tom游泳。
 I use Microsoft Internet Explorer.|我用Microsoft Internet Explorer。
 Press Ctrl+Alt+Delete.|请按Ctrl+Alt+Delete键。
 It costs 10,000 yen.|要1万日元。
@@ -23,14 +22,12 @@ It's a quarter to 12.|现在是11点45分。
 Only 5% of the 1,200 pupils came.|1200名学生中只有百分之五来了。
 The Republic was founded in 1912.|共和国成立于民国1年。
 Don&#39;t go.|别去。
-NASA launched Apollo 11.|NASA发射了阿波罗11号。
 """
 JAPANESE = """
 I am Tom.|私はTomです。
 He is 1.8 m tall.|彼の身長は180センチです。
 It was built in 1972.|昭和47年に建てられた。
 She came on October 10, 2020.|彼女は2020年10月10日に来た。
-It is 8 pm.|20時です。
 The price is 3,000 yen.|値段は三千円です。
 Twitter is down.|Twitterが落ちている。
 """
@@ -39,7 +36,6 @@ He eats.|वह खाता है।
 It costs 100,000 rupees.|इसकी कीमत 1 लाख रुपये है।
 25 million people|2.5 करोड़ लोग
 The year is 1972.|साल १९७२ है।
-My name is Tom.|मेरा नाम Tom है।
 It is 5 pm.|शाम के 5 बजे हैं।
 Call 555-1234.|५५५१२३४ पर कॉल करें।
 """
@@ -47,7 +43,6 @@ ARABIC = """
 He was born in 1972.|ولد عام ١٩٧٢.
 The price is 1,000 dinars.|السعر ١٠٠٠ دينار.
 He wrote.|كَتَبَ.
-I know Tom.|أعرف Tom.
 It is 10:30.|الساعة العاشرة والنصف.
 3 million people|٣٬٠٠٠٬٠٠٠ شخص
 On 5/12/2020|في 2020/12/5
@@ -55,10 +50,8 @@ On 5/12/2020|في 2020/12/5
 """
 THAI = """
 It was 1972.|ปี พ.ศ. 2515
-I love Tom.|ฉันรัก Tom
 It costs 50,000 baht.|ราคา 5 หมื่นบาท
 It is 7 pm.|เวลา 19:00 น.
-There are 12 months.|มี ๑๒ เดือน
 He ate 20 eggs.|เขากินไข่ยี่สิบฟอง
 1,500,000 people|1.5 ล้านคน
 On 14 April 2020|วันที่ 14 เมษายน 2563
@@ -69,7 +62,6 @@ It is 11:30.|Es ist halb 12.
 It's 9:45.|Son las 10 menos cuarto.
 in the 1990s|in den 90er Jahren
 1,250 of twelve dogs|1 250 von zwölf Hunden
-I work at IBM.|Я работаю в IBM.
 Angle α|Угол α
 """
 

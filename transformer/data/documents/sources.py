@@ -20,8 +20,8 @@ from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
 from transformer.data.files.text import read_lines
+from transformer.data.pairs import SPLITS
 from transformer.data.parallel import sources
-from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,7 @@ from transformer.data.files.rows import BrokenError, text_value
 from transformer.data.files.table import FORMATS, TableFile, format_of
 from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
-from transformer.data.pairs import Labelled
-from transformer.data.splits import SPLITS
+from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from transformer.data.pairs import Labelled
-from transformer.data.splits import fill
-from transformer.data.synthetic import read_tables
+from transformer.data.synthetic import fill, read_tables
 
 Option = TypeVar("Option")
 

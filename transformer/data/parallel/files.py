@@ -26,10 +26,9 @@ from transformer.data.corpora import SHARED
 from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
-from transformer.data.pairs import Pair
+from transformer.data.pairs import SPLITS, Pair
 from transformer.data.parallel import training
 from transformer.data.parallel.training import Hashes, HeldOutReport, TrainingPairs
-from transformer.data.splits import SPLITS
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 

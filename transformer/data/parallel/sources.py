@@ -14,11 +14,10 @@ from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.encode import batched
-from transformer.data.pairs import Pair
+from transformer.data.pairs import SPLITS, Pair
 from transformer.data.parallel.files import open_files
 from transformer.data.parallel.modifiers import joined
 from transformer.data.parallel.training import Hashes
-from transformer.data.splits import SPLITS
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 

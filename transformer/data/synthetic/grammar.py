@@ -18,8 +18,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from transformer.data.pairs import Pair
-from transformer.data.splits import fill
-from transformer.data.synthetic import clauses
+from transformer.data.synthetic import clauses, fill
 from transformer.data.synthetic import lexicon as lx
 from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joined, subordinate
 
