@@ -167,11 +167,11 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
     try:
         return tfds.builder(name, data_dir=folder or None)
     except Exception as error:  # of many kinds, and a builder's own
-        known = tfds.list_builders(with_community_datasets=False)
+        names = tfds.list_builders(with_community_datasets=False)
         dataset = name.split("/")[0].split(":")[0]
-        if dataset in known:
-            known = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
-        near = difflib.get_close_matches(name, known, n=5)
+        if dataset in names:
+            names = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
+        near = difflib.get_close_matches(name, names, n=5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
         raise UserError(
             f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): {hint}"

@@ -189,8 +189,8 @@ class CleaningReport(NamedTuple):
 
     def without(self, **dropped: int) -> "CleaningReport":
         """Returns the report after more of the kept pairs were dropped, by fault."""
-        kept = self.kept - sum(dropped.values())
-        return self._replace(counts={**self.counts, **dropped, "": kept})
+        rest = self.kept - sum(dropped.values())
+        return self._replace(counts={**self.counts, **dropped, "": rest})
 
     def add(self, other: "CleaningReport") -> "CleaningReport":
         """Returns the counts of both."""
@@ -311,11 +311,11 @@ def folded(text: str) -> str:
 
 def check_language(language: str) -> None:
     """Raises UserError if a language is unknown, or the library that identifies it is missing."""
-    known = _identifier().labels
-    if language not in known:
+    languages = _identifier().labels
+    if language not in languages:
         near = COUNTRIES.get(language.lower(), re.split("[-_]", language.lower())[0])
         near_one = f"did you mean {near!r}?"
-        what = near_one if near in known else f"choose of {', '.join(sorted(known))}"
+        what = near_one if near in languages else f"choose of {', '.join(sorted(languages))}"
         raise UserError(
             f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
             f"source and target, such as en,de: {what}"

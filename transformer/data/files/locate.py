@@ -52,9 +52,9 @@ def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
     # An umlaut in a file name may be one character or two, depending on the system.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
     wanted = unicodedata.normalize("NFC", path.name)
-    for found in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
-        if found and (path.parent / found).is_file():
-            return path.parent / found
+    for entry in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
+        if entry and (path.parent / entry).is_file():
+            return path.parent / entry
     if is_dataset(path):
         return path
     if path.is_dir():
@@ -69,8 +69,8 @@ def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
 def _fetch_command(settings: ConfigDict, name: str) -> str:
     """Returns how to fetch the corpus that a config names; '' if it has no file of this name."""
     downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
-    kept = {output for download in downloads for output in download.outputs}
-    if kept.isdisjoint({name, *(name + end for end in SUFFIXES)}):
+    outputs = {output for download in downloads for output in download.outputs}
+    if outputs.isdisjoint({name, *(name + end for end in SUFFIXES)}):
         return ""
     keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
     flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]

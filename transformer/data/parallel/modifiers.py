@@ -45,16 +45,6 @@ FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}
 Modifier = Callable[[Sequence[Pair], Random], Pair | None]
 
 
-def capitals(pairs: Sequence[Pair], _: Random) -> Pair:
-    """Returns the pair in capitals."""
-    return _of_both(pairs[0], str.upper)
-
-
-def title(pairs: Sequence[Pair], _: Random) -> Pair:
-    """Returns the pair with a capital at the start of each word."""
-    return _of_both(pairs[0], title_case)
-
-
 def typos(
     pairs: Sequence[Pair], random: Random, rate: float = TYPO_RATE, careless: float = CARELESS
 ) -> Pair:
@@ -123,8 +113,8 @@ def _of_both(pair: Pair, change: Callable[[str], str]) -> Pair:
 
 
 MODIFIERS: Mapping[str, Modifier] = {
-    "capitals": capitals,
-    "title": title,
+    "capitals": lambda pairs, _: _of_both(pairs[0], str.upper),
+    "title": lambda pairs, _: _of_both(pairs[0], title_case),
     "typos": typos,
     "punctuation": punctuation,
     "joined": joined,

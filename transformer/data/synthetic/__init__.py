@@ -43,7 +43,7 @@ def fill(
                 f"config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"
             )
     splits: dict[str, list[Item]] = {split: [] for split in sizes}
-    seen: set[str] = set()
+    names: set[str] = set()
     wanted = sum(sizes.values())
     for _ in range(1000 + 100 * wanted):
         if all(len(splits[split]) >= size for split, size in sizes.items()):
@@ -51,8 +51,8 @@ def fill(
         items = draw()
         name = key(items[0])
         split = SPLIT_OF_HASH[zlib.crc32(name.encode()) % len(SPLIT_OF_HASH)]
-        if split in splits and len(splits[split]) < sizes[split] and name not in seen:
-            seen.add(name)
+        if split in splits and len(splits[split]) < sizes[split] and name not in names:
+            names.add(name)
             splits[split] += items
     for split, items in splits.items():
         if len(items) < sizes[split]:

@@ -262,9 +262,9 @@ def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
         for piece in proto.pieces
         if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
     ]
-    if taken := {piece.piece for piece in others} & {*SPECIAL.values()}:
+    if clash := {piece.piece for piece in others} & {*SPECIAL.values()}:
         raise RunError(
-            f"tokenizer.model={name!r} has {', '.join(sorted(taken))} as a subword of texts: name "
+            f"tokenizer.model={name!r} has {', '.join(sorted(clash))} as a subword of texts: name "
             "a model that has not"
         )
     del proto.pieces[:]
