@@ -117,7 +117,7 @@ def _data() -> ConfigDict:
     # files: names below `path`, plain or compressed (gzip, xz, zstd). Without a target file, the
     # source file has rows of both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder of Hugging
     # Face's datasets; see docs/text_files.md. --mode=fetch downloads the corpus that `fetch`
-    # names (transformer/data/files/catalogue.py), below `cache_dir` if `path` is empty.
+    # names (transformer/data/files/catalogue.toml), below `cache_dir` if `path` is empty.
     data.path = ""
     data.fetch = ""
     data.train_source = "train.en"

@@ -4,7 +4,7 @@
     python launch.py --config=configs/tatoeba.py --workdir=runs/tatoeba_spa
 
 The language is Spanish, or that of an ISO 639-3 code after a colon (`configs/tatoeba.py:fra`), of
-which the corpus catalogue has 54 (transformer/data/files/catalogue.py). An English sentence often
+which the corpus catalogue has 54 (transformer/data/files/catalogue.toml). An English sentence often
 has several translations; 1,000 pairs are held out for test and 500 for validation, with all pairs
 of their English sentences.
 

@@ -13,11 +13,10 @@ from experiments.text_io import print_table
 from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora import corpora_of, naming
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.files import check_files, named_files
-from transformer.data.parallel.leaks import check_held_out
 from transformer.data.parallel.sources import open_source
-from transformer.data.splits import SPLITS
+from transformer.data.parallel.training import check_held_out
 from transformer.errors import one_line, shorten
 from transformer.storage.files import whole_file
 from transformer.workdir import check_folder, make_writable
@@ -99,7 +98,7 @@ def _print(report: CleaningReport, examples: dict[str, list[Pair]]) -> None:
     print(report)
     table = Table("reason", "pairs", "fraction", "examples")
     for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):
-        count = getattr(report, fault)
+        count = report.counts[fault]
         shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
         cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
         table.add_row(*cells)

@@ -26,8 +26,8 @@ import requests
 from ml_collections import ConfigDict
 
 from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
-from transformer.data.files.compression import open_unpacked
 from transformer.data.files.locate import corpus_folder
+from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line, shorten
 from transformer.storage.files import write_json
 from transformer.storage.reading import DAMAGE, Each, read_json

@@ -21,8 +21,7 @@ from rich.table import Table
 from experiments.options import Options
 from transformer import signals
 from transformer.data.corpora import Tagger
-from transformer.data.files.compression import compression_of
-from transformer.data.files.text import decode_line, split_lines
+from transformer.data.files.text import compression_of, decode_line, split_lines
 from transformer.errors import UserError
 from transformer.progress import line_progress
 from transformer.storage.files import whole_file

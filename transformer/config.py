@@ -15,14 +15,9 @@ from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
-from transformer.data.tokenizer import (
-    INITIAL,
-    KINDS,
-    NORMALIZATIONS,
-    check_models,
-    check_sampling,
-    check_symbols,
-)
+from transformer.data.tokenizer import KINDS, check_models, check_symbols
+from transformer.data.tokenizer.draws import check_sampling
+from transformer.data.tokenizer.train import INITIAL, NORMALIZATIONS
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.keys import flatten

@@ -17,7 +17,7 @@ from scipy.stats import binomtest
 from experiments.report.numbers import BEHAVIOUR, behaviour_table
 from experiments.results.table import print_rows
 from experiments.results.texts import TRANSLATIONS, read_lines
-from transformer.data.cleaning.filters import scripts_of
+from transformer.data.cleaning.rules import scripts_of
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair

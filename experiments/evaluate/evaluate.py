@@ -17,7 +17,7 @@ from experiments.options import Options
 from experiments.report import page
 from experiments.report.numbers import BEHAVIOUR, main_split
 from transformer import records, tasks, workdir
-from transformer.data.splits import SPLITS
+from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.keys import flatten
 from transformer.run_progress import RunProgress, total_steps

@@ -18,10 +18,8 @@ from experiments.report.numbers import BEHAVIOUR
 from transformer.data.corpora import Tagger
 from transformer.data.documents.sources import text_file
 from transformer.data.files.arrow import is_dataset
-from transformer.data.files.compression import SUFFIXES
-from transformer.data.files.pair_files import ROWS_ALONE, TwoFiles, pair_table
-from transformer.data.files.table import describe_rows, format_of
-from transformer.data.files.text import read_lines
+from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
+from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import FOLDER
 from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair

@@ -30,7 +30,7 @@ from experiments.planning.measure import (
 from experiments.text_io import open_output, print_table
 from transformer import tasks
 from transformer.data.documents.batches import TextPlan
-from transformer.data.labelled.batches import LabelledPlan
+from transformer.data.labelled.encode import LabelledPlan
 from transformer.data.parallel.batches import BatchPlan
 from transformer.progress import parameter_counts
 from transformer.tasks.base import Task

@@ -11,7 +11,7 @@ from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, line_mode
 from transformer.data.corpora import Tagger
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import TextClassifier

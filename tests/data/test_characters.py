@@ -6,7 +6,6 @@ from unittest import mock
 import pytest
 
 from configs import base
-from transformer.data.documents.encode import prepare_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.errors import UserError
@@ -86,23 +85,6 @@ def test_a_vocabulary_that_grows_reads_and_writes_as_before(tmp_path):
     assert grown.source_tokenizer.vocab_size > first.source_tokenizer.vocab_size
     assert written(grown.target_tokenizer, ["（ＡＢＣ） ½"]) == ["（ＡＢＣ） ½"]
     assert written(grown.source_tokenizer, ["（ＡＢＣ）"]) == ["(ABC)"]
-
-
-def test_a_language_model_keeps_its_characters(tmp_path):
-    config = base.get_config()
-    config.data.cache_dir, config.data.context = str(tmp_path), 2
-    config.tokenizer.vocab_size, config.tokenizer.byte_fallback = 420, True
-    _, tokenizer = prepare_text(TARGETS, config.data, config.tokenizer)
-    assert written(tokenizer, TARGETS) == list(TARGETS)
-
-
-def test_words_of_kind_word_end_at_blanks_alone(tmp_path):
-    texts, keys = ["dit\u00a0: 東京\u3000大阪"], {"tokenizer.kind": "word"}
-    keys |= {"tokenizer.byte_fallback": False, "data.max_oov_rate": 1.0}
-    corpus = corpus_of(tmp_path, texts, texts, **keys)[1]
-    assert written(corpus.target_tokenizer, texts) == texts
-    assert list(map(len, corpus.target_tokenizer.encode(texts))) == [2]
-    assert list(map(len, corpus.source_tokenizer.encode(texts))) == [4]
 
 
 def test_the_start_names_the_highest_score_and_warns_of_a_model_that_normalises(tmp_path):

@@ -10,8 +10,7 @@ import pytest
 from configs import base
 from transformer.data.documents.encode import prepare_text
 from transformer.data.labelled.encode import prepare_labelled
-from transformer.data.labels import Labelled
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Labelled, Pair
 from transformer.data.parallel.encode import prepare_corpus
 
 RNG = random.Random(1)

@@ -8,8 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base
-from transformer.data.documents.sources import QUOTATIONS, open_documents
-from transformer.errors import UserError
+from transformer.data.documents.sources import open_documents
 
 TEXT = "first line\nsecond\n\n  \nthird para\nof two lines\n\nlast\n"
 
@@ -74,12 +73,3 @@ def test_a_split_with_a_file_of_its_own_takes_nothing_from_the_training_text(tmp
     assert found["validation"] == ["one", "two"]
     assert len(found["train"]) == 4
     assert found["test"] == ["last"]
-
-
-def test_the_quotations_are_the_same_in_every_split():
-    assert set(open_documents(settings(source="quotations")).values()) == {QUOTATIONS}
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="there is no file"):
-        open_documents(settings(tmp_path))

@@ -42,26 +42,10 @@ def test_the_corpus_is_the_text_pair_by_pair(joint, tmp_path):
     assert corpus.unknown_fraction == 0
 
 
-def test_what_cleaning_drops_is_in_no_later_reading(tmp_path):
-    bad = [Pair("", "b"), PAIRS[0], Pair("a", "b" * 90)]
-    pairs = [*PAIRS[:7], *bad, *(Pair(f" {s}\t", t) for s, t, _ in PAIRS[7:]), *bad]
-    corpus = prepare_corpus(pairs, *settings(tmp_path))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-    same_text = prepare_corpus(PAIRS, *settings(tmp_path / "another cache"))
-    assert corpus.source_tokenizer.model == same_text.source_tokenizer.model
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 41])
-def test_chunks_of_any_size_give_the_same_corpus(at_once, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline, "ENCODE_AT_ONCE", at_once)
-    corpus = prepare_corpus(PAIRS, *settings(tmp_path))
-    assert sentences(corpus) == [pair[:2] for pair in PAIRS]
-
-
 def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch):
     limits = settings(tmp_path, **{"data.max_tokens": 12})
     first = prepare_corpus(PAIRS, *limits)
-    assert first.report.too_many_tokens
+    assert first.report.counts["too_many_tokens"]
 
     def never(*args):
         raise AssertionError("encoded again")
@@ -176,16 +160,6 @@ def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*.tokens"))) == 2
 
 
-def test_a_cache_that_cannot_be_written_is_an_error(tmp_path, monkeypatch):
-    def refused(*args):
-        raise OSError("no space left on device")
-
-    prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 127}))  # trains the tokenizer
-    monkeypatch.setattr(os, "rename", refused)
-    with pytest.raises(OSError, match="no space"):
-        prepare_corpus(PAIRS, *settings(tmp_path))
-
-
 def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
     pairs = [Pair("a " * n, "b " * m) for n, m in ((4, 5), (5, 4), (4, 4), (6, 6), (1, 3))]
     limits = {"data.max_tokens": 5, "tokenizer.kind": "word"}
@@ -193,14 +167,7 @@ def test_pairs_with_too_many_tokens_are_dropped_and_counted(tmp_path):
     # Four words and the end are five tokens.
     assert sentences(corpus) == [("a a a a", "b b b b"), ("a", "b b b")]
     assert (corpus.report.total, corpus.report.kept) == (5, 2)
-    assert corpus.report.too_many_tokens == 3
-
-
-def test_a_corpus_of_which_nothing_is_left_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"no training text is left.*41 over config\.data\.max_tokens"
-    ):
-        prepare_corpus(PAIRS, *settings(tmp_path, **{"data.max_tokens": 2}))
+    assert corpus.report.counts["too_many_tokens"] == 3
 
 
 def test_too_many_unknown_tokens_are_refused_with_the_share_and_the_fix(tmp_path):

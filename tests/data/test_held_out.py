@@ -12,8 +12,7 @@ from runs import identical, toy_config
 from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
 from transformer import tasks, workdir
 from transformer.data import held_out
-from transformer.data.labels import Labelled
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 
 
@@ -159,17 +158,6 @@ def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mo
     assert after == before
 
 
-def test_a_test_set_is_aligned_without_its_source(tmp_path):
-    config = config_of("translation", tmp_path / "cache")
-    task = tasks.REGISTRY["translation"](config)
-    (tmp_path / "run").mkdir()
-    task.save_assets(tmp_path / "run")
-    kept = held_out.read_pairs(tmp_path / "run", "test")
-    assert kept
-    assert kept == task.examples("test", 4)
-    assert all(pair.alignment for pair in kept)
-
-
 def test_a_folder_without_held_out_text_is_told_so_in_one_line(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "copy")
     shutil.rmtree(folder / "held_out")
@@ -215,17 +203,6 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
     assert results["test"]["nll"] == pytest.approx(own["test"]["nll"], rel=1e-6)
     assert "bleu_ci" in own["test"]
     assert "bleu_ci" not in results["test"]
-
-
-@pytest.mark.slow
-def test_other_held_out_text_is_not_silently_left_unread(tiny):
-    flags = "--mode=evaluate", f"--workdir={tiny.workdir}"
-    refused(
-        *flags,
-        "--config.data.test_source=other.en",
-        says=("config.data.test_source='other.en': evaluate scores the held-out text that the run",
-              "--input"),
-    )  # fmt: skip
 
 
 def test_an_evaluation_with_the_run_s_settings_writes_the_same_numbers_in_place(tiny, tmp_path):

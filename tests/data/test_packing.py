@@ -1,7 +1,6 @@
 """Rows hold every token of a text, each read after what stands before it in its own document."""
 
 import itertools
-import types
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,6 @@ from runs import identical
 from tiny_models import tiny_model
 from transformer.data.documents.batches import TextPlan, pack_rows, spread_positions
 from transformer.data.documents.encode import Text, encode_text
-from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.losses import cross_entropy
 
@@ -26,7 +24,7 @@ def documents(lengths=LENGTHS, whole=False):
     tokens = np.arange(offsets[-1], dtype=np.int32) + 4
     if not whole:
         tokens[offsets[1:] - 1] = EOS_ID
-    return Text(TokenStore(tokens, offsets), whole, len(lengths), 0, 0, 0, "")
+    return Text({"tokens": tokens, "tokens_offsets": offsets}, {}, whole=whole)
 
 
 def places(batch, text):
@@ -165,13 +163,3 @@ def test_all_positions_at_once_have_the_loss_and_gradient_of_one_at_a_time(posit
     # The control: where documents read each other, the loss is another.
     longer = batch._replace(segments=np.where(batch.segments > 0, 1, 0))
     assert abs(float(loss(variables, longer)[0] / ours) - 1) > 1e-3
-
-
-def test_a_plan_of_each_position_holds_the_same_predictions():
-    text = documents()
-    shape = types.SimpleNamespace(rows=ROWS, context=CONTEXT)
-    together = TextPlan(text, 5, shape.rows, shape.context)
-    apart = TextPlan(text, 5, shape.rows, shape.context, each_position=True)
-    assert sorted(apart[3].labels[apart[3].labels > 0]) == sorted(
-        together[3].labels[together[3].labels > 0]
-    )

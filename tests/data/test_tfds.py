@@ -10,7 +10,7 @@ from configs import imdb
 from source_settings import refused, settings
 from transformer.data import tfds
 from transformer.data.labelled import sources
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.keys import flatten
 
 IMDB = {
@@ -73,14 +73,6 @@ def test_the_official_variant_of_imdb_tests_on_the_published_test_set(folder, mo
         "data.tfds_validation"}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("variant", "says"), [("bag,test", "'test'.*'official'"), ("bog,official", "'bog'")]
-)
-def test_a_variant_of_imdb_that_does_not_exist_is_refused(variant, says):
-    with pytest.raises(ValueError, match=says):
-        imdb.get_config(variant)
-
-
 def test_sst2_gives_its_sentences_and_a_split_without_labels_is_refused(folder):
     splits = open_prepared(folder, **SST2)
     expected = sorted(Labelled(text, label) for text, label in review_archives.SST2["train"])
@@ -98,22 +90,8 @@ def test_one_text_field_is_enough_where_one_is_asked_for(folder):
         open_prepared(folder, ("text",), str, **IMDB)
 
 
-def test_shakespeare_is_prepared_and_read_as_one_text_a_split(tmp_path):
-    keys = {"tfds_name": "tiny_shakespeare", "tfds_fields": ("text",)}
-    with review_archives.downloads(review_archives.shakespeare(tmp_path)):
-        splits = open_labelled(tmp_path / "tfds", ("text",), str, **keys)
-    texts = [list(splits[split]) for split in ("train", "validation", "test")]
-    assert [len(text) for text in texts] == [1, 1, 1]
-    assert "".join(text for [text] in texts) == review_archives.SHAKESPEARE
-
-
 @pytest.mark.parametrize("fields", [("label", "text"), ("text",), ("text", "text"), ("a", "label")])
 def test_fields_of_the_wrong_kind_are_refused_with_those_of_each(folder, fields):
     with refused(f"{fields} are not a text field and a label field of imdb_reviews/plain_text",
                  "choose from text and label for the label"):  # fmt: skip
         open_prepared(folder, **{**IMDB, "tfds_fields": fields})
-
-
-def test_a_split_that_imdb_does_not_have_is_refused_with_those_it_has(folder):
-    with refused("data.tfds_validation='validation'", "train", "test", "unsupervised", "'train["):
-        open_prepared(folder, **{**IMDB, "tfds_validation": "validation"})

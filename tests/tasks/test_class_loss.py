@@ -6,8 +6,12 @@ import pytest
 
 from task_runs import text_config
 from tiny_classifier import ITEMS
-from transformer.data.labelled.batches import LabelledPlan, make_labelled_batch
-from transformer.data.labelled.encode import encode_labelled, read_texts
+from transformer.data.labelled.encode import (
+    LabelledPlan,
+    encode_labelled,
+    make_labelled_batch,
+    read_texts,
+)
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.keys import complete
 from transformer.tasks.classification import ClassificationTask

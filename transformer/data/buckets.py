@@ -14,12 +14,7 @@ SHAPE_SEED = 0  # of the order of batches by shape
 
 
 class Mixture(NamedTuple):
-    """The corpora that sentences belong to, which follow one another.
-
-    Attributes:
-      sizes: sentences of each corpus, at least one.
-      factors: how often an epoch draws a sentence of each corpus, on average.
-    """
+    """Corpora that follow one another: their sizes, and how often an epoch draws each sentence."""
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
@@ -36,21 +31,18 @@ class Part(NamedTuple):
 class Bucket:
     """Sentences that share one static shape: `rows` of them, of up to `length` tokens each.
 
-    Attributes:
-      batches: in one epoch, over which sentences are spread evenly, so some rows are empty.
-      parts: of a mixture, one per corpus; otherwise there are none.
+    They are spread evenly over `batches` of an epoch, so some rows are empty.
     """
 
     length: int
     rows: int
     batches: int
-    members: Int[np.ndarray, "sentences"]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Part, ...]
 
     @property
     def drawn(self) -> int:
         """Sentences of one epoch, repeated ones included."""
-        return sum(part.drawn for part in self.parts) if self.parts else len(self.members)
+        return sum(part.drawn for part in self.parts)
 
 
 class Place(NamedTuple):
@@ -75,15 +67,13 @@ class BucketPlan(Plan[BatchT]):
     ones, so after any number of epochs they were drawn equally often, but for one time.
 
     Args:
-      lengths: of the sentences, in tokens; or those that epochs have in turn. The shapes are the
-        same for all epochs, but a sentence changes its bucket.
+      lengths: of the sentences, in tokens; or those that epochs have in turn, in the same shapes.
       tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
         `sentences` if that is less.
       num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
         each bucket fill at least half a batch.
       multiple: rows of a batch are a multiple of this, or of `sentences` if that is less.
       sentences: maximum rows of a batch; 0 for no limit.
-      mixture: of several corpora; None for each sentence once.
     """
 
     def __init__(
@@ -99,8 +89,10 @@ class BucketPlan(Plan[BatchT]):
         self.seed = seed
         multiple = min(multiple, sentences or multiple)
         in_turn = np.atleast_2d(lengths)
-        mixed = 1.0 if mixture is None else np.repeat(mixture.factors, mixture.sizes)
-        weights = np.broadcast_to(mixed / len(in_turn), in_turn.shape).ravel()
+        self._mixed = mixture is not None
+        mixture = mixture or Mixture((in_turn.shape[1],), (1.0,))
+        factors = np.repeat(mixture.factors, mixture.sizes)
+        weights = np.broadcast_to(factors / len(in_turn), in_turn.shape).ravel()
 
         def max_sentences(length):
             """The maximum number of sentences of a length in a batch."""
@@ -131,8 +123,7 @@ class BucketPlan(Plan[BatchT]):
     def drawn(self) -> list[int]:
         """Sentences of an epoch from each corpus."""
         parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
-        counts = [sum(part.drawn for part in own) for own in parts]
-        return counts or [sum(bucket.drawn for bucket in self.buckets)]
+        return [sum(part.drawn for part in own) for own in parts]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
         """Returns the sum of the values of an epoch's sentences; if epochs differ, their mean."""
@@ -140,7 +131,7 @@ class BucketPlan(Plan[BatchT]):
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
             for bucket in buckets
-            for part in bucket.parts or (Part(bucket.members, bucket.drawn),)
+            for part in bucket.parts
         ) / len(self._in_turn)
 
     @abc.abstractmethod
@@ -179,14 +170,15 @@ class BucketPlan(Plan[BatchT]):
         epoch, number, bucket, batch = place
         places = even_part(bucket.drawn, bucket.batches, batch)
         key = self.seed, epoch, number + 1
-        if bucket.parts:
-            rows = permute(places, bucket.drawn, key)
-            return self._draw(place, np.array(rows))
-        return bucket.members[shuffle(places, len(bucket.members), key)].tolist()
+        if self._mixed:
+            return self._draw(place, np.array(permute(places, bucket.drawn, key)))
+        [(members, _)] = bucket.parts
+        return members[shuffle(places, len(members), key)].tolist()
 
     def _draw(self, place: Place, rows: Int[np.ndarray, "rows"]) -> list[int]:
         """The sentences of some rows of an epoch of a mixture, both from zero."""
-        found, first, turn = np.zeros(len(rows), np.int64), 0, place.epoch // len(self._in_turn)
+        sentences, first = np.zeros(len(rows), np.int64), 0
+        turn = place.epoch // len(self._in_turn)
         for corpus, (members, drawn) in enumerate(place.bucket.parts):
             # The rows of a corpus are the next places of its endless sequence of permutations.
             own = (first <= rows) & (rows < first + drawn)
@@ -194,49 +186,32 @@ class BucketPlan(Plan[BatchT]):
             for lap in np.unique(laps[own]).tolist():
                 here = own & (laps == lap)
                 key = (self.seed, lap, place.number + 1, corpus + 1)
-                found[here] = members[permute(places[here], len(members), key)]
+                sentences[here] = members[permute(places[here], len(members), key)]
             first += drawn
-        return found.tolist()
+        return sentences.tolist()
 
 
 def _buckets(
-    bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture | None
+    bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture
 ) -> list[Bucket]:
-    """The buckets of these lengths, still without rows and batches."""
-    assigned = np.searchsorted(bounds, lengths)
-    parts = [()] * len(bounds) if mixture is None else _parts(assigned, len(bounds), mixture)
-    return [
-        Bucket(length, 0, 0, np.flatnonzero(assigned == i), parts[i])
-        for i, length in enumerate(bounds)
-    ]
-
-
-def _parts(
-    assigned: Int[np.ndarray, "sentences"], buckets: int, mixture: Mixture
-) -> list[tuple[Part, ...]]:
-    """The parts of each bucket, given the bucket of each sentence; each is drawn at some time."""
-    ends = np.cumsum(mixture.sizes)
-    corpora = []
+    """The buckets of these lengths, still without rows and batches; each is drawn at some time."""
+    assigned, ends, corpora = np.searchsorted(bounds, lengths), np.cumsum(mixture.sizes), []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
         own = assigned[end - size : end]
-        held = np.bincount(own, minlength=buckets)
+        held = np.bincount(own, minlength=len(bounds))
         drawn = np.diff(np.rint(factor * np.cumsum(held)), prepend=0).astype(np.int64)
         drawn = np.maximum(drawn, held > 0)
-        members = [end - size + np.flatnonzero(own == i) for i in range(buckets)]
+        members = [end - size + np.flatnonzero(own == i) for i in range(len(bounds))]
         corpora.append([Part(*part) for part in zip(members, drawn.tolist(), strict=True)])
-    return list(zip(*corpora, strict=True))
+    parts = zip(*corpora, strict=True)
+    return [Bucket(length, 0, 0, own) for length, own in zip(bounds, parts, strict=True)]
 
 
 def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
     """Returns the mixture whose epochs have about as many sentences as all corpora together.
 
-    Args:
-      sizes: sentences of each corpus, at least one.
-      weights: of each corpus, positive.
-      temperature: 1 draws every sentence equally often, if the weights are equal; infinity draws
-        every corpus equally often.
-
-    Source: Arivazhagan et al. 2019, section 4.
+    With temperature 1 every sentence is drawn equally often, if the weights are equal; with
+    infinity every corpus is. Source: Arivazhagan et al. 2019, section 4.
     """
     exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
     # Logarithms may differ in their last bit between machines; numbers of sentences must not.
@@ -253,10 +228,7 @@ def proportions(
 
 
 def even_part(size: int, parts: int, number: int) -> range:
-    """Returns part `number`, from zero, of `size` things; the parts' sizes differ by at most one.
-
-    So 97 things in 4 parts are 25, 24, 24 and 24.
-    """
+    """Returns part `number`, from zero, of `size` things: 97 in 4 parts are 25, 24, 24 and 24."""
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 

@@ -1,4 +1,8 @@
-"""The rule of text: which characters a tokenizer, cleaning, translation and scores see."""
+"""The rule of text: which characters a tokenizer, cleaning, translation and scores see.
+
+And the case of a line: one in capitals or title case is read in sentence case, translated, and
+written in its own case.
+"""
 
 import functools
 import re
@@ -22,6 +26,10 @@ MODIFIERS = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e
 UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
+WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+INITIAL = regex.compile(r"(?<![\w'’])\w")
+START = regex.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
+MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, which is no acronym; in title case
 
 
 def canonicalize(text: str) -> str:
@@ -56,3 +64,39 @@ def outside(symbols: Sequence[str], text: str, change: Callable[[str], str]) -> 
     codes = symbol_codes(symbols)
     changed = change(replace_all(text, codes))
     return replace_all(changed, {code: symbol for symbol, code in codes.items()})
+
+
+def is_capitals(text: str) -> bool:
+    """Returns whether all letters of a text, several at least, are capitals."""
+    letters = "".join(WORD.findall(text))
+    return letters.isupper() and len(letters) >= MIN_LETTERS
+
+
+def is_title(text: str) -> bool:
+    """Returns whether all words of a text, several at least, start with a capital."""
+    words = WORD.findall(text)
+    return len(words) >= MIN_WORDS and all(word[0].isupper() for word in words)
+
+
+def title_case(text: str) -> str:
+    """Returns a text with a capital at the start of each word."""
+    return INITIAL.sub(lambda match: match[0].title(), text)
+
+
+def sentence_case(text: str) -> str:
+    """Returns a text in small letters, but for the first of each sentence."""
+    return START.sub(lambda match: match[0].title(), text.lower())
+
+
+def read_case(line: str, symbols: Sequence[str]) -> str:
+    """Returns a line in sentence case if all of it, but for symbols, is in capitals or a title."""
+    return outside(
+        symbols, line, lambda s: sentence_case(s) if is_capitals(s) or is_title(s) else s
+    )
+
+
+def write_case(text: str, line: str, symbols: Sequence[str]) -> str:
+    """Returns a translation in the case of the line that it translates, see `read_case`."""
+    line = replace_all(line, symbol_codes(symbols))
+    change = str.upper if is_capitals(line) else title_case if is_title(line) else str
+    return outside(symbols, text, change)

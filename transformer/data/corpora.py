@@ -36,7 +36,6 @@ class CorpusSettings(NamedTuple):
     """One corpus.
 
     Attributes:
-      name: for tables and files.
       weight: see `mix`.
       tag: pieces before each source sentence, with a blank between them; '' for none.
       reverse: whether source and target are swapped.
@@ -52,7 +51,7 @@ class CorpusSettings(NamedTuple):
 
 def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
     """Returns the corpora of `config.data`, checked; none if it names none."""
-    found: list[CorpusSettings] = []
+    corpora: list[CorpusSettings] = []
     for number, values in enumerate(data.corpora):
         place = f"config.data.corpora[{number}]"
         if not isinstance(values, Mapping):
@@ -61,10 +60,10 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
                 'changes, such as {"name": "news", "train_source": "news.en"}'
             )
         corpus = _read(values, data, place)
-        if corpus.name in [other.name for other in found]:
+        if corpus.name in [other.name for other in corpora]:
             raise UserError(f"{place}: another corpus has the name {corpus.name!r}: choose another")
-        found.append(corpus)
-    return found
+        corpora.append(corpus)
+    return corpora
 
 
 def texts_of(data: ConfigDict) -> list[ConfigDict]:
@@ -78,8 +77,7 @@ def naming(corpus: CorpusSettings) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        message = f"the corpus {corpus.name!r} of config.data.corpora: {error}"
-        raise type(error)(message) from None
+        raise type(error)(f"the corpus {corpus.name!r} of config.data.corpora: {error}") from None
 
 
 def part_name(split: str, corpus: str) -> str:
@@ -99,23 +97,21 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
             f"{place} has the name {name!r}: give it a name of the letters a to z, digits, _ and -"
         )
     place = f"{place} ({name})"
-    own, settings = dict(OWN), {k: v for k, v in data.items() if k != "corpora"}
+    settings = {**data, **OWN, "corpora": ()}
     for key, value in values.items():
-        known = own if key in own else settings
         if key in SHARED:
             raise UserError(f"{place}: all corpora share {key}: set config.data.{key} in its place")
-        if key not in known:
-            near = difflib.get_close_matches(str(key), [*own, *settings], 1, 0.5)
+        if key not in settings:
+            near = difflib.get_close_matches(str(key), [*OWN, *data], 1, 0.5)
             hint = f"did you mean {near[0]}?" if near else "configs/base.py lists all keys of data"
             raise UserError(f"{place}: there is no key {key}: {hint}")
-        known[key] = _typed(value, known[key], f"{place}: {key}")
-    weight, tag = own["weight"], own["source_tag"]
+        settings[key] = _typed(value, settings[key], f"{place}: {key}")
+    _, weight, tag, reverse = (settings.pop(key) for key in OWN)
     if not (0 < weight < math.inf):
         raise UserError(f"{place}: weight={weight} must be more than 0: leave the corpus out")
     if wrong := [piece for piece in tag.split() if RESERVED.fullmatch(piece)]:
         raise UserError(f"{place}: source_tag has {wrong[0]!r}, which has another meaning")
-    made = ConfigDict({**settings, "corpora": ()})
-    return CorpusSettings(name, weight, " ".join(tag.split()), own["reverse"], made)
+    return CorpusSettings(name, weight, " ".join(tag.split()), reverse, ConfigDict(settings))
 
 
 def _typed(value: Any, like: Any, place: str) -> Any:
@@ -141,12 +137,7 @@ def symbols_of(data: ConfigDict) -> tuple[str, ...]:
 
 
 class Tagger:
-    """Checks the tags of sentences, and adds the one that is given to all of them.
-
-    Args:
-      data: `config.data`.
-      given: the tag of all sentences; None if each begins with its own.
-    """
+    """Checks the tags of sentences, and adds the one for all; None if each begins with its own."""
 
     def __init__(self, data: ConfigDict, given: str | None):
         self.tags = tags_of(data)
@@ -161,11 +152,7 @@ class Tagger:
             raise UserError(f"source_tag={given} is unknown: choose one of {_listed(self.tags)}")
 
     def __call__(self, text: str, place: str) -> str:
-        """Returns a sentence with its tag; '' if there is no more of it than a tag.
-
-        Args:
-          place: the sentence's place, for messages.
-        """
+        """Returns a sentence with its tag, '' if it has no more than one."""
         if not self.pieces or not canonicalize(text):
             return text
         text = f"{self.given} {text}" if self.given else text

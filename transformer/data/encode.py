@@ -5,6 +5,7 @@ A kind of text makes a tokenizer of its lines, and yields its texts as parts, wh
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -18,26 +19,21 @@ from ml_collections import ConfigDict
 from transformer.data.characters import RULE
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
-from transformer.data.tokenizer import (
-    UNK_ID,
-    Tokenizer,
-    adopt_tokenizer,
-    train_tokenizer,
-    with_symbols,
-)
-from transformer.data.unknown import Lost, check_unknown, kind_of_lost, lost_strings
+from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols
+from transformer.data.tokenizer.train import train_tokenizer
+from transformer.errors import RunError
 
 Item = TypeVar("Item")
 
+NAMED = 10  # of the lost characters or words, the most frequent
+MORE_CHARACTERS = (
+    "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
+    "config.tokenizer.byte_fallback=True with bpe or unigram"
+)
+
 
 class Side(NamedTuple):
-    """Texts of one side as tokens.
-
-    Attributes:
-      tokens: the ids of each text.
-      texts: those in which unknown tokens are looked up.
-      encoded: the ids of each of `texts`, if they are not `tokens`.
-    """
+    """Texts of one side as tokens; `encoded` has the ids of `texts` if they are not `tokens`."""
 
     tokens: Sequence[list[int]]
     texts: Sequence[str]
@@ -52,13 +48,30 @@ class Part(NamedTuple):
     counts: Mapping[str, int] = {}
 
 
+class Lost(NamedTuple):
+    """The "words", or "characters", that a vocabulary lacks: how many, and the most frequent."""
+
+    what: str = "characters"
+    different: int = 0
+    frequent: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{text!r} ({count:,})" for text, count in self.frequent)
+        more = ", ..." if self.different > len(self.frequent) else ""
+        return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
+
+    def describe(self) -> list[str]:
+        """Returns the line to print at the start; none if nothing is unknown."""
+        return [f"unknown: {self}"] if self.different else []
+
+
 @dataclasses.dataclass(frozen=True)
 class Encoded:
     """Text as tokens.
 
     Attributes:
-      arrays: the tokens and offsets of each store, see `store`, and the numbers of the parts.
-      notes: as JSON: the number of tokens in all stores, how many of them are unknown, the lost
+      arrays: the tokens and offsets of each side, and the numbers of the parts.
+      notes: as JSON: the number of tokens of all sides, how many of them are unknown, the lost
         words or characters, and the sums of the counts.
       arrays_digest: of all arrays, if they come from the cache.
     """
@@ -83,9 +96,14 @@ class Encoded:
         what, different, frequent = self.notes["lost"]
         return Lost(what, different, tuple(map(tuple, frequent)))
 
-    def store(self, name: str) -> TokenStore:
+    def side(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
         return TokenStore(self.arrays[name], self.arrays[f"{name}_offsets"])
+
+    @property
+    def store(self) -> TokenStore:
+        """The encoded texts, if they have one side, "tokens"."""
+        return self.side("tokens")
 
     def text(self, name: str) -> TextStore:
         """Returns the texts of one side, if it was encoded with them."""
@@ -125,11 +143,9 @@ def make_tokenizer(
     saved: Path | None = None,
     **others: Any,
 ) -> Tokenizer:
-    """Returns the tokenizer of a training text: an adopted model, or see `train_tokenizer`.
+    """Returns the tokenizer of a training text: of the file of a model, or see `train_tokenizer`.
 
-    Args:
-      model: the file of an adopted model; '' for none.
-      symbols: strings that are always one token, in addition to those of the settings.
+    The `symbols` are always one token, in addition to those of the settings.
     """
     settings = with_symbols(settings, symbols)
     if model:
@@ -152,30 +168,40 @@ def encode(
       folder: for a large text, so that its tokens need no memory.
       with_texts: whether the texts are in the arrays as well, see `Encoded.text`.
     """
-    stores = {name: StoreWriter(folder) for name in tokenizers}
-    texts = {name: StoreWriter(folder, np.uint8) for name in tokenizers if with_texts}
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
     what = Lost().what
-    for part in parts:
-        counts.update(part.counts)
-        for name, values in part.numbers.items():
-            numbers[name] += values
-        for name, side in part.sides.items():
-            stores[name].add(side.tokens)
-            if with_texts:
-                texts[name].add([text.encode() for text in side.texts])
-            counts["tokens"] += sum(map(len, side.tokens))
-            if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
-                counts["unknown"] += unknown
-                ids = side.tokens if side.encoded is None else side.encoded
-                lost.update(lost_strings(tokenizers[name], side.texts, ids))
-                what = kind_of_lost(tokenizers[name])
-    arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
-    for name in tokenizers:
-        arrays |= stores[name].arrays(name)
-        arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
-    return Encoded(arrays, {**counts, "lost": Lost.of(what, lost)})
+    with contextlib.ExitStack() as files:
+        stores = {name: StoreWriter(folder, files) for name in tokenizers}
+        texts = {name: StoreWriter(folder, files, np.uint8) for name in tokenizers if with_texts}
+        for part in parts:
+            counts.update(part.counts)
+            for name, values in part.numbers.items():
+                numbers[name] += values
+            for name, side in part.sides.items():
+                stores[name].add(side.tokens)
+                if with_texts:
+                    texts[name].add([text.encode() for text in side.texts])
+                counts["tokens"] += sum(map(len, side.tokens))
+                if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
+                    counts["unknown"] += unknown
+                    what = "words" if tokenizers[name].kind == "word" else "characters"
+                    for piece in _unknown_pieces(tokenizers[name], side):
+                        lost.update([piece] if what == "words" else piece)
+        arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
+        for name in tokenizers:
+            arrays |= stores[name].arrays(name)
+            arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
+    # Equally frequent ones are in alphabetical order.
+    frequent = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
+    return Encoded(arrays, {**counts, "lost": Lost(what, len(lost), tuple(frequent))})
+
+
+def _unknown_pieces(tokenizer: Tokenizer, side: Side) -> Iterator[str]:
+    encoded = side.tokens if side.encoded is None else side.encoded
+    strange = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
+    texts, ids = [side.texts[i] for i in strange], [encoded[i] for i in strange]
+    return tokenizer.unknown_pieces(texts, ids)
 
 
 def encode_training_text(
@@ -190,9 +216,7 @@ def encode_training_text(
     """Returns the result of `encode`, perhaps from the cache.
 
     Args:
-      key: everything that the encoded text depends on except the tokenizers: the kind of text, the
-        fingerprint of its content, limits.
-      data, settings: `config.data` and `config.tokenizer`.
+      key: everything that the encoded text depends on except the tokenizers.
       initial: of another run, whose tokenizers are kept or grow.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
@@ -204,6 +228,11 @@ def encode_training_text(
         return encoded.arrays, encoded.notes
 
     encoded = Encoded(*cached_arrays(folder, make))
-    kept = initial is not None and settings.initial == "keep"
-    check_unknown(encoded.unknown_fraction, data.max_oov_rate, encoded.lost, kept)
+    if encoded.unknown_fraction > data.max_oov_rate:
+        keeps = initial is not None and settings.initial == "keep"
+        fix = "set config.tokenizer.initial to grow or new" if keeps else MORE_CHARACTERS
+        raise RunError(
+            f"{encoded.unknown_fraction:.1%} of the training tokens are unknown, more than "
+            f"data.max_oov_rate={data.max_oov_rate:.1%} ({encoded.lost}): {fix}"
+        )
     return encoded

@@ -6,7 +6,6 @@ in UTF-8: {"source", "target"} of a pair, with "links" if the gold word links ar
 "label"} of a labelled text, with "kind" if it has one; {"text"} of a document.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -18,9 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt64
 from ml_collections import ConfigDict
 
-from transformer.data import splits
-from transformer.data.labels import Labelled
-from transformer.data.pairs import Pair
+from transformer.data.pairs import SPLITS as CORPUS_SPLITS
+from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 from transformer.storage.files import write_bytes, write_json
 from transformer.storage.reading import Each, read_json, read_json_lines
@@ -63,7 +61,7 @@ def splits_held_out(settings: ConfigDict) -> list[str]:
     """Returns the splits without a file of their own, which are held out of the training text."""
     if settings.source != "files":
         return []
-    return [split for split in splits.SPLITS[1:] if not getattr(settings, f"{split}_source")]
+    return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
 
 
 def hold_out(
@@ -71,48 +69,37 @@ def hold_out(
 ) -> dict[str, Iterable[Item]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
-    An item whose key is held out is in no training text, whatever `holdout` is.
-
-    Args:
-      text: not held in memory, but read twice, and by each iteration of the training split.
-      sizes: of the splits to take, in items.
-      settings: `config.data`, for `holdout`, a key of `STRATEGIES`, and `seed`.
-      key: the key of an item; items with an empty key are not taken.
+    An item whose key is held out is in no training text, whatever `holdout` is; one with an empty
+    key is not taken. The text is read twice, and by each iteration of the training split.
     """
     items = np.fromiter(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
         [("usable", bool), ("rank", np.uint64)],
     )
-    taken = choose(text, items["rank"], items["usable"], sizes, settings)
-    ranks = items["rank"][list(itertools.chain(*taken.values()))]
+    numbers = choose(text, items["rank"], items["usable"], sizes, settings)
+    ranks = items["rank"][list(itertools.chain(*numbers.values()))]
     gone = np.flatnonzero(items["usable"] & np.isin(items["rank"], ranks))
-    return {"train": without(text, gone), **take(text, taken)}
+    return {"train": Without(text, gone), **take(text, numbers)}
 
 
-def take(text: Text[Item], taken: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
+def take(text: Text[Item], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
     """Returns the items of some numbers, from zero, by split."""
-    split_of = {number: split for split, numbers in taken.items() for number in numbers}
-    held: dict[str, list[Item]] = {split: [] for split in taken}
+    split_of = {number: split for split, own in numbers.items() for number in own}
+    items: dict[str, list[Item]] = {split: [] for split in numbers}
     for number, item in enumerate(text) if split_of else ():
         if number in split_of:
-            held[split_of[number]].append(item)
-    return held
+            items[split_of[number]].append(item)
+    return items
 
 
-@dataclasses.dataclass(frozen=True)
 class Without:
     """The items of a text without those of some numbers, from zero."""
 
-    text: Iterable
-    taken: frozenset[int]
+    def __init__(self, text: Iterable, gone: Int[np.ndarray, "gone"]):
+        self._text, self._gone = text, frozenset(gone.tolist())
 
     def __iter__(self) -> Iterator:
-        return (item for number, item in enumerate(self.text) if number not in self.taken)
-
-
-def without(text: Iterable[Item], gone: Int[np.ndarray, "gone"]) -> Iterable[Item]:
-    """Returns the items of a text without those of some numbers, from zero."""
-    return Without(text, frozenset(gone.tolist())) if len(gone) else text
+        return (item for number, item in enumerate(self._text) if number not in self._gone)
 
 
 def choose(
@@ -132,15 +119,14 @@ def choose(
     training text; hence a split has at most, and nearly always exactly, its size.
 
     Args:
-      text: for messages.
       ranks: of the key of each item, see `rank`.
       usable: the items that may be taken.
-      sizes, settings: see `hold_out`.
+      sizes: of the splits, in items.
     """
     check_not_empty(text, len(ranks))
-    taken, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
+    numbers, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
     check_room(text, sizes, len(ranks), full)
-    return taken
+    return numbers
 
 
 def check_not_empty(text: Text, count: int) -> None:
@@ -152,10 +138,7 @@ def check_not_empty(text: Text, count: int) -> None:
 def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = True) -> None:
     """Raises TooFewError if a text has no more items than should be held out of it.
 
-    Args:
-      sizes: of the splits to take, in items.
-      count: of its items.
-      full: whether each split could be filled, and something is left to train on.
+    It may have enough, but not `full` splits, or nothing left to train on.
     """
     if full and count > sum(sizes.values()):
         return
@@ -177,18 +160,18 @@ def _by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups
         if split:
             owners[split].append(key)
             room[split] -= count
-    taken = {
+    groups = {
         split: numbers[np.isin(ranks[numbers], np.array(keys, np.uint64))].tolist()
         for split, keys in owners.items()
     }
-    return taken, not any(sizes[split] and not items for split, items in taken.items())
+    return groups, not any(sizes[split] and not items for split, items in groups.items())
 
 
 def _from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     wanted = sum(sizes.values())
     last = iter(numbers[max(0, len(numbers) - wanted) :].tolist())
-    taken = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
-    return taken, len(numbers) >= wanted
+    groups = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
+    return groups, len(numbers) >= wanted
 
 
 STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
@@ -204,14 +187,9 @@ def rank(name: str, seed: int) -> int:
 
 
 def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
-    """Saves the held-out text of a run in its folder, once.
+    """Saves the held-out text of a run in its folder, by the names of `SPLITS`, once.
 
-    Args:
-      folder: the run's.
-      texts: pairs, labelled texts or documents by the names of `SPLITS`.
-
-    Raises:
-      UserError: the folder has other text, so that scores before and after would not be comparable.
+    Other text than that of the folder is refused: scores before and after would not be comparable.
     """
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     digests = {}
@@ -242,11 +220,7 @@ def _record(item: Pair | Labelled | str) -> dict[str, Any]:
 
 
 def read_pairs(folder: Path, split: str) -> list[Pair]:
-    """Returns the pairs of a split of a run's folder.
-
-    Raises:
-      UserError: the file is missing, damaged or empty, as of the functions below.
-    """
+    """Returns the pairs of a split of a run's folder."""
     pairs = []
     for number, record in _records(folder, split, PAIR):
         words = len(record["source"].split()), len(record["target"].split())

@@ -1,20 +1,29 @@
-"""A sentence pair, the item of a parallel corpus."""
+"""The items of corpora, sentence pairs and texts with a label, and the splits that hold them."""
 
 from typing import NamedTuple
 
 from transformer.data.characters import canonicalize
 
+SPLITS = ("train", "validation", "test")
+
 
 class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
-    `alignment` holds gold word links (i, j), both from zero, between the
-    whitespace-separated words of `source` and `target`; it is None if unknown.
+    `alignment` holds gold word links (i, j), from zero, between words that blanks separate.
     """
 
     source: str
     target: str
     alignment: tuple[tuple[int, int], ...] | None = None
+
+
+class Labelled(NamedTuple):
+    """A text and its class; `kind` is the phenomenon of a synthetic text, '' if unknown."""
+
+    text: str
+    label: str
+    kind: str = ""
 
 
 def canonical(pair: Pair) -> Pair:

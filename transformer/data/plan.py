@@ -1,7 +1,6 @@
 """Plans: all training batches by number, streams of them, and pseudo-random permutations."""
 
 import abc
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -15,11 +14,7 @@ SMALL = 4096
 
 
 class Plan(abc.ABC, Generic[BatchT]):
-    """All training batches: batch i is a function of (seed, i) alone.
-
-    Attributes:
-      epoch_length: batches in one epoch.
-    """
+    """All training batches: batch i is a function of (seed, i) alone."""
 
     epoch_length: int
 
@@ -28,16 +23,12 @@ class Plan(abc.ABC, Generic[BatchT]):
         """Returns batch i, from zero."""
 
     def stack(self, plans: "Sequence[Plan[BatchT]]", i: int) -> BatchT:
-        """Returns batch i of several plans, each array with a leading axis of plans.
-
-        Args:
-          plans: equal to this one but for their seeds.
-        """
+        """Returns batch i of plans that differ in their seeds, with a leading axis of plans."""
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
     def start_at(self, i: int, prefetch: int) -> Iterator[BatchT]:
-        """Yields batch i and all after it, `prefetch` of them made ahead in the background."""
+        """Yields batch i and all after it, see `stream`."""
         return stream(self, i, prefetch)
 
 
@@ -45,7 +36,7 @@ def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
     """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
     import grain  # of which a model in use has no need
 
-    dataset = grain.MapDataset.source(_Tail(batches, first))
+    dataset = grain.MapDataset.range(first, first + 2**62).map(batches.__getitem__)
     options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
     return iter(dataset.to_iter_dataset(options))
 
@@ -66,17 +57,3 @@ def permute(
         return shuffle(np.asarray(places).tolist(), size, stream)
     keys = np.random.SeedSequence(stream).generate_state(size, np.uint64)
     return np.argsort(keys, kind="stable")[np.asarray(places)].tolist()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tail:
-    """A plan from batch `first` on, as a random-access source for grain."""
-
-    plan: Any
-    first: int
-
-    def __len__(self) -> int:
-        return 2**62
-
-    def __getitem__(self, index: int) -> Any:
-        return self.plan[self.first + index]

@@ -12,7 +12,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer.data.splits import SPLITS
+from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
@@ -72,10 +72,8 @@ def open_splits(
     """Returns the splits of a dataset, which is downloaded and prepared if necessary.
 
     Args:
-      settings: `config.data`, for its keys `tfds_*`.
       kinds: the kinds of fields that `tfds_fields` must name, one of `KINDS`.
-      make: makes an item from the texts of these fields, in their order; a label is given as the
-        name of its class.
+      make: makes an item from the texts of these fields; a label is the name of its class.
     """
     tfds = _import_tfds()
     builder = _make_builder(tfds, settings)
@@ -110,16 +108,16 @@ def _check_fields(
 ) -> tuple[str, ...]:
     """Returns the fields that the settings name, which must be of these kinds."""
     features, types = builder.info.features, tfds.features
-    known = {
+    names = {
         "text": [name for name in features if isinstance(features[name], types.Text)],
         "label": [name for name in features if isinstance(features[name], types.ClassLabel)],
     }
     fields = tuple(settings.tfds_fields)
-    wrong = [name not in known[kind] for name, kind in zip(fields, kinds, strict=False)]
+    wrong = [name not in names[kind] for name, kind in zip(fields, kinds, strict=False)]
     if len(fields) != len(kinds) or any(wrong):
-        choices = [", ".join(known["text"])] if known["text"] else []
-        if "label" in kinds and known["label"]:
-            choices.append(f"{', '.join(known['label'])} for the label")
+        choices = [", ".join(names["text"])] if names["text"] else []
+        if "label" in kinds and names["label"]:
+            choices.append(f"{', '.join(names['label'])} for the label")
         raise UserError(
             f"data.tfds_fields={fields} are not {KINDS[kinds]} of {builder.info.full_name}: "
             f"choose from {' and '.join(choices) or 'those of another dataset, this has none'}"
@@ -136,10 +134,9 @@ def _import_tfds() -> ModuleType:
             importlib.import_module(f"tensorflow_datasets.{name}")
         for name in ("array_record", "importlib_resources"):
             importlib.import_module(name)
-        core = "tensorflow_datasets.core"
-        downloader = importlib.import_module(f"{core}.download.downloader")
-        extractor = importlib.import_module(f"{core}.download.extractor")
-        lazy = importlib.import_module(f"{core}.utils.lazy_imports_utils")
+        parts = ("download.downloader", "download.extractor", "utils.lazy_imports_utils")
+        inner = (importlib.import_module(f"tensorflow_datasets.core.{part}") for part in parts)
+        downloader, extractor, lazy = inner
     except ImportError as error:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
@@ -156,12 +153,8 @@ def _open(path: os.PathLike | str, mode: str = "r") -> IO:
 
 # TFDS unpacks archives and lists files with functions of TensorFlow, which knows more file systems
 # than a local one; without TensorFlow these stand in for them.
-LOCAL_FILES = SimpleNamespace(
-    io=SimpleNamespace(
-        gfile=SimpleNamespace(GFile=_open, glob=glob.glob, isdir=os.path.isdir),
-    ),
-    compat=SimpleNamespace(as_text=str),
-)
+GFILE = SimpleNamespace(GFile=_open, glob=glob.glob, isdir=os.path.isdir)
+LOCAL_FILES = SimpleNamespace(io=SimpleNamespace(gfile=GFILE), compat=SimpleNamespace(as_text=str))
 
 
 def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
@@ -174,11 +167,11 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
     try:
         return tfds.builder(name, data_dir=folder or None)
     except Exception as error:  # of many kinds, and a builder's own
-        known = tfds.list_builders(with_community_datasets=False)
+        names = tfds.list_builders(with_community_datasets=False)
         dataset = name.split("/")[0].split(":")[0]
-        if dataset in known:
-            known = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
-        near = difflib.get_close_matches(name, known, n=5)
+        if dataset in names:
+            names = [f"{dataset}/{config}" for config in tfds.builder_cls(dataset).builder_configs]
+        near = difflib.get_close_matches(name, names, n=5)
         hint = f"did you mean {' or '.join(near)}?" if near else "see tensorflow.org/datasets"
         raise UserError(
             f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): {hint}"
@@ -194,8 +187,7 @@ def _prepare(builder: Any, settings: ConfigDict) -> None:
         # The command line tool of TFDS will not start without TensorFlow.
         code = (
             "import tensorflow_datasets as t, tensorflow_datasets.translate, "
-            "tensorflow_datasets.text; "
-            f"t.builder({name!r}, data_dir={folder!r})"
+            f"tensorflow_datasets.text; t.builder({name!r}, data_dir={folder!r})"
             f".download_and_prepare(file_format={FILE_FORMAT!r})"
         )
         raise UserError(

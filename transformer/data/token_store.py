@@ -1,5 +1,6 @@
 """Encoded text, in memory or on disk."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
@@ -26,10 +27,7 @@ DIGESTS, NOTES = "digests.json", "notes.json"  # of the files of a folder, by na
 
 @dataclasses.dataclass(frozen=True)
 class TokenStore:
-    """Encoded sentences concatenated in one array, which may be memory-mapped.
-
-    Sentence i is `tokens[offsets[i]:offsets[i + 1]]`.
-    """
+    """Encoded sentences in one array: sentence i is `tokens[offsets[i]:offsets[i + 1]]`."""
 
     tokens: Int[np.ndarray, "tokens"]
     offsets: Int[np.ndarray, "bounds"]
@@ -45,9 +43,7 @@ class TokenStore:
     ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
         """Returns sentences as rows of `width` tokens, filled up with 0, and their lengths.
 
-        Args:
-          numbers: of the sentences, from zero; -1 gives a row of zeros and the length -1.
-          width: at least that of the longest.
+        The number -1 gives a row of zeros and the length -1.
         """
         starts = self.offsets[numbers]
         lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
@@ -64,7 +60,7 @@ class TokenStore:
 
 @dataclasses.dataclass(frozen=True)
 class TextStore:
-    """Texts one after another as UTF-8 in one array, which may lie on disk; see `TokenStore`."""
+    """Texts in UTF-8 in one array, see `TokenStore`."""
 
     bytes: UInt8[np.ndarray, "bytes"]
     offsets: Int[np.ndarray, "bounds"]
@@ -77,13 +73,19 @@ class StoreWriter:
     """Sequences that are added in parts, to a file without a name, so that they need no memory.
 
     Args:
-      folder: where the file is; None for memory.
+      folder: of the file, which `files` closes; None for memory.
       dtype: np.int32 of token ids, np.uint8 of texts in UTF-8.
     """
 
-    def __init__(self, folder: Path | None, dtype: type[np.generic] = np.int32):
-        self._file = tempfile.TemporaryFile(dir=folder) if folder else io.BytesIO()  # noqa: SIM115
-        self._dtype, self._lengths = dtype, [np.zeros(1, np.int64)]
+    def __init__(
+        self,
+        folder: Path | None,
+        files: contextlib.ExitStack,
+        dtype: type[np.generic] = np.int32,
+    ):
+        file = tempfile.TemporaryFile(dir=folder) if folder else io.BytesIO()  # noqa: SIM115
+        self._file, self._dtype = files.enter_context(file), dtype
+        self._lengths = [np.zeros(1, np.int64)]
 
     def add(self, sequences: Sequence[Any]) -> None:
         """Adds sequences, of token ids or of bytes, after all others."""
@@ -98,12 +100,11 @@ class StoreWriter:
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """Returns all numbers by this name, and the offsets of a `TokenStore` or a `TextStore`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
-        with self._file as file:
-            if isinstance(file, io.BytesIO):
-                numbers = np.frombuffer(file.getvalue(), self._dtype)
-            else:
-                file.flush()
-                numbers = np.memmap(file, self._dtype, "r") if offsets[-1] else np.zeros(0, int)
+        if isinstance(self._file, io.BytesIO):
+            numbers = np.frombuffer(self._file.getvalue(), self._dtype)
+        else:
+            self._file.flush()
+            numbers = np.memmap(self._file, self._dtype, "r") if offsets[-1] else np.zeros(0, int)
         return {name: numbers.astype(self._dtype, copy=False), f"{name}_offsets": offsets}
 
 
@@ -126,8 +127,7 @@ def cached_arrays(
     page cache.
 
     Args:
-      make: creates the arrays, by name, and the notes; called with a folder for large files that
-        it needs meanwhile.
+      make: creates the arrays, by name, and the notes; called with a folder for large files.
       done: the work on the text, such as "encoded", for the warning.
     """
     if folder.exists() and not _is_whole(folder):

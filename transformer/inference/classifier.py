@@ -13,8 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.labelled.batches import NO_LABEL, LabelledBatch, make_labelled_batch
-from transformer.data.labelled.encode import read_texts
+from transformer.data.labelled.encode import (
+    NO_LABEL,
+    LabelledBatch,
+    make_labelled_batch,
+    read_texts,
+)
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables

@@ -11,7 +11,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
-from transformer.data.casing import read_case, write_case
+from transformer.data.characters import read_case, write_case
 from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import RunError

@@ -14,15 +14,17 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
-from transformer.data.labelled.batches import (
+from transformer.data.labelled.encode import (
     NO_LABEL,
+    EncodedTexts,
     LabelledBatch,
     LabelledPlan,
+    encode_labelled,
     make_labelled_batch,
+    prepare_labelled,
 )
-from transformer.data.labelled.encode import EncodedTexts, encode_labelled, prepare_labelled
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables

@@ -1,6 +1,5 @@
 """Several parallel corpora as one: each with its own source, cleaning, tag and direction."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,12 +11,16 @@ from transformer.data.cleaning.rules import check_kept
 from transformer.data.cleaning.survey import pair_hash, undirected
 from transformer.data.corpora import CorpusSettings, corpora_of, naming, part_name, symbols_of
 from transformer.data.encode import Restartable
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.encode import Corpus, encode_corpora, prepare_corpus
-from transformer.data.parallel.leaks import Hashes, among
 from transformer.data.parallel.sources import open_source
-from transformer.data.parallel.training import TrainingPairs, fingerprints_of, read_training_pairs
-from transformer.data.splits import SPLITS
+from transformer.data.parallel.training import (
+    Hashes,
+    TrainingPairs,
+    among,
+    fingerprints_of,
+    read_training_pairs,
+)
 from transformer.errors import UserError
 
 WORDS = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
@@ -110,7 +113,7 @@ def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> Train
     report = text.report.without(held_out=int(unread.sum()))
     check_kept(report)
     reports = {
-        part_name(split, corpus.name): dataclasses.replace(own, repeated=0)
+        part_name(split, corpus.name): own._replace(repeated=0)
         for split, own in text.held_out.items()
     }
     fingerprints = fingerprints_of(pairs)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
-from transformer.data.cleaning.filters import scripts_of
+from transformer.data.cleaning.rules import scripts_of
 from transformer.data.corpora import symbols_of
+from transformer.data.encode import MORE_CHARACTERS
 from transformer.data.held_out import COPY
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos
 from transformer.data.tokenizer import UNK_ID
-from transformer.data.unknown import MORE_CHARACTERS
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.inference.hypotheses import Translation

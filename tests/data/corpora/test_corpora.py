@@ -15,7 +15,7 @@ from transformer import workdir
 from transformer.config import check
 from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
-from transformer.data.tokenizer import train_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.keys import complete, flatten
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask
@@ -255,14 +255,6 @@ def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(f
         read_text(files.data, files.tokenizer, None)
 
 
-def test_evaluations_take_some_pairs_of_each_corpus(files):
-    files.evaluate.max_sentences = 3
-    task = TranslationTask(files)
-    tags = [pair.source[:4] for pair in task.decoded_pairs("test", final=False)]
-    assert tags == ["<2t>", "<2s>", "<2s>"]
-    assert len(task.decoded_pairs("test", final=True)) == 6
-
-
 def test_a_corpus_without_text_is_named(files):
     corpora = files.data.corpora
     files.data.corpora = (corpora[0], {**corpora[1], "max_characters": 1})
@@ -271,15 +263,3 @@ def test_a_corpus_without_text_is_named(files):
     files.data.corpora = (corpora[0], {**corpora[1], "train_source": "nowhere"})
     with refused("'b'", "nowhere"):
         read_text(files.data, files.tokenizer, None)
-
-
-def test_one_corpus_has_the_batches_of_none(tmp_path):
-    plain = toy_config(tmp_path)
-    named = toy_config(tmp_path, **{"data.corpora": ({"name": "all", "weight": 2.0},)})
-    tagged = toy_config(tmp_path, **{"data.corpora": ({"name": "all", "source_tag": "<x>"},)})
-    plans = [TranslationTask(config).plan for config in (plain, named, tagged)]
-    assert plans[0].epoch_length == plans[1].epoch_length
-    for i in (0, 1, 100):
-        arrays = [[side.tobytes() for side in plan[i]] for plan in plans]
-        assert arrays[0] == arrays[1]
-        assert arrays[0] != arrays[2]  # a control

@@ -7,7 +7,6 @@ import pytest
 
 from transformer.data.buckets import mix, proportions
 from transformer.data.parallel.batches import BatchPlan
-from transformer.data.plan import SMALL, permute
 from transformer.data.token_store import TokenStore
 
 SIZES = 97, 41, 7
@@ -47,11 +46,6 @@ def test_proportions_are_weights_times_roots_of_sizes(weights, temperature, expe
     assert proportions([100, 25], weights, temperature) == pytest.approx(expected)
 
 
-def test_factors_have_no_rounding_of_logarithms():
-    assert mix([97, 41, 7], [2.0, 2.0, 2.0], 1.0).factors == (1.0, 1.0, 1.0)
-    assert mix([100, 100], [3.0, 1.0], 1.0).factors == (1.5, 0.5)
-
-
 @pytest.mark.parametrize(
     ("weights", "temperature"), [((1.0, 1.0, 1.0), 5.0), ((1.0, 2.5, 9.0), 1.0)]
 )
@@ -80,11 +74,6 @@ def test_every_pair_is_drawn_before_any_is_drawn_again():
     assert counts[sum(SIZES) - 1] > 3 * counts[0]  # of the smallest corpus and of the largest
 
 
-def test_a_corpus_of_almost_no_weight_is_still_drawn():
-    plan = make_plan(weights=(1.0, 1.0, 1e-9))
-    assert 0 < plan.drawn[2] <= len(plan.buckets)
-
-
 def test_a_batch_is_a_function_of_seed_and_number():
     plan, numbers = make_plan(temperature=3.0), [3, 41, 7, 10**6]
     found = {i: plan.indices(i)[1] for i in numbers}
@@ -97,29 +86,3 @@ def test_a_batch_is_a_function_of_seed_and_number():
     shapes = [[p[i].source.shape for i in range(20)] for p in (plan, other)]
     assert shapes[0] == shapes[1]
     assert other.indices(3)[1] != found[3]
-
-
-def test_neighbours_of_a_pair_change_from_epoch_to_epoch():
-    plan = make_plan(temperature=3.0)
-    assert epoch(plan, 0) != epoch(plan, 1)
-    mixed = [of_corpora(plan.indices(i)[1]) for i in range(plan.epoch_length)]
-    assert sum(all(counts[:2]) for counts in mixed) > len(mixed) / 2  # corpora share batches
-
-
-def test_padding_counts_what_is_drawn():
-    plan = make_plan(temperature=4.0)
-    epochs = [
-        np.mean([(plan[e * plan.epoch_length + i].source == 0).sum() for e in range(4)])
-        for i in range(plan.epoch_length)
-    ]
-    assert plan.padding_fraction == pytest.approx(sum(epochs) / plan.positions, abs=0.02)
-    assert make_plan().padding_fraction == make_plan(mixture=None).padding_fraction
-
-
-@pytest.mark.parametrize("size", [1, 7, SMALL, SMALL + 1])
-def test_a_permutation_of_few_or_many_items_has_each_once(size):
-    found = permute(range(size), size, (5, 1))
-    assert sorted(found) == list(range(size))
-    assert permute([size - 1], size, (5, 1)) == found[-1:]
-    if size > 1:
-        assert permute(range(size), size, (5, 2)) != found

@@ -16,7 +16,7 @@ def write(tmp_path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
         changes = {"train_source": next(iter(contents), ""), "train_target": "", **changes}
-        return settings(path=str(tmp_path), **changes)
+        return settings(**{"path": str(tmp_path), **changes})
 
     return write_files
 

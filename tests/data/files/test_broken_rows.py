@@ -43,15 +43,6 @@ def test_a_broken_row_of_pairs_is_named_or_passed_over_and_counted(
     assert caplog.messages[-1] == f"{tmp_path / name}: skipped 1 broken {unit}s"
 
 
-def test_a_quote_of_csv_that_is_never_closed_counts_all_lines_that_it_takes_in(
-    write, tmp_path, caplog
-):
-    text = 'de,en\na,b\n"c,d\ne,f\ng,h\n'
-    train = open_source(write({"a.csv": text}, **NAMES, skip_broken=True))["train"]
-    assert list(train) == [Pair("a", "b")]
-    assert caplog.messages[-1] == f"{tmp_path / 'a.csv'}: skipped 3 broken lines"
-
-
 def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut(pairs, write):
     text = 'en,de\nNo.,Nein.\n"Yes, I do.","Ja, gern."\n'
     assert pairs({"a.csv": text}, **NAMES)[1] == Pair("Ja, gern.", "Yes, I do.")

@@ -11,7 +11,7 @@ from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, 
 from source_settings import refused
 from transformer.data.documents.sources import open_documents
 from transformer.data.files import arrow
-from transformer.data.files.pair_files import parallel_text
+from transformer.data.files.table import parallel_text
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
@@ -32,30 +32,6 @@ def test_a_suffix_of_compression_stands_behind_that_of_the_format(pairs, name, s
     data = COMPRESSIONS[suffix](content.encode())
     assert pairs({name + suffix: data}, **keys) == PAIRS
     assert pairs({name + suffix: data}, **keys, train_source=name) == PAIRS
-
-
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_parallel_files_are_unpacked_by_their_content_whatever_their_names(pairs, suffix):
-    sides = [
-        "".join(f"{side}\n" for side in sides)
-        for sides in zip(*[p[:2] for p in PAIRS], strict=True)
-    ]
-    contents = {
-        "corpus.de" + suffix: sides[0],
-        "corpus.en": COMPRESSIONS[suffix](sides[1].encode()),
-    }
-    assert pairs(contents, train_source="corpus.de", train_target="corpus.en") == PAIRS
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst"])
-@pytest.mark.parametrize("cut", [0.5, 0.98])
-def test_a_damaged_archive_gives_one_line_of_its_name_and_kind(write, tmp_path, suffix, cut):
-    data = COMPRESSIONS[suffix]("".join(f"{i * i}\t{i}\n" for i in range(3000)).encode())
-    name = f"all.tsv{suffix}"
-    kind = {".gz": "gzip", ".xz": "xz", ".zst": "zstd"}[suffix]
-    with refused(f"{tmp_path / name} is a damaged or incomplete {kind} file", "download it again"):
-        open_source(write({name: data[: int(cut * len(data))]}))
-    open_source(write({name: data}))  # the control
 
 
 def test_the_ends_of_lines_inside_a_field_become_blanks_of_a_pair(pairs):

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from source_settings import refused
-from transformer.data.pairs import Pair
 
 TSV = {"train_source": "all.tsv", "train_target": ""}
 
@@ -40,20 +39,6 @@ def test_what_is_held_out_has_its_size_and_shares_no_source_with_other_splits(fi
     assert {len(names) for names in owners.values()} == {1}
 
 
-def test_a_split_is_filled_up_with_groups_that_fit_and_never_overfull(files):
-    splits = split_texts(files({"all.tsv": corpus(101, 3)}, **TSV, validation_size=7, test_size=0))
-    assert len(splits["validation"]) == 6
-
-
-def test_what_is_held_out_keeps_the_order_of_the_text(files):
-    text = corpus(97)
-    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=13))
-    places = {line.split("\t")[0]: i for i, line in enumerate(text.split("\n"))}
-    for pairs in splits.values():
-        order = [places[pair.source] for pair in pairs]
-        assert order == sorted(order)
-
-
 def test_what_is_held_out_depends_on_the_seed_and_the_sentences_but_not_their_places(files):
     text = corpus(97)
     backwards = "\n".join(reversed(text.split("\n")))
@@ -64,38 +49,6 @@ def test_what_is_held_out_depends_on_the_seed_and_the_sentences_but_not_their_pl
     for name in ("validation", "test"):
         assert sorted(first[name]) == sorted(turned[name])
         assert sorted(first[name]) != sorted(other[name])
-
-
-def test_a_new_sentence_replaces_at_most_one_that_is_held_out(files):
-    before = split_texts(files({"all.tsv": corpus(97)}, **TSV, validation_size=11))
-    longer = corpus(97) + "\nNeu\tnew"
-    after = split_texts(files({"all.tsv": longer}, **TSV, validation_size=11))
-    assert len(set(before["validation"]) - set(after["validation"])) <= 1
-
-
-def test_white_space_does_not_make_another_source_sentence(files):
-    text = "\n".join(f"Satz {i} \ta\nSatz {i}\tb\n  Satz {i}\tc" for i in range(31))
-    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=9, test_size=9))
-    stripped = {name: {p.source.strip() for p in pairs} for name, pairs in splits.items()}
-    assert not stripped["train"] & (stripped["validation"] | stripped["test"])
-    assert not stripped["validation"] & stripped["test"]
-
-
-def test_pairs_with_an_empty_side_are_never_held_out(files):
-    text = "\n".join(f"\t{i}\n{i}\t \nSatz {i}\tsentence" for i in range(29))
-    splits = split_texts(files({"all.tsv": text}, **TSV, validation_size=11, test_size=11))
-    chosen = splits["validation"] + splits["test"]
-    assert len(chosen) == 22
-    assert all(pair.source.strip() and pair.target.strip() for pair in chosen)
-
-
-def test_only_splits_without_a_file_are_held_out(files):
-    contents = {"all.tsv": corpus(97), "dev.tsv": "x\ty\n"}
-    splits = split_texts(
-        files(contents, **TSV, validation_source="dev.tsv", validation_size=50, test_size=7)
-    )
-    assert splits["validation"] == [Pair("x", "y")]
-    assert (len(splits["test"]), len(splits["train"])) == (7, 90)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from format_examples import jsonl, quoted
 from source_settings import refused, settings
 from transformer.data.characters import canonicalize
 from transformer.data.labelled.sources import open_labelled
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 
 TEXTS = [
     Labelled("A film, with commas.", "pos"),
@@ -53,28 +53,10 @@ def test_texts_and_labels_are_read_from_every_kind_of_file(files, name, zipped):
     ]
 
 
-def test_a_quoted_field_of_a_csv_may_hold_line_ends(files):
-    source = files({"a.csv": 'text,label\n"one\ntwo, ""three""\n\nfour",a\nfive,b\n'})
-    assert list(source.splits["train"]) == [
-        Labelled('one\ntwo, "three"\n\nfour', "a"),
-        Labelled("five", "b"),
-    ]
-
-
 def test_labels_of_json_may_be_whole_numbers_or_truth_values(files):
     rows = [{"text": "x", "label": 0}, {"text": "y", "label": -12}, {"text": "z", "label": True}]
     source = files({"a.jsonl": jsonl(rows)})
     assert [label for _, label, _ in source.splits["train"]] == ["0", "-12", "true"]
-
-
-def test_each_split_is_read_from_its_own_file_of_any_kind(files):
-    source = files(
-        {"a.tsv": "text\tlabel\nx\ta\ny\tb\n", "b.csv": "label,text\nb,v\n", "c.jsonl":
-         '{"text": "t", "label": "a"}\n'},
-        validation_source="b.csv", test_source="c.jsonl",
-    )  # fmt: skip
-    assert list(source.splits["validation"]) == [Labelled("v", "b")]
-    assert list(source.splits["test"]) == [Labelled("t", "a")]
 
 
 # Broken lines: (file name, content with one of them, keys, what is said of it).
@@ -85,7 +67,6 @@ BROKEN = [
     ("a.tsv", "a\tx\nb\ty\n \tz\n", NUMBERS, (3, "the label is empty")),
     ("a.csv", "text,label\nx,a\n,b\ny,b\n", {}, (3, "the text is empty")),
     ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "not CSV")),
-    ("a.csv", "text,label\nx,a\ny,b\none,two,three\n", {}, (4, "3 column(s)")),
     ("a.jsonl", GOOD + '{"text": "z", "label"\n', {}, (3, "no JSON")),
     ("a.jsonl", GOOD + '["z", "a"]\n', {}, (3, "no field 'text'; its fields are '0', '1'")),
     ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
@@ -118,7 +99,6 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
         files({"a.csv": 'text,label\nx,a\n"y,b\n' + "z,b\n" * 40})
 
 
-@pytest.mark.parametrize("skip", [False, True])
 @pytest.mark.parametrize(
     ("contents", "keys", "parts"),
     [
@@ -142,9 +122,9 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
         ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "different fields")),
     ],
 )  # fmt: skip
-def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts, skip):
+def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts):
     with refused(*parts):
-        files(contents, **keys, skip_broken=skip)
+        files(contents, **keys)
 
 
 def test_an_unknown_source_is_refused_with_the_choices():
@@ -197,12 +177,6 @@ def test_a_text_whose_copy_at_the_end_is_held_out_is_not_trained_on(files):
     }
 
 
-@pytest.mark.parametrize("way", ["hash", "end"])
-def test_too_much_to_hold_out_is_refused(files, way):
-    with refused("a.tsv has 97 examples", "config.data.test_size=97", "test_source"):
-        files({"a.tsv": HUNDRED}, **NUMBERS, test_size=97, holdout=way)
-
-
 # Columns that are not the labels.
 
 
@@ -234,13 +208,6 @@ def reviews(header: str) -> str:
             {"text_field": "2", "label_field": "1"},
             ("label_field='1' is hardly", "the columns '0', 'long xxx"),
         ),
-        (
-            "a.jsonl",
-            jsonl({"id": str(i), "text": f"t {i}", "label": i % 2} for i in range(300)),
-            {"label_field": "id"},
-            ("label_field='id' is hardly", "its fields are 'id', 'text', 'label'"),
-        ),
-        ("a.csv", reviews(""), {}, ("no field 'text'", "numbers of columns")),
     ],
 )  # fmt: skip
 def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(
@@ -249,26 +216,3 @@ def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_fl
     with refused("config.data.label_field", "config.data.text_field", *parts) as error:
         files({name: content}, **keys)
     assert len(str(error.value)) < 900
-
-
-def test_columns_that_are_swapped_are_named(files, caplog):
-    content = "".join(f"{'yn'[i % 2]}\tA review, the {i}th of its kind\n" for i in range(300))
-    with refused("300 different labels of 300 texts (the labels 'A review", "is hardly the column"):
-        files({"a.tsv": content}, text_field="0", label_field="1")
-    caplog.set_level("INFO")
-    assert files({"a.tsv": content}, text_field="1", label_field="0").labels == ("n", "y")
-    assert not any("warning" in line for line in caplog.messages)
-
-
-def test_many_classes_with_several_texts_each_are_labels(files):
-    content = "".join(f"class {i % 80}\ttext {i}\n" for i in range(240))
-    assert len(files({"a.tsv": content}, **NUMBERS).labels) == 80  # the control
-    assert len(files({"a.tsv": content[: content.index("class 9\t")]}, **NUMBERS).labels) == 9
-
-
-def test_labels_that_the_training_text_lacks_are_quoted_shortly(files):
-    train = "".join(f"{'ab'[i % 2]}\ttext {i}\n" for i in range(9))
-    test = "".join(f"{i} {'long' * 90}\ttext {i}\n" for i in range(200))
-    with refused("the test text has the labels '0 longlong", "and 195 more") as error:
-        files({"a.tsv": train, "b.tsv": test}, **NUMBERS, test_source="b.tsv")
-    assert len(str(error.value)) < 600

@@ -5,10 +5,8 @@ import zlib
 
 import pytest
 
-from meanings import ADVERBIALS
 from source_settings import refused
-from transformer.data.synthetic import grammar, lexicon
-from transformer.data.synthetic.clauses import align, spell
+from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
 
@@ -33,22 +31,6 @@ def test_german_is_a_function_of_english(pairs):
         assert german.setdefault(pair.source, pair.target) == pair.target, pair
 
 
-def test_german_clauses_are_a_function_of_english_where_clauses_often_repeat():
-    composer = grammar.Composer(seed=3)
-    composer.adjectives = lambda noun, share: ()
-    # With few words left to choose from, ambiguity that long sentences hide would show.
-    german, repeated, nouns_of = {}, 0, lexicon.nouns_of
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lexicon, "nouns_of", lambda kinds: nouns_of(kinds)[:2])
-        patch.setattr(lexicon, "NAMES", ["Anna", "Peter"])
-        for _ in range(4_000):
-            composer.used.clear()
-            english, made, _ = align(spell(composer.clause("sub")))
-            repeated += english in german
-            assert german.setdefault(english, made) == made, english
-    assert repeated > 200
-
-
 def test_sentences_are_well_formed(pairs):
     for source, target, _ in pairs:
         for sentence in (source, target):
@@ -58,60 +40,6 @@ def test_sentences_are_well_formed(pairs):
         assert not re.search(r"\ba [aeiou]|\ban [^aeiou]", source), source
         assert not re.search(r"\b(in dem|in das|zu dem|zu der|von dem)\b", target), target
         assert not re.search(r"[^,] (weil|dass)\b", target), target
-
-
-def separable(target):
-    """Whether some form of a separable verb is in the sentence."""
-    return not SEPARABLE.isdisjoint(re.findall(r"\w+", target)) or bool(
-        re.search(rf" ({'|'.join(PREFIXES)})\b[.?,]", target)
-    )
-
-
-WITH_PREFIX = [verb for verb in lexicon.VERBS if verb.prefix]
-PREFIXES = {verb.prefix for verb in WITH_PREFIX}
-SEPARABLE = {form for verb in WITH_PREFIX for form in (verb.infinitive, verb.participle)} | {
-    verb.prefix + form for verb in WITH_PREFIX for form in verb.present.values()
-}
-PARTICIPLES = "|".join(verb.participle for verb in lexicon.VERBS)
-MODALS = "|".join(form for m in lexicon.MODALS for form in m.present.values())
-POSSESSIVES = "my|your|his|her|our|their"
-PHENOMENA = {
-    "adjective ending": lambda s, t: re.search(
-        rf"\b({'|'.join(a.stem for a in lexicon.ADJECTIVES)})(e|en|er|es|em)\b", t
-    ),
-    "possessive": lambda s, t: re.search(rf"\b({POSSESSIVES}) ", s, re.IGNORECASE),
-    "genitive": lambda s, t: re.search(r"'s\b", s) or " of the " in s,
-    "fronted adverbial": lambda s, t: re.match(rf"({'|'.join(ADVERBIALS)})\b", s, re.IGNORECASE),
-    "weil": lambda s, t: "weil" in t.lower(),
-    "dass": lambda s, t: " dass " in t,
-    "separable verb": lambda s, t: separable(t),
-    "perfect with haben": lambda s, t: (
-        re.search(r"\b(hat|habe|haben|hast)\b", t, re.IGNORECASE)
-        and re.search(rf"\b({PARTICIPLES})\b", t)
-    ),
-    "perfect with sein": lambda s, t: (
-        re.search(r"\b(ist|bin|sind|bist)\b", t, re.IGNORECASE)
-        and re.search(rf"\b({PARTICIPLES})\b", t)
-    ),
-    "nicht": lambda s, t: "nicht" in t,
-    "kein": lambda s, t: " kein" in t,
-    "modal": lambda s, t: re.search(rf"\b({MODALS})\b", t, re.IGNORECASE),
-    "future": lambda s, t: " will " in s or s.startswith("Will "),
-    "contraction": lambda s, t: re.search(
-        rf"\b({'|'.join(lexicon.CONTRACTIONS.values())})\b", t, re.IGNORECASE
-    ),
-    "name": lambda s, t: any(name in s for name in lexicon.NAMES),
-    "pronoun": lambda s, t: re.search(r"\b(ich|mich|mir|du|dich|dir|ihn|ihm|wir|uns|ihnen)\b", t),
-    "question": lambda s, t: s.endswith("?"),
-    "compound": lambda s, t: re.search(
-        r"train station|swimming pool|washing machine|police officer", s
-    ),
-}
-
-
-def test_every_phenomenon_is_in_a_twentieth_of_the_sentences(pairs):
-    for name, is_in in PHENOMENA.items():
-        assert sum(bool(is_in(s, t)) for s, t, _ in pairs) > 0.05 * len(pairs), name
 
 
 GENERATORS = [grammar.generate, grammar.copy_sequences, grammar.reverse_sequences]
@@ -124,39 +52,10 @@ def corpora():
     return {generator: generator(5, SIZES) for generator in GENERATORS}
 
 
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_splits_share_no_sentence(corpora, generator):
-    splits = corpora[generator]
-    assert {name: len(split) for name, split in splits.items()} == SIZES
-    everything = [pair for split in splits.values() for pair in split]
-    assert len({pair.source for pair in everything}) == len(everything)
-    assert len({pair.target for pair in everything}) == len(everything)
-
-
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_corpus_is_a_function_of_the_seed(corpora, generator):
-    assert generator(5, SIZES) == corpora[generator]
-    assert generator(6, SIZES) != corpora[generator]
-
-
 def test_the_corpora_behind_published_numbers_are_what_they_were(corpora):
     # Changes only with the lexicon or the probabilities, and then every result must be run again.
     digests = [zlib.crc32(repr(splits).encode()) for splits in corpora.values()]
     assert digests == [2430023773, 2090377339, 53614442]
-
-
-@pytest.mark.parametrize("generator", GENERATORS)
-def test_size_of_a_split_changes_neither_the_others_nor_its_beginning(corpora, generator):
-    small, large = corpora[generator], generator(5, {**SIZES, "train": 190})
-    assert large["train"][:150] == small["train"]
-    assert (large["validation"], large["test"]) == (small["validation"], small["test"])
-    assert generator(5, {"test": 7}) == {"test": small["test"]}
-
-
-def test_sentences_have_four_to_sixteen_words(corpora):
-    for pair in corpora[grammar.generate]["train"]:
-        assert 4 <= len(pair.source.split()) <= 16
-        assert 4 <= len(pair.target.split()) <= 16
 
 
 @pytest.mark.parametrize(("split", "size"), [("train", 10**9), ("test", -1)])
@@ -174,15 +73,3 @@ def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatc
         grammar.copy_sequences(5, {"train": 30})
     most = int(re.search(r"set it to (\d)", str(error.value))[1])
     assert len(grammar.copy_sequences(5, {"train": most})["train"]) == most
-
-
-def test_toy_targets_are_the_source_and_its_reverse():
-    for pair in grammar.copy_sequences(5, {"train": 50})["train"]:
-        words = pair.source.split()
-        assert 4 <= len(words) <= 12
-        assert pair.target.split() == words
-        assert pair.alignment == tuple((i, i) for i in range(len(words)))
-    for pair in grammar.reverse_sequences(5, {"train": 50})["train"]:
-        words = pair.source.split()
-        assert pair.target.split() == words[::-1]
-        assert pair.alignment == tuple((i, len(words) - 1 - i) for i in range(len(words)))

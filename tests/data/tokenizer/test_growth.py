@@ -6,16 +6,9 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.data.tokenizer import (
-    EOS_ID,
-    KINDS,
-    load_tokenizer,
-    save_tokenizer,
-    train_tokenizer,
-)
-from transformer.data.tokenizer import train as tokenizers
-from transformer.data.tokenizer.train import grown_model
-from transformer.data.unknown import Lost, check_unknown
+from transformer.data.encode import Part, Side, encode_training_text
+from transformer.data.tokenizer import EOS_ID, KINDS, load_tokenizer, save_tokenizer
+from transformer.data.tokenizer.train import grown_model, train_tokenizer
 from transformer.errors import UserError
 
 OLD = ["the cat sat on the mat", "a cat and a rat sat", "that rat ate the oat", "the hat"] * 3
@@ -135,20 +128,6 @@ def test_a_run_goes_on_with_its_own_tokenizer_without_the_other_run(old, initial
 
 
 @pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
-def test_growth_is_cached_by_the_text_and_by_the_old_tokenizer(old, tmp_path, monkeypatch):
-    changes = {"initial": "grow", "vocab_size": 45}
-    first = start(old, tmp_path, **changes)
-    calls = []
-    real = tokenizers._train
-    monkeypatch.setattr(tokenizers, "_train", lambda *a, **k: calls.append(a) or real(*a, **k))
-    assert start(old, tmp_path, **changes).model == first.model
-    assert calls == []
-    save_tokenizer(old[0], train_tokenizer(NEW, settings(vocab_size=28), tmp_path, "third"))
-    assert start(old, tmp_path, **changes).model != first.model
-    assert len(calls) == 2
-
-
-@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
 def test_no_room_to_grow_is_refused(old, tmp_path):
     size = load_tokenizer(old[0]).vocab_size
     says = rf"vocab_size={size} leaves no room for more than the {size} pieces .*initial=keep"
@@ -157,8 +136,13 @@ def test_no_room_to_grow_is_refused(old, tmp_path):
     assert start(old, tmp_path, initial="grow", vocab_size=size + 1).vocab_size == size + 1
 
 
-def test_text_of_which_a_kept_tokenizer_knows_too_little_is_refused_with_the_way_out():
+def test_text_of_which_a_tokenizer_knows_too_little_is_refused_with_the_way_out(tmp_path):
+    config = base.get_config()
+    config.data.cache_dir = str(tmp_path)
+    tokenizer = train_tokenizer(OLD, settings(kind="char", vocab_size=40), tmp_path, "old")
+    part = Part({"text": Side(tokenizer.encode(["ω"]), ["ω"])})
+    rest = [part], {"text": tokenizer}, ("key",), config.data, config.tokenizer
+    with pytest.raises(UserError, match=r"'ω' \(1\)\): raise config.tokenizer.vocab_size"):
+        encode_training_text(*rest)
     with pytest.raises(UserError, match=r"set config.tokenizer.initial to grow or new"):
-        check_unknown(0.5, 0.01, Lost(), kept=True)
-    with pytest.raises(UserError, match=r"raise config.tokenizer.vocab_size"):
-        check_unknown(0.5, 0.01, Lost())
+        encode_training_text(*rest, initial=tmp_path)

@@ -1,29 +1,23 @@
 """Batches draw their segmentations by (seed, i) alone, within their buckets, and lose no text."""
 
 import collections
-import concurrent.futures
 import functools
 import hashlib
 import itertools
 import math
 import random
-import tracemalloc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from configs import base
 from transformer.config import check
-from transformer.data.buckets import mix
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
-from transformer.data.token_store import StoreWriter, TextStore
 from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
-from transformer.devices.placement import VmappedRuns
 from transformer.errors import UserError
 
 RNG = random.Random(3)
@@ -103,39 +97,6 @@ def test_a_resumed_run_draws_the_same_whatever_it_read_before(kind, strength, co
     assert digest(plan, [3]) != digest(make_plan(corpus_of(kind, strength), seed=6), [3])
 
 
-def test_threads_that_draw_at_once_do_not_disturb_each_other(corpus_of):
-    plan = make_plan(corpus_of("bpe", 0.4))
-    numbers = list(range(12)) * 2
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda i: digest(plan, [i]), numbers))
-    assert found == [digest(plan, [i]) for i in numbers]
-
-
-def test_a_text_of_a_small_corpus_that_an_epoch_repeats_has_a_new_draw_each_time(corpus_of):
-    sampled = corpus_of("bpe", 0.4)
-    sizes = (20, len(sampled.source) - 20)
-    plan = make_plan(sampled, mixture=mix(sizes, (20.0, 1.0), 1.0))
-    drawn = collections.defaultdict(set)
-    times = collections.Counter()
-    for i in range(plan.epoch_length):
-        for j, source in zip(plan.indices(i)[1], plan[i].source, strict=False):
-            if j < sizes[0]:
-                drawn[j].add(source[source > PAD_ID].tobytes())
-                times[j] += 1
-    assert min(times.values()) >= 4
-    assert np.mean([len(drawn[j]) / times[j] for j in times]) > 0.8
-
-
-def test_shapes_agree_across_seeds_so_that_several_runs_are_one_program(corpus_of):
-    plans = [make_plan(corpus_of("unigram", 0.2), seed=seed) for seed in (1, 2, 3)]
-    stacked = VmappedRuns(jax.devices(), len(plans)).batches(plans, 4, 0)
-    for i in range(4, 9):
-        batch = next(stacked)
-        assert [same(Batch(*(x[n] for x in batch)), p[i]) for n, p in enumerate(plans)] == [
-            True
-        ] * 3
-
-
 # -- what is drawn
 
 
@@ -171,12 +132,6 @@ def test_without_sampling_nothing_is_kept_or_drawn_and_batches_are_as_ever(tmp_p
     tokenizer = sampled.source_tokenizer
     text = tokenizer.normalize(PAIRS[3].source)
     assert tokenizer.sample(text, 0.0, RNG.random) == zero.source[3].tolist()
-
-
-def test_a_dropout_of_one_leaves_characters(corpus_of):
-    plan, tokenizer = make_plan(corpus_of("bpe", 1.0)), corpus_of("bpe", 1.0).source_tokenizer
-    for j, (source, _) in rows(plan).items():
-        assert tokenizer.pieces(source) == [*("▁" + PAIRS[j].source.replace(" ", "▁"))]
 
 
 def dropped(scores: dict[str, int], word: str, dropout: float) -> tuple[str, ...]:
@@ -246,16 +201,6 @@ def test_draws_of_each_length_are_as_frequent_in_batches_as_free_draws(tmp_path,
         assert counts / len(own) == pytest.approx(np.full(8, 1 / 8), abs=0.03)
 
 
-@pytest.mark.parametrize(("kind", "strength"), SAMPLED)
-def test_padding_stays_low_and_is_what_the_batches_hold(kind, strength, corpus_of):
-    plan, plain = make_plan(corpus_of(kind, strength)), make_plan(corpus_of(kind, 0.0))
-    assert plan.padding_fraction < plain.padding_fraction + 0.15
-    batches = [plan[i] for i in range(plan.epoch_length)]
-    real = [array for batch in batches for array in (batch.source, batch.labels)]
-    empty = sum((a == PAD_ID).sum() for a in real) / sum(a.size for a in real)
-    assert plan.padding_fraction == pytest.approx(empty, abs=0.04)
-
-
 def test_a_pair_with_a_draw_of_more_than_max_tokens_is_read_as_it_is(tmp_path):
     corpus = prepare(tmp_path, "bpe", 0.4, **{"data.max_tokens": 50})
     free = prepare(tmp_path, "bpe", 0.4, pairs=PAIRS).sampler
@@ -267,26 +212,6 @@ def test_a_pair_with_a_draw_of_more_than_max_tokens_is_read_as_it_is(tmp_path):
         unchanged = [all(map(np.array_equal, found[j], best[j])) for j in too_long]
         assert np.mean(unchanged) > 0.3
         assert max(len(ids) for sides in found.values() for ids in sides) + 1 <= 50
-
-
-def test_max_tokens_is_of_the_best_segmentation(tmp_path):
-    limit = {"data.max_tokens": 30}
-    kept = [prepare(tmp_path, "bpe", strength, **limit).report for strength in (0.0, 0.4)]
-    assert kept[0] == kept[1]
-    assert kept[0].too_many_tokens > 0
-
-
-def test_texts_to_draw_of_are_not_held_in_memory(tmp_path):
-    texts = [f"{i} " * 250 for i in range(1000, 1100)]
-    writer = StoreWriter(tmp_path, np.uint8)
-    tracemalloc.start()
-    for _ in range(20):
-        writer.add([text.encode() for text in texts])
-    store = TextStore(*writer.arrays("text").values())
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [store[i] for i in range(2000)] == texts * 20
-    assert peak < 0.4 * len(store.bytes)  # a part, and eight bytes of each text
 
 
 # -- refusals
@@ -315,11 +240,3 @@ def test_a_wrong_setting_is_refused_in_one_line(changes: dict, says: Sequence[st
     config.tokenizer.update(changes)
     message = refusal(config)
     assert all(part in message for part in says), message
-
-
-@pytest.mark.parametrize("task", ["language_model", "classification"])
-def test_tasks_that_sample_nothing_say_so(task, tmp_path):
-    config = settings(tmp_path, "bpe", 0.1)
-    check(config)
-    config.task, config.train.best_metric = task, "loss"
-    assert "tokenizer.bpe_dropout=0.1 is for config.task=translation" in refusal(config)

@@ -10,10 +10,8 @@ import sentencepiece
 from configs import base
 from experiments.config import override
 from transformer.config import check
-from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import encode_corpora, prepare_corpus
-from transformer.data.parallel.training import read_training_pairs
-from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer, train_tokenizer
+from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 
 TEXTS = [
@@ -49,15 +47,6 @@ def test_symbols_are_one_piece_and_come_back_within_words_too(kind, tmp_path):
         ]  # fmt: skip
         if kind != "char":  # which lacks letters
             assert tokenizer.decode(ids) == TEXT.lower().replace("<url>", "<URL>")
-
-
-def test_any_character_has_an_id_of_the_vocabulary_beside_symbols(tmp_path):
-    given = settings(kind="unigram", symbols=SYMBOLS)
-    tokenizer = train_tokenizer(TEXTS, given, tmp_path, "texts")
-    text = "a \U0010ffff {name} \U0010ffff b"  # which Unicode keeps free
-    [ids] = tokenizer.encode([text])
-    assert max(ids) < tokenizer.vocab_size
-    assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.parametrize(
@@ -145,34 +134,6 @@ def test_new_symbols_need_a_vocabulary_that_grows(kind, tmp_path):
     assert grown.pieces([start.vocab_size]) == ["<2fr>"]
     with pytest.raises(UserError, match="leaves no room"):
         other(initial="grow", vocab_size=start.vocab_size + 1)
-
-
-def test_two_vocabularies_may_be_two_models_or_one_of_them_trained(tmp_path):
-    for name in ("source", "target"):
-        foreign(tmp_path / f"{name}.model", "bpe" if name == "source" else "unigram")
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path / "cache")
-    given = settings(joint=False, model=str(tmp_path / "source.model"), vocab_size=300)
-    pairs = [Pair(text, text) for text in TEXTS]
-    trained = prepare_corpus(pairs, config.data, given)
-    given.target_model = str(tmp_path / "target.model")
-    both = prepare_corpus(pairs, config.data, given)
-    assert [trained.source_tokenizer.kind, trained.target_tokenizer.kind] == ["bpe", "bpe"]
-    assert [both.source_tokenizer.kind, both.target_tokenizer.kind] == ["bpe", "unigram"]
-    assert trained.source_tokenizer.model == both.source_tokenizer.model
-    assert trained.target_tokenizer.vocab_size == 300
-
-
-def test_tags_of_corpora_are_one_piece_of_an_adopted_model(tmp_path):
-    foreign(tmp_path / "their.model", "bpe")
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path / "cache")
-    config.data.max_oov_rate = 1.0  # of the control, which does not know '<'
-    text = read_training_pairs([Pair(f"<2de> {text}", text) for text in TEXTS], config.data, {})
-    given = settings(model=str(tmp_path / "their.model"))
-    for tags, count in (((), 0), (("<2de>",), 1)):
-        tokenizer = encode_corpora([text], config.data, given, symbols=tags).source_tokenizer
-        assert tokenizer.pieces(tokenizer.encode(["<2de> eins"])[0]).count("<2de>") == count
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -15,16 +15,13 @@ from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
     KINDS,
-    NORMALIZATIONS,
     PAD_ID,
     UNK_ID,
     Tokenizer,
     save_tokenizer,
-    train_tokenizer,
 )
-from transformer.data.tokenizer import train as tokenizers
+from transformer.data.tokenizer.train import NORMALIZATIONS, train_tokenizer
 from transformer.errors import UserError
-from transformer.storage import files
 
 TEXTS = [
     "Größe über Äpfel, 😀 natürlich!",
@@ -75,38 +72,12 @@ def test_every_token_starts_where_its_text_stands(kind, tmp_path):
     assert tokenizer.starts([""]) == [[]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_four_special_ids_are_the_same_in_every_vocabulary(kind, tmp_path):
-    tokenizer = make(tmp_path, kind=kind)
-    assert (PAD_ID, UNK_ID, BOS_ID, EOS_ID) == (0, 1, 2, 3)
-    assert tokenizer.pieces(range(4)) == ["<pad>", "<unk>", "<s>", "</s>"]
-    ids = list(itertools.chain(*tokenizer.encode(TEXTS)))
-    assert min(ids) > EOS_ID
-    assert max(ids) < tokenizer.vocab_size
-
-
-def test_text_that_spells_a_special_token_does_not_become_one(tmp_path):
-    [ids] = make(tmp_path).encode(["</s> <pad> <s>"])
-    assert not {PAD_ID, BOS_ID, EOS_ID} & set(ids)
-
-
 def test_decoding_stops_at_the_first_end_and_skips_padding(tmp_path):
     tokenizer = make(tmp_path)
     first, second = tokenizer.encode(TEXTS[:2])
     assert tokenizer.decode([BOS_ID, *first, PAD_ID, EOS_ID, *second, EOS_ID]) == TEXTS[0]
     assert tokenizer.decode([*first, *second]) != TEXTS[0]
     assert tokenizer.decode([EOS_ID, *first]) == ""
-
-
-def test_a_second_call_reads_the_cache_and_not_the_text(tmp_path):
-    def never():
-        raise AssertionError("the text was read")
-        yield
-
-    first = make(tmp_path)
-    assert make(tmp_path, never()).model == first.model
-    with pytest.raises(AssertionError, match="the text was read"):
-        make(tmp_path, never(), content="other texts")
 
 
 def sampled_digest(folder: str) -> str:
@@ -133,22 +104,6 @@ def test_every_process_draws_the_same_sample_and_so_trains_the_same_tokenizer(tm
         for seed in ("1", "2", "3")
     }
     assert found == {sampled_digest(str(tmp_path / "4"))}
-
-
-def test_a_sample_has_about_its_size_and_small_texts_are_read_whole(tmp_path, monkeypatch):
-    counts = []
-    train = tokenizers.sentencepiece.SentencePieceTrainer.train
-
-    def counting(sentence_iterator, **options):
-        texts = list(sentence_iterator)
-        counts.extend([len(texts)] if len(texts) > 1 else [])  # one has the normalisation
-        train(sentence_iterator=iter(texts), **options)
-
-    monkeypatch.setattr(tokenizers.sentencepiece.SentencePieceTrainer, "train", counting)
-    texts = TEXTS * 500
-    for most in (400, 1999, 2000, 5000):
-        make(tmp_path, texts, max_sentences=most, count=len(texts))
-    assert counts == [pytest.approx(400, abs=90), pytest.approx(1999, abs=10), 2000, 2000]
 
 
 # -- a run's own tokenizer
@@ -186,39 +141,6 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 # -- the cache
 
 
-@pytest.mark.parametrize(
-    "changes", [{"vocab_size": CHARACTERS + 9}, {"kind": "char"}, {"normalization": "nmt_nfkc_cf"}]
-)
-def test_other_settings_give_another_model(changes, tmp_path):
-    assert make(tmp_path, **changes).digest != make(tmp_path).digest
-
-
-def test_other_text_gives_another_model(tmp_path):
-    other = make(tmp_path, [text.swapcase() for text in TEXTS], "swapped")
-    assert other.digest != make(tmp_path).digest
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_two_processes_may_train_the_same_tokenizer(tmp_path, monkeypatch):
-    replace, others = Path.replace, []
-
-    def overtaken(path, target):
-        monkeypatch.undo()
-        monkeypatch.setattr(files.os, "getpid", lambda: -1)
-        others.append(make(tmp_path).model)  # the other process, just before this one is done
-        return replace(path, target)
-
-    monkeypatch.setattr(Path, "replace", overtaken)
-    model = make(tmp_path).model
-    assert others == [model]
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [model]
-
-
-@pytest.mark.parametrize("name", NORMALIZATIONS)
-def test_every_normalization_named_in_the_error_exists(name, tmp_path):
-    assert make(tmp_path, normalization=name).vocab_size == CHARACTERS + 7
-
-
 def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):
     text = message(tmp_path, normalization="nmt")
     assert "tokenizer.normalization='nmt'" in text
@@ -241,8 +163,3 @@ def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_p
     )
     # The control: one short line is enough.
     assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=42)
-
-
-def test_blank_lines_alone_are_refused(tmp_path):
-    wanted = "the training text has only blank lines: name a file with sentences"
-    assert message(tmp_path, texts=["", "  "]) == wanted

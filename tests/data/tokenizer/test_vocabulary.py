@@ -1,22 +1,16 @@
 """A vocabulary has a size that works, and no letter of a text is lost to it."""
 
-import collections
-import importlib
 import itertools
 import random
 import re
 
 import pytest
-from test_tokenizer import CHARACTERS, TEXTS, make, message
+from test_tokenizer import CHARACTERS, make, message
 
 from configs import own_text
-from transformer.data.tokenizer import (
-    BYTE_KINDS,
-    BYTES,
-    UNK_ID,
-    train_tokenizer,
-)
-from transformer.data.unknown import Lost, kind_of_lost, lost_strings
+from transformer.data.encode import Lost, Part, Side, encode
+from transformer.data.tokenizer import UNK_ID
+from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, train_tokenizer
 
 # -- its size
 
@@ -43,12 +37,6 @@ def test_a_vocabulary_too_small_is_refused_with_the_smallest_that_works(kind, tm
     assert limit == CHARACTERS + 4
     assert make(tmp_path, kind=kind, vocab_size=limit).vocab_size == limit
     message(tmp_path, kind=kind, vocab_size=limit - 1)
-
-
-@pytest.mark.parametrize("kind", ["word", "char"])
-def test_words_and_characters_give_as_many_tokens_as_there_are(kind, tmp_path):
-    sizes = {"word": len(" ".join(TEXTS).split()), "char": CHARACTERS}
-    assert make(tmp_path, kind=kind, vocab_size=5000).vocab_size == 4 + sizes[kind]
 
 
 # -- no letter is lost
@@ -98,17 +86,6 @@ def test_a_text_of_many_characters_leaves_room_for_longer_pieces(kind, size, tmp
     assert wanted in message(tmp_path, texts=texts, kind=kind, vocab_size=1100)
 
 
-@pytest.mark.parametrize("kind", BYTE_KINDS)
-def test_a_text_of_many_characters_may_keep_its_spaces_and_have_symbols(kind, tmp_path):
-    texts = [f"{text} \t{text}\n" for text in HAN]
-    keys = {"keep_spaces": True, "symbols": ("<a>",), "byte_fallback": True}
-    tokenizer = make(tmp_path, texts, kind=kind, vocab_size=1300, **keys)
-    assert tokenizer.symbols == ("\n", "\t", "<a>")
-    encoded = tokenizer.encode(texts)
-    assert [tokenizer.decode(ids) for ids in encoded] == texts
-    assert any(len(piece) > 1 and piece.isalpha() for piece in tokenizer.pieces(range(1300)))
-
-
 def test_bytes_that_spell_no_character_decode_to_something_harmless(tmp_path):
     tokenizer = make(tmp_path, vocab_size=CHARACTERS + 4 + BYTES, byte_fallback=True)
     [ids] = tokenizer.encode(["a😀б"])
@@ -119,16 +96,6 @@ def test_bytes_that_spell_no_character_decode_to_something_harmless(tmp_path):
             assert "⁇" not in text
     for byte in range(4, 4 + BYTES):
         tokenizer.decode([byte, ids[0], byte]).encode()
-
-
-@pytest.mark.parametrize("kind", BYTE_KINDS)
-def test_bytes_start_where_their_character_stands(kind, tmp_path):
-    tokenizer = make(tmp_path, kind=kind, vocab_size=CHARACTERS + 4 + BYTES, byte_fallback=True)
-    text = "eins б🛸 zwei"
-    [starts], [ids] = tokenizer.starts([text]), tokenizer.encode([text])
-    places = [start for start, piece in zip(starts, tokenizer.pieces(ids), strict=True)
-              if is_byte(piece)]  # fmt: skip
-    assert places == [5, 5, 6, 6, 6, 6]
 
 
 @pytest.mark.parametrize("kind", BYTE_KINDS)
@@ -143,13 +110,6 @@ def test_too_small_a_vocabulary_for_bytes_is_one_line_with_the_smallest_that_wor
     assert make(tmp_path, kind=kind, vocab_size=least, byte_fallback=True).vocab_size == least
 
 
-@pytest.mark.parametrize("kind", ["word", "char"])
-def test_words_and_characters_have_no_bytes(kind, tmp_path):
-    tokenizer = make(tmp_path, kind=kind, byte_fallback=True)
-    assert tokenizer.kind == kind
-    assert not any(map(is_byte, tokenizer.pieces(range(tokenizer.vocab_size))))
-
-
 @pytest.mark.parametrize(
     ("kind", "what"),
     [("word", "3 words are not in the vocabulary: 'zwei' (3), 'drei' (2), 'vier' (1)"),
@@ -158,18 +118,6 @@ def test_words_and_characters_have_no_bytes(kind, tmp_path):
 def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
     texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
     tokenizer = make(tmp_path, ["eins naen"], kind=kind)
-    lost = collections.Counter(lost_strings(tokenizer, texts, tokenizer.encode(texts)))
-    assert str(Lost.of(kind_of_lost(tokenizer), lost)) == what
+    part = Part({"text": Side(tokenizer.encode(texts), texts)})
+    assert str(encode([part], {"text": tokenizer}).lost) == what
     assert Lost().describe() == []
-
-
-REAL = "own_text ted_ru_en transformer_base transformer_big multi30k multi30k_2cores imdb lm1b"
-
-
-@pytest.mark.parametrize("name", [*REAL.split(), "tutorial_en_de"])
-def test_every_config_of_real_text_spells_what_it_lacks(name):
-    settings = importlib.import_module(f"configs.{name}").get_config().tokenizer
-    assert settings.byte_fallback
-    assert settings.kind in BYTE_KINDS
-    # A text of two million characters: fewer than a hundred of them are left to the bytes.
-    assert 1 - settings.character_coverage < 5e-5

@@ -17,7 +17,7 @@ from experiments.text_io import print_table
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer import workdir
-from transformer.data.tokenizer import train_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import TokenTable
 from transformer.inference.classifier import TextClassifier

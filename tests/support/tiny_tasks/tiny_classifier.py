@@ -1,6 +1,6 @@
 """A tiny classifier that tests share: its config, and its labelled texts."""
 
-from transformer.data.labels import Labelled
+from transformer.data.pairs import Labelled
 
 CONFIG = """
 from configs import base

@@ -1,19 +1,25 @@
-"""The conditions for a sentence pair to be trained on, and how many pairs break each of them."""
+"""The conditions for a sentence pair to be trained on, and how many pairs break each of them.
 
+Languages are identified by py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short
+sentences it is more accurate, faster and smaller than lingua, see docs/results/cleaning.md.
+
+Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
+Translation" (2018), for the kinds of noise; Lui and Baldwin, "langid.py: An Off-the-shelf Language
+Identification Tool" (2012).
+"""
+
+import collections
 import dataclasses
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping
 from html import unescape
-from typing import Any
+from typing import Any, NamedTuple
 
+import regex
 from ml_collections import ConfigDict
 
-from transformer.data.cleaning.filters import (
-    check_language,
-    is_copied,
-    is_mojibake,
-    likeliness,
-    numbers_differ,
-    scripts_of,
-)
 from transformer.errors import UserError
 
 # Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
@@ -44,6 +50,28 @@ HINTS = {
     "language": "do config.data.languages name the source first, then the target?",
 }
 FAULTS = ("", *REASONS)  # by their numbers in arrays; '' is kept
+COPY_LETTERS = 15  # a name or two may well be the same in both languages
+COPY_WORDS = 4
+COPY_FRACTION = 0.8  # of the words of the longer side
+NAME_BYTES = 15  # in UTF-8, of a name or two, which may be in another script
+# As the Unicode names of characters begin; the last is any other.
+SCRIPTS = (
+    *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
+    *("HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI"),
+    *("GURMUKHI", "SINHALA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN", "GEORGIAN"),
+    *("ARMENIAN", "ETHIOPIC", "OTHER"),
+)
+WORD = regex.compile(r"[\p{L}\p{M}]+")  # marks are the vowels of Hindi, Thai or Arabic
+NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
+DIGITS = re.compile(r"\d{1,18}")
+THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
+# The differences of the years of two calendars: Thai; Persian; the eras of Japan and Taiwan.
+CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
+# Names of files, options and identifiers, which stay as they are in a translation.
+CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
+# Codes of countries that are taken for those of languages.
+COUNTRIES = {"ua": "uk", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko", "cn": "zh", "dk": "da",
+             "se": "sv", "si": "sl", "ee": "et", "al": "sq", "in": "hi"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,24 +79,19 @@ class CleaningRules:
     """The conditions for a pair to be trained on. In any case, no side may be empty.
 
     The length ratio is the longer side over the shorter one, with ten added to both so that short
-    sentences are kept. It is computed in characters and in UTF-8 bytes, and the smaller ratio is
-    used: characters suit Russian and English, bytes suit Chinese and English, because one Chinese
-    character of three bytes often stands for a word. Words are not used, since Chinese and Thai do
-    not put spaces between them.
+    sentences are kept: the smaller one of that in characters, which suits Russian and English, and
+    of that in UTF-8 bytes, which suits Chinese and English, since a Chinese character of three
+    bytes often stands for a word.
 
     Args:
       max_characters: maximum length of a side, in Unicode code points.
-      max_length_ratio: maximum ratio, at least 1; `inf` keeps all.
-      remove_duplicates: keep only the first of pairs that are equal on both sides.
-      remove_near_duplicates: and of those that are the same by `filters.folded`.
+      remove_near_duplicates: keep only the first of pairs that are the same by `folded`.
       languages: codes of the languages of source and target as they are read; '' is any.
-      min_language_ratio: smallest probability of a side's language that is kept, over that of the
-        most probable one, from 0 to 1.
+      min_language_ratio: smallest probability of a side's language, over that of the most probable
+        one, from 0 to 1.
       min_script_fraction: of a side's sentences, for a script to be usual there; one without a
         usual script is dropped, unless it may be a name. 0 keeps all.
-      remove_copies, remove_mojibake, match_numbers: whether to look for these, see `filters`.
-      usual_scripts: of each side, those that have this fraction, known once the text was read; None
-        before.
+      usual_scripts: of each side, those that have this fraction; None before the text was read.
     """
 
     max_characters: int
@@ -88,10 +111,9 @@ class CleaningRules:
             check_language(language)
 
     def fault(self, source: str, target: str) -> str:
-        """Returns the first rule that two sides break, as `CleaningReport` calls it; '' if none.
+        """Returns the first of `REASONS` that two canonical sides have; '' if none.
 
-        Args:
-          source, target: canonical, see `canonicalize`; HTML entities are decoded first.
+        HTML entities are decoded first.
         """
         sides = source, target = unescape(source), unescape(target)
         if not all(sides):
@@ -140,57 +162,48 @@ def _ratio(a: int, b: int) -> float:
     return (max(a, b) + SHORT_SENTENCE) / (min(a, b) + SHORT_SENTENCE)
 
 
-@dataclasses.dataclass
-class CleaningReport:
-    """How many pairs were read and kept, and the first reason why each of the others was not.
+class CleaningReport(NamedTuple):
+    """How many pairs have each of `REASONS` as their first fault, and '' for those that are kept.
 
     As text it is one line. `html` counts kept pairs with HTML entities.
     """
 
-    total: int = 0
-    kept: int = 0
-    empty: int = 0
-    too_long: int = 0
-    length_ratio: int = 0
-    mojibake: int = 0
-    copied: int = 0
-    numbers: int = 0
-    language: int = 0
-    script: int = 0
-    duplicate: int = 0
-    near_duplicate: int = 0
-    held_out: int = 0
-    too_many_tokens: int = 0
-    token_ratio: int = 0
+    counts: Mapping[str, int]
     html: int = 0
 
-    def count(self, fault: str, pairs: int = 1) -> None:
-        """Counts pairs by their fault; '' is kept."""
-        self.total += pairs
-        name = fault or "kept"
-        setattr(self, name, getattr(self, name) + pairs)
+    @property
+    def total(self) -> int:
+        """How many pairs were read."""
+        return sum(self.counts.values())
 
-    def without(self, **dropped: int) -> "CleaningReport":
-        """Returns the report after more of the kept pairs were dropped, by field."""
-        return dataclasses.replace(self, **dropped, kept=self.kept - sum(dropped.values()))
-
-    def add(self, other: "CleaningReport") -> "CleaningReport":
-        """Returns the counts of both."""
-        fields = dataclasses.fields(self)
-        sums = (getattr(self, f.name) + getattr(other, f.name) for f in fields)
-        return CleaningReport(*sums)
+    @property
+    def kept(self) -> int:
+        """How many pairs have no fault."""
+        return self.counts.get("", 0)
 
     @property
     def dropped(self) -> dict[str, int]:
         """How many pairs were dropped, by reason, without reasons that did not occur."""
-        counts = {reason: getattr(self, fault) for fault, reason in REASONS.items()}
+        counts = {reason: self.counts.get(fault, 0) for fault, reason in REASONS.items()}
         return {reason: count for reason, count in counts.items() if count}
+
+    def without(self, **dropped: int) -> "CleaningReport":
+        """Returns the report after more of the kept pairs were dropped, by fault."""
+        rest = self.kept - sum(dropped.values())
+        return self._replace(counts={**self.counts, **dropped, "": rest})
+
+    def add(self, other: "CleaningReport") -> "CleaningReport":
+        """Returns the counts of both."""
+        counts = collections.Counter(self.counts) + collections.Counter(other.counts)
+        return CleaningReport(counts, self.html + other.html)
 
     def __str__(self) -> str:
         dropped = [f"{count:,} {reason}" for reason, count in self.dropped.items()]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
         hints = [
-            f": {hint}" for name, hint in HINTS.items() if 2 * getattr(self, name) > self.total
+            f": {hint}"
+            for fault, hint in HINTS.items()
+            if 2 * self.counts.get(fault, 0) > self.total
         ]
         if self.html:
             line += f" ({self.html:,} with HTML entities such as &#39;: decode them in the text)"
@@ -204,3 +217,127 @@ def check_kept(report: CleaningReport) -> None:
             f"no training text is left: {report}; raise the limits named here, or see whether "
             "config.data.source names the right text"
         )
+
+
+# -- signs that a pair is not a sentence and its translation
+
+
+def is_copied(source: str, target: str) -> bool:
+    """Whether the target repeats all or most words of the source, whatever their case.
+
+    Texts of up to `COPY_LETTERS` letters are not counted as copies, and of others with different
+    letters names of files, options and the like are not words.
+    """
+    texts = source.casefold(), target.casefold()
+    if texts[0] != texts[1]:  # a quick answer for most pairs, which have few words in common
+        sets = [set(text.split()) for text in texts]
+        if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
+            return False
+    letters = ["".join(WORD.findall(text)) for text in texts]
+    if min(map(len, letters)) <= COPY_LETTERS:
+        return False
+    if letters[0] == letters[1]:
+        return True
+    words = [WORD.findall(CODE.sub(" ", text)) for text in texts]
+    longer = max(map(len, words))
+    if min(map(len, words)) < max(COPY_WORDS, COPY_FRACTION * longer):
+        return False
+    shared = collections.Counter(words[0]) & collections.Counter(words[1])
+    return shared.total() >= COPY_FRACTION * longer
+
+
+def numbers_differ(source: str, target: str) -> bool:
+    """Whether each side has a number from ten on that contradicts those of the other.
+
+    The order, separators, zeros at the end and the script of the digits do not count, nor how hours
+    and centuries are named: 10,000 is 1万, and 5 pm 17:00.
+    """
+    sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
+    first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
+    return first != second and all(
+        any(n >= 10 and not any(_may_be_same(n, m) for m in others) for n in numbers)
+        for numbers, others in (sides, sides[::-1])
+    )
+
+
+def _may_be_same(a: int, b: int) -> bool:
+    small, large = sorted((a, b))
+    return (
+        f"{a}".rstrip("0") == f"{b}".rstrip("0")
+        or (small >= 10 and (f"{small}" in f"{large}" or small == large // 100 + 1))  # 90s, 19th
+        or large - small in CALENDARS
+        or large + small == 100  # a discount of 25% is 75折
+        or (large <= 24 and (large - small) % 12 in (0, 1, 11))  # 10 pm; a quarter to 11
+    )
+
+
+def is_mojibake(text: str) -> bool:
+    """Whether a text was read in a wrong encoding, such as "Ã¼" for "ü", or lost characters by it.
+
+    Source: ftfy (Speer 2019), whose heuristics have few false positives.
+    """
+    if text.isascii():
+        return False
+    from ftfy.badness import is_bad  # of which a model in use has no need
+
+    return "\ufffd" in text or is_bad(text)
+
+
+def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
+    """Returns the two scripts of most letters; '' for none, or if the text may be but a name."""
+    if len("".join(WORD.findall(text)).encode()) <= name_bytes:
+        return "", ""
+    if text.isascii():
+        return "LATIN", ""
+    counts = collections.Counter(filter(None, map(_script, text)))
+    first, second, *_ = *sorted(counts, key=lambda script: (-counts[script], script)), "", ""
+    return first, second
+
+
+@functools.cache
+def _script(character: str) -> str:
+    if not character.isalpha():
+        return ""
+    script = unicodedata.name(character, "").partition(" ")[0]
+    if script in ("HIRAGANA", "KATAKANA"):  # which a Japanese text mixes with Chinese characters
+        return "CJK"
+    return script if script in SCRIPTS else SCRIPTS[-1]
+
+
+def folded(text: str) -> str:
+    """Returns what near-duplicates have in common: not case, digits, punctuation and blanks."""
+    return NOT_FOLDED.sub("", unicodedata.normalize("NFC", text.casefold()))
+
+
+def check_language(language: str) -> None:
+    """Raises UserError if a language is unknown, or the library that identifies it is missing."""
+    languages = _identifier().labels
+    if language not in languages:
+        near = COUNTRIES.get(language.lower(), re.split("[-_]", language.lower())[0])
+        near_one = f"did you mean {near!r}?"
+        what = near_one if near in languages else f"choose of {', '.join(sorted(languages))}"
+        raise UserError(
+            f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
+            f"source and target, such as en,de: {what}"
+        )
+
+
+def likeliness(language: str, text: str) -> float:
+    """Returns the probability of a language, over that of the most probable one; from 0 to 1.
+
+    A text of few letters leaves many languages likely, and one without letters all.
+    """
+    ranked = _identifier().rank(text)
+    return dict(ranked)[language] / ranked[0][1]
+
+
+@functools.cache
+def _identifier() -> Any:
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier
+    except ModuleNotFoundError:
+        raise UserError(
+            "config.data.languages needs a library: install it with `pip install py3langid`, or "
+            "leave the languages empty"
+        ) from None
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

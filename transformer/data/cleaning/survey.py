@@ -23,8 +23,14 @@ import numpy as np
 from jaxtyping import UInt8, UInt64
 
 from transformer.data.characters import canonicalize
-from transformer.data.cleaning.filters import SCRIPTS, folded, scripts_of
-from transformer.data.cleaning.rules import FAULTS, CleaningReport, CleaningRules
+from transformer.data.cleaning.rules import (
+    FAULTS,
+    SCRIPTS,
+    CleaningReport,
+    CleaningRules,
+    folded,
+    scripts_of,
+)
 from transformer.data.held_out import rank
 from transformer.data.pairs import Pair
 
@@ -42,12 +48,11 @@ class Survey(NamedTuple):
     """Numbers of each pair of a text, in its order.
 
     Attributes:
-      faults: the first rule that it breaks, as a place in `FAULTS`.
+      faults: its first fault, as a place in `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
       exact: `pair_hash` of both sides.
-      near: a hash of both sides by `folded`; zero if near-duplicates are not sought.
-      scripts: the two main ones of source and target, as places in `SCRIPTS`; zero if they do not
-        matter.
+      near: a hash of both sides by `folded`, if it matters.
+      scripts: the two main ones of source and target, as places in `SCRIPTS`, if they matter.
       html: whether a side has HTML entities.
     """
 
@@ -68,32 +73,30 @@ def survey(
 ) -> tuple[Survey, CleaningRules]:
     """Returns the survey of a text, and the rules with its usual scripts.
 
-    The result is the same for any number of processes.
-
     Args:
       pairs: read once, and never held in memory.
       seed: of `ranks`.
-      processes: by default as many as there are cores.
+      processes: by default as many as there are cores; their number does not change the result.
     """
     judge = functools.partial(_judge, rules, seed)
     parts = list(ordered_map(judge, _sides(pairs), processes))
-    found = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
+    facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
-        rules = _with_usual_scripts(rules, found)
+        rules = _with_usual_scripts(rules, facts)
         for side, usual in enumerate(rules.usual_scripts or ()):
-            scripts = found.scripts[:, side]
+            scripts = facts.scripts[:, side]
             usual_scripts = np.isin(scripts, [SCRIPT_NUMBER[script] for script in usual])
-            wrong = (scripts[:, 0] > 0) & ~usual_scripts.any(axis=1) & (found.faults == 0)
-            found.faults[wrong] = NUMBER["script"]
-    return found, rules
+            wrong = (scripts[:, 0] > 0) & ~usual_scripts.any(axis=1) & (facts.faults == 0)
+            facts.faults[wrong] = NUMBER["script"]
+    return facts, rules
 
 
-def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
+def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
     """Returns the faults, also those of pairs that have the same hashes as an earlier one."""
-    faults = found.faults.copy()
+    faults = facts.faults.copy()
     for wanted, fault, hashes in (
-        (rules.remove_duplicates, "duplicate", found.exact),
-        (rules.remove_near_duplicates, "near_duplicate", found.near),
+        (rules.remove_duplicates, "duplicate", facts.exact),
+        (rules.remove_near_duplicates, "near_duplicate", facts.near),
     ):
         if wanted:
             places = np.flatnonzero(faults == 0)
@@ -103,27 +106,21 @@ def duplicates(found: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
     return faults
 
 
-def without_copies(found: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
-    """Returns a survey in which all pairs equal to a chosen one, but for these, are duplicates.
-
-    Args:
-      chosen: numbers of pairs, from zero; those that are held out.
-      rules: say whether near-duplicates count.
-    """
-    faults, others = found.faults.copy(), found.faults == 0
+def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
+    """Returns a survey in which pairs equal to a chosen one, but for the chosen, are duplicates."""
+    faults, others = facts.faults.copy(), facts.faults == 0
     others[list(chosen)] = False
-    for fault, hashes in (("near_duplicate", found.near), ("duplicate", found.exact)):
+    for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
         if fault == "duplicate" or rules.remove_near_duplicates:
             faults[others & np.isin(hashes, hashes[list(chosen)])] = NUMBER[fault]
-    return found._replace(faults=faults)
+    return facts._replace(faults=faults)
 
 
-def count_faults(found: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+def count_faults(facts: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
     """Returns how many pairs of a survey have each fault, and how many of the others have HTML."""
-    report = CleaningReport(html=int(found.html[faults == 0].sum()))
-    for fault, count in zip(FAULTS, np.bincount(faults, minlength=len(FAULTS)), strict=True):
-        report.count(fault, int(count))
-    return report
+    counts = np.bincount(faults, minlength=len(FAULTS)).tolist()
+    html = int(facts.html[faults == 0].sum())
+    return CleaningReport(dict(zip(FAULTS, counts, strict=True)), html)
 
 
 def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
@@ -140,25 +137,25 @@ def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
 
 def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
     """Surveys a part of a text."""
-    found = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
+    facts = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
     for i, (source, target) in enumerate(map(canonicalize, own) for own in sides):
-        found.faults[i] = number = NUMBER[rules.fault(source, target)]
+        facts.faults[i] = number = NUMBER[rules.fault(source, target)]
         if number:
             continue
-        found.ranks[i] = rank(source, seed)
-        found.exact[i] = pair_hash(source, target)
+        facts.ranks[i] = rank(source, seed)
+        facts.exact[i] = pair_hash(source, target)
         texts = unescape(source), unescape(target)
-        found.html[i] = texts != (source, target)
+        facts.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
-            found.near[i] = _hash(*map(folded, texts))
+            facts.near[i] = _hash(*map(folded, texts))
         if rules.min_script_fraction:
-            found.scripts[i] = [[*map(SCRIPT_NUMBER.get, scripts_of(text))] for text in texts]
-    return found
+            facts.scripts[i] = [[*map(SCRIPT_NUMBER.get, scripts_of(text))] for text in texts]
+    return facts
 
 
-def _with_usual_scripts(rules: CleaningRules, found: Survey) -> CleaningRules:
+def _with_usual_scripts(rules: CleaningRules, facts: Survey) -> CleaningRules:
     usual = []
-    for numbers in found.scripts[found.faults == 0, :, 0].T:
+    for numbers in facts.scripts[facts.faults == 0, :, 0].T:
         counts = np.bincount(numbers, minlength=len(SCRIPTS))
         enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
         usual.append(frozenset(itertools.compress(SCRIPTS, enough)) - {""})
@@ -188,14 +185,10 @@ def _hash(source: str, target: str) -> int:
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
 ) -> Iterator[Result]:
-    """Yields the result of each item, in their order, from all cores if they are many.
+    """Yields the results of a pure function, in the order of the items, from all cores if many.
 
     Few items are ahead of the one that is yielded, so that little memory is taken. If a process
     ends early, such as one killed for its memory, this one does the rest.
-
-    Args:
-      function: pure, and one that can be pickled.
-      processes: by default as many as there are cores.
     """
     items = iter(items)
     yield from map(function, itertools.islice(items, ALONE))
@@ -206,23 +199,24 @@ def ordered_map(
     # Not forked: a thread of jax may hold a lock.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_follow_parent)
-    waiting: collections.deque[tuple[Item, Future[Result] | None]] = collections.deque()
+    waiting: collections.deque[Item] = collections.deque()
+    futures: collections.deque[Future[Result]] = collections.deque()
 
-    def result(item: Item, future: Future[Result] | None) -> Result:
-        try:
-            return future.result() if future else function(item)
-        except BrokenProcessPool:
-            return function(item)
+    def next_result() -> Result:
+        result = futures.popleft().result()
+        waiting.popleft()
+        return result
 
     try:
         for item in itertools.chain(first, items):
-            try:
-                waiting.append((item, pool.submit(function, item)))
-            except BrokenProcessPool:
-                waiting.append((item, None))
-            if len(waiting) > 2 * processes:
-                yield result(*waiting.popleft())
-        yield from itertools.starmap(result, waiting)
+            waiting.append(item)
+            futures.append(pool.submit(function, item))
+            if len(futures) > 2 * processes:
+                yield next_result()
+        while futures:
+            yield next_result()
+    except BrokenProcessPool:
+        yield from map(function, itertools.chain(waiting, items))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -31,13 +31,9 @@ class TextPlan(Plan[TextBatch]):
 
     The documents are concatenated to one stream of tokens. Each epoch cuts it into rows of
     `context` tokens with a new offset, so that no position of the text is always the first of its
-    row, and shuffles the rows. They are spread evenly over an epoch's batches, so each has at most
-    one row of padding. A document that is cut continues in another row without the preceding text.
-
-    Args:
-      rows: of a batch, at most, before `each_position`.
-      context: tokens of a row.
-      each_position: whether each position is a row of its own, see `spread_positions`.
+    row, and shuffles the rows. They are spread evenly over an epoch's batches of at most `rows`,
+    so each has at most one row of padding. A document that is cut continues in another row without
+    the preceding text. For `each_position` see `spread_positions`.
     """
 
     def __init__(self, text: Text, seed: int, rows: int, context: int, each_position: bool = False):
@@ -67,8 +63,8 @@ class TextPlan(Plan[TextBatch]):
 def spread_positions(batch: TextBatch) -> TextBatch:
     """Returns L rows for each row: the l-th ends after position l, and only its last is predicted.
 
-    A model without a look-ahead mask would need these rows for the same predictions, at L times the
-    cost. A masked model makes all predictions at once.
+    A model without a look-ahead mask would need these rows; a masked one makes all predictions at
+    once, for an L-th of the cost.
     """
     length = batch.tokens.shape[1]
     places, last = np.arange(length), np.arange(length)[:, None]
@@ -79,11 +75,7 @@ def spread_positions(batch: TextBatch) -> TextBatch:
 
 
 def read_rows(text: Text, starts: list[int], rows: int, context: int) -> TextBatch:
-    """Returns the rows of the stream of all documents that start at these places.
-
-    Args:
-      starts: of at most `rows` rows, each followed by `context` tokens.
-    """
+    """Returns the rows of `context` tokens of the stream of all documents from these places on."""
     places = np.array(starts)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
     labels = tokens[places]
@@ -100,10 +92,6 @@ def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
 
     Documents share a row if they fit into it together; a document longer than a row continues in
     the next one. The last batch is padded.
-
-    Args:
-      rows: of a batch.
-      context: tokens of a row.
     """
     open_rows: list[list[tuple[int, int]]] = []
     room = 0
@@ -121,10 +109,7 @@ def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
 
 
 def cut_chunks(text: Text, context: int) -> Iterator[tuple[int, int]]:
-    """Yields (first token, end) of each chunk of a text, in order; each is read by itself.
-
-    A chunk is a document, or a part of one that is longer than a row of `context` tokens.
-    """
+    """Yields (first token, end) of each document, or of its parts of up to `context` tokens."""
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
             yield first, min(first + context, end)

@@ -1,11 +1,11 @@
 """From documents to tokens, for language models."""
 
+import dataclasses
 import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -19,9 +19,7 @@ from transformer.data.encode import (
     encode_training_text,
     make_tokenizer,
 )
-from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import EOS_ID, Tokenizer
-from transformer.data.unknown import Lost
 from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 1_000  # documents
@@ -29,29 +27,32 @@ ENCODE_AT_ONCE = 1_000  # documents
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
-class Text(NamedTuple):
-    """Encoded documents with statistics of their text.
+@dataclasses.dataclass(frozen=True)
+class Text(Encoded):
+    """Encoded documents; each ends with end-of-sentence, except running text.
 
     Attributes:
-      store: tokens of each document; the last is end-of-sentence, except in running text.
       whole: whether this is running text, one document without meaningful start and end.
-      documents, words, bytes: of the text before it was encoded, without ends. Words stand
-        between white space; bytes are of UTF-8.
-      unknown: tokens that are not in the vocabulary.
       digest: of the documents, 8 hexadecimal digits.
-      lost: the unknown words or characters.
-      arrays_digest: see `Encoded`.
     """
 
-    store: TokenStore
-    whole: bool
-    documents: int
-    words: int
-    bytes: int
-    unknown: int
-    digest: str
-    lost: Lost = Lost()
-    arrays_digest: str = ""
+    whole: bool = False
+    digest: str = ""
+
+    @property
+    def documents(self) -> int:
+        """The number of documents."""
+        return len(self.store)
+
+    @property
+    def words(self) -> int:
+        """The words of the text before it was encoded, see `count_words`."""
+        return self.notes.get("words", 0)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the text in UTF-8."""
+        return self.notes.get("bytes", 0)
 
     @property
     def ends(self) -> int:
@@ -62,22 +63,7 @@ class Text(NamedTuple):
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
     """Returns documents, which can be read repeatedly, as tokens."""
     encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
-    return _text_of(encoded, _fingerprint(documents)[0], whole)
-
-
-def _text_of(encoded: Encoded, fingerprint: str, whole: bool) -> Text:
-    store, notes = encoded.store("tokens"), encoded.notes
-    return Text(
-        store,
-        whole,
-        len(store),
-        notes.get("words", 0),
-        notes.get("bytes", 0),
-        encoded.unknown,
-        fingerprint[:8],
-        encoded.lost,
-        encoded.arrays_digest,
-    )
+    return Text(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
 
 
 def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[Part]:
@@ -119,11 +105,9 @@ def prepare_text(
     saved: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Text, Tokenizer]:
-    """Returns the training text and its tokenizer, both from the cache if they are there.
+    """Returns the training text, which is read several times, and its tokenizer.
 
     Args:
-      documents: restartable: hashing, training a tokenizer and encoding read it in turn.
-      data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.
     """
     (content, lines), whole = _fingerprint(documents), data.documents == "file"
@@ -140,7 +124,7 @@ def prepare_text(
     ).writer()
     key, parts = ("documents", content, whole), _parts(documents, tokenizer, whole)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
-    text = _text_of(encoded, content, whole)
+    text = Text(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(text.store.tokens):,} tokens, less than a row of "

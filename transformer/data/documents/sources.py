@@ -20,8 +20,8 @@ from transformer.data.files.locate import locate
 from transformer.data.files.rows import text_value
 from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
 from transformer.data.files.text import read_lines
+from transformer.data.pairs import SPLITS
 from transformer.data.parallel import sources
-from transformer.data.splits import SPLITS
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,8 @@ def open_documents(settings: ConfigDict) -> Documents:
     if settings.source in REGISTRY:
         return REGISTRY[settings.source](settings)
     if settings.source not in sources.REGISTRY:
-        known = ", ".join(sorted({*REGISTRY, *sources.REGISTRY}))
-        raise UserError(f"data.source={settings.source!r} is unknown: choose one of {known}")
+        names = ", ".join(sorted({*REGISTRY, *sources.REGISTRY}))
+        raise UserError(f"data.source={settings.source!r} is unknown: choose one of {names}")
     pairs = sources.open_source(settings)
     return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
 
@@ -97,10 +97,7 @@ def _files(settings: ConfigDict) -> Documents:
 
 
 def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
-    """Returns "train" and the splits that are cut off its end.
-
-    Of documents only the held-out ones are in memory.
-    """
+    """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
         whole = next(iter(text))
@@ -116,11 +113,11 @@ def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
 
 def _bounds(text: "TextFile", count: int, units: str, fractions: Mapping[str, float]) -> list[int]:
     """Returns 0, the end of the training text and those of the splits after it, in units."""
-    left = 1.0 - sum(fractions.values())
-    bounds = [0, int(left * count)]
+    end = 1.0 - sum(fractions.values())
+    bounds = [0, int(end * count)]
     for fraction in fractions.values():
-        left += fraction
-        bounds.append(max(bounds[-1] + 1, int(left * count + 1e-6)))
+        end += fraction
+        bounds.append(max(bounds[-1] + 1, int(end * count + 1e-6)))
     bounds[-1] = count
     if bounds[1] < 1 or bounds[-2] >= bounds[-1]:
         raise UserError(

@@ -1,20 +1,22 @@
-r"""Tables of text: TSV, whose cells stand between tabs as they are, and CSV, which may be quoted.
+r"""Rows in lines of text: TSV, whose cells stand between tabs as they are, CSV, and JSON.
 
 Spreadsheets and pandas quote the cells of TSV as well; such a file is recognised by its content.
-pyarrow's reader of CSV will not do: it ends rows at a lone '\r', forgives text behind a closing
-quote, and does not know the line of a broken row.
+pyarrow's readers will not do. That of CSV ends rows at a lone '\r', forgives text behind a closing
+quote, and does not know the line of a broken row; that of JSON refuses values of several types in a
+field, such as labels `0` and `"pos"`, and with a broken line all of its block.
 """
 
 import csv
 import functools
 import itertools
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from transformer.data.files.compression import plain_name
 from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed, missing
-from transformer.data.files.text import read_lines
+from transformer.data.files.text import plain_name, read_lines
 from transformer.errors import UserError, shorten
 
 # Names that a header line may have for the column of labels, and words of other columns' names.
@@ -28,6 +30,7 @@ SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
 SHOWN = 100  # records that show which of them a file has
 QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
+WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
 QUOTED = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # a cell
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
@@ -136,10 +139,7 @@ def _tsv_records(path: Path, skip_blank: bool) -> Records:
 
 
 def _csv_records(path: Path, separator: str) -> Records:
-    """Yields each record; of one that is not CSV, the fault in each of its lines.
-
-    A quote that is never closed takes in lines that would be records.
-    """
+    """Each record; of one that is not CSV, as with an open quote, the fault in each line."""
     lines = (f"{line}\n" for line in read_lines(path))
     reader = csv.reader(lines, strict=True, delimiter=separator)
     while True:
@@ -151,3 +151,50 @@ def _csv_records(path: Path, separator: str) -> Records:
             return
         except csv.Error as error:
             yield from ((line, error) for line in range(number, reader.line_num + 1))
+
+
+# -- JSON
+
+
+def read_jsonl(path: Path, fields: Fields) -> Table:
+    """Returns the rows of a file of JSON lines. Blank lines are not rows.
+
+    A field is a key of an object, or of an object inside it after a dot (`translation.en`), or the
+    number of an element of a list, from zero.
+    """
+    records = _json_records(path)
+    first = next(records, (0, BrokenError()))
+    names = [] if isinstance(first[1], BrokenError) else [*first[1]]
+    records = itertools.chain([first] * (first[0] > 0), records)
+    rows = ((number, fields.values(record)) for number, record in records)
+    return Table(f"its fields are {listed(map(repr, names))}", names, rows)
+
+
+def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenError]]:
+    """Yields the number and the fields of each line; if all are one list, of its elements."""
+    lines = ((number, line) for number, line in enumerate(read_lines(path), 1) if line.strip())
+    for number, line in lines:
+        is_whole = number == 1 and WHOLE.match(line)
+        try:
+            value = json.loads(
+                "\n".join([line, *(line for _, line in lines)]) if is_whole else line
+            )
+        except (ValueError, RecursionError) as error:
+            yield number, BrokenError(f"no JSON ({error})")
+        else:
+            yield from enumerate(map(_named, value), 1) if is_whole else [(number, _named(value))]
+
+
+def _named(value: Any) -> dict[str, Any] | BrokenError:
+    """Returns the fields of an object or a list, those of an object inside it after a dot."""
+    if isinstance(value, list):
+        return dict(zip(map(str, itertools.count()), value, strict=False))
+    if not isinstance(value, dict):
+        return BrokenError(f"not a JSON object but {type(value).__name__}")
+    fields = {}
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            fields |= {f"{name}.{key}": each for key, each in inner.items()}
+        else:
+            fields[name] = inner
+    return fields

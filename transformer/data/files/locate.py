@@ -10,27 +10,19 @@ from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.catalogue import CATALOGUE
-from transformer.data.files.compression import SUFFIXES
+from transformer.data.files.text import SUFFIXES
 from transformer.data.files.tmx import memories, split_list
 from transformer.errors import UserError
 
 
 def training_text(settings: ConfigDict) -> str:
-    """Returns a name of the training text for messages: its file, if it has one.
-
-    Args:
-      settings: `config.data`.
-    """
+    """Returns a name of the training text for messages: its file, if it has one."""
     of_file = f" (data.train_source={settings.train_source!r})"
     return "the training text" + (of_file if settings.source == "files" else "")
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
-    """Returns the folder below which the files of a config are: its own, or a fetched corpus's.
-
-    Args:
-      settings: `config.data`.
-    """
+    """Returns the folder below which the files of a config are: its own, or a fetched corpus's."""
     if settings.path or not settings.fetch:
         return Path(settings.path or ".").expanduser().absolute()
     cache = Path(settings.cache_dir or "~/.cache/transformer").expanduser().absolute()
@@ -38,14 +30,11 @@ def corpus_folder(settings: ConfigDict) -> Path:
 
 
 def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
-    """Returns the full path of the file or data set that `data.<key>` names.
+    """Returns the full path of the file or data set that `data.<key>` names; refuses others.
 
     The name may lack the suffix of a compression; `train` may be the start of the names of shards,
     such as `train-00000-of-00002.parquet`. The path of a list of TMX files is that of their full
     paths, see `memories`; each is the `part` of a call.
-
-    Raises:
-      UserError: it is not there.
     """
     name = getattr(settings, key) if part is None else part
     if not name:
@@ -63,9 +52,9 @@ def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
     # An umlaut in a file name may be one character or two, depending on the system.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
     wanted = unicodedata.normalize("NFC", path.name)
-    for found in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
-        if found and (path.parent / found).is_file():
-            return path.parent / found
+    for entry in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
+        if entry and (path.parent / entry).is_file():
+            return path.parent / entry
     if is_dataset(path):
         return path
     if path.is_dir():
@@ -80,8 +69,8 @@ def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
 def _fetch_command(settings: ConfigDict, name: str) -> str:
     """Returns how to fetch the corpus that a config names; '' if it has no file of this name."""
     downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
-    kept = {output for download in downloads for output in download.outputs}
-    if kept.isdisjoint({name, *(name + end for end in SUFFIXES)}):
+    outputs = {output for download in downloads for output in download.outputs}
+    if outputs.isdisjoint({name, *(name + end for end in SUFFIXES)}):
         return ""
     keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
     flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]

@@ -32,13 +32,10 @@ class Table(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields that are read of each row.
+    """The fields that are read of each row, by the keys of `config.data` that name them.
 
-    Attributes:
-      keys: of `config.data`, that name them.
-      names: their names, or numbers of columns, from zero.
-      exact: whether all lines of a table must have as many columns as its first, and blank lines
-        are not rows; otherwise a line needs no more than the columns that are read.
+    They are names, or numbers of columns, from zero. If `exact`, all lines of a table must have as
+    many columns as its first, and blank lines are not rows.
     """
 
     keys: tuple[str, ...]

@@ -1,21 +1,23 @@
-"""A file of rows in any of the formats, as items such as pairs or labelled texts."""
+"""A file of rows in any of the formats, as items such as pairs; or pairs from two files."""
 
 import collections
+import dataclasses
 import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
 from transformer.data.files.arrow import read_arrow
-from transformer.data.files.compression import open_unpacked, plain_name
-from transformer.data.files.delimited import read_delimited
-from transformer.data.files.json_lines import read_jsonl
-from transformer.data.files.rows import BrokenError, Fields, Table, listed
+from transformer.data.files.delimited import read_delimited, read_jsonl
+from transformer.data.files.locate import locate
+from transformer.data.files.rows import BrokenError, Fields, Table, listed, text_value
+from transformer.data.files.text import open_unpacked, plain_name, read_lines
 from transformer.data.files.tmx import memories, read_tmx
+from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
@@ -29,6 +31,7 @@ FORMATS: dict[str, Callable[[Path, Fields], Table]] = {
     ".arrow": read_arrow,
     DATASET: read_arrow,
 }
+ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
 HEAD = 4096  # bytes that show a format, if the name does not
 CONTENTS = {
     ".parquet": re.compile(rb"PAR1"),
@@ -44,8 +47,7 @@ NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:)
 def format_of(path: Path) -> str:
     """Returns the key of `FORMATS` of a file; another suffix, or '', if it has none of them.
 
-    It is the suffix of the name, without that of a compression behind it, or else what the first
-    bytes show.
+    It is the suffix of the name, before that of a compression, or else what the first bytes show.
     """
     if not path.is_file():
         return ".tmx" if memories(path) else DATASET
@@ -59,12 +61,11 @@ def format_of(path: Path) -> str:
 class TableFile(Generic[Item]):
     """The items of a file of rows, read from its start by each iteration.
 
-    It is a file of TSV if its name and content show no other format. Iteration raises UserError at
-    the first broken row, unless `config.data.skip_broken`.
+    It is a file of TSV if its name and content show no other format. A broken row is refused,
+    unless `config.data.skip_broken`.
 
     Args:
-      settings: `config.data`.
-      keys: of it, that name the fields.
+      keys: of `config.data`, that name the fields.
       make: makes an item of their values; raises BrokenError if they are none.
       exact: see `Fields`.
     """
@@ -159,3 +160,67 @@ def describe_rows(files: Iterable[object]) -> list[str]:
             if file.skip_broken and (count := file.count_broken()):
                 lines.append(f"{file.source}: skipped {count:,} broken {file.unit}s")
     return lines
+
+
+# -- sentence pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoFiles:
+    """Pairs of line n of one file and line n of another, read from its start by each iteration."""
+
+    source: Path
+    target: Path
+
+    def __iter__(self) -> Iterator[Pair]:
+        files = self.source, self.target
+        lines = [read_lines(path) for path in files]
+        for number, pair in enumerate(itertools.zip_longest(*lines)):
+            if None in pair:
+                counts = [number + (side is not None) for side in pair]
+                longer = pair.index(None) ^ 1
+                counts[longer] += sum(1 for _ in lines[longer])
+                raise UserError(
+                    "the files do not have the same number of lines, "
+                    + " and ".join(f"{p}: {n:,}" for p, n in zip(files, counts, strict=True))
+                    + "; line n of one must be the translation of line n of the other"
+                )
+            source, target = pair
+            yield Pair(source, target)
+
+
+def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
+    """Returns the text of a split, from its two files or, if it has no target, its one of rows."""
+    source, target = f"{split}_source", f"{split}_target"
+    path = locate(settings, source)
+    if not getattr(settings, target):
+        return pair_table(path, settings)
+    kind = format_of(path)
+    if kind in ROWS_ALONE:
+        raise UserError(
+            f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
+            f"data.{target} names a second file: set config.data.{target}= (empty)"
+        )
+    if (other := locate(settings, target)) == path and kind in FORMATS:
+        raise UserError(
+            f"data.{source} and data.{target} are the same file, {path}: to read both sides "
+            f"from its rows, set config.data.{target}= (empty)"
+        )
+    return TwoFiles(path, other)
+
+
+def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
+    """Returns the pairs in the rows of one file; `settings` is `config.data`, for the fields."""
+    return TableFile(path, settings, ("source_field", "target_field"), _pair)
+
+
+def _pair(source: Any, target: Any) -> Pair:
+    """Returns a pair, each side in one line."""
+    try:
+        (source + target).encode()  # quick, for there are many
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        text_value(source, "source")
+        text_value(target, "target")
+    if "\n" in source or "\n" in target:
+        source, target = (s.replace("\r\n", " ").replace("\n", " ") for s in (source, target))
+    return Pair(source, target)

@@ -1,10 +1,18 @@
-"""The lines of text files, and their encoding."""
+"""The lines of text files, plain or compressed, and their encoding.
 
+A compression is known by a file's first bytes, whatever its name.
+"""
+
+import contextlib
+import gzip
+import io
 import itertools
-from collections.abc import Iterable, Iterator
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from transformer.data.files.compression import open_unpacked
 from transformer.errors import UserError
 
 HEAD = 4096  # bytes that show an encoding
@@ -12,6 +20,50 @@ SHOWN = 5  # lines that a message names
 # Archives and compressions that are not read, and the bytes that show them from their places on.
 PACKED = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
+MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+SUFFIXES = (".gz", ".xz", ".zst")
+
+
+def compression_of(head: bytes) -> str:
+    """Returns how a file is compressed, by its first bytes: a value of `MAGIC`, '' if it is not."""
+    return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
+
+
+def plain_name(name: str) -> str:
+    """Returns a file's name in lower case, without the suffix of a compression."""
+    name = name.lower()
+    return next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
+
+
+@contextlib.contextmanager
+def open_unpacked(path: Path) -> Iterator[BinaryIO]:
+    """The content of a file as a stream of bytes, decompressed as it is read."""
+    kind = ""
+    try:
+        with open(path, "rb") as file:
+            kind = compression_of(file.peek())
+            with OPENERS[kind](file) as stream:
+                yield stream
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise UserError(f"{path} cannot be read ({error.strerror}): check the file") from error
+        raise UserError(
+            f"{path} is a damaged or incomplete {kind} file ({error}): copy or download it again"
+        ) from error
+
+
+def _open_zstd(file: Any) -> io.BufferedReader:
+    import pyarrow  # takes a quarter of a second
+
+    return io.BufferedReader(pyarrow.CompressedInputStream(file, "zstd"))
+
+
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "": contextlib.nullcontext,
+    "gzip": gzip.open,
+    "xz": lzma.open,
+    "zstd": _open_zstd,
+}
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -37,11 +89,8 @@ def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
     """Returns a line of UTF-8 text, including its end.
 
-    A UserError names another encoding, if the bytes reveal it, or the kind of an archive.
-
-    Args:
-      name: of the file, for messages.
-      number: of the line, from one; before the first there may be a byte order mark.
+    The first one may have a byte order mark. A message names another encoding, if the bytes reveal
+    it, or the kind of an archive.
     """
     for kind, (place, magic) in PACKED.items() if number == 1 else ():
         if line.startswith(magic, place):

@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformer.data.files.compression import open_unpacked, plain_name
 from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed
+from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -37,8 +37,6 @@ def split_list(names: str) -> list[str]:
 
 def read_tmx(path: Path, fields: Fields) -> Table:
     """Returns the segments of each translation unit in the languages that the fields name.
-
-    They are those of one file after another, if the path stands for several, see `memories`.
 
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
     """

@@ -1,4 +1,4 @@
-"""From labelled texts to tokens and numbers of classes."""
+"""From labelled texts to tokens and numbers of classes, and their batches in length buckets."""
 
 import hashlib
 import re
@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from transformer.data.buckets import BucketPlan
 from transformer.data.encode import (
     Encoded,
     Part,
@@ -20,45 +21,32 @@ from transformer.data.encode import (
     encode_training_text,
     make_tokenizer,
 )
-from transformer.data.labels import Labelled
-from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import BOS_ID, Tokenizer
-from transformer.data.unknown import Lost
+from transformer.data.pairs import Labelled
+from transformer.data.tokenizer import BOS_ID, PAD_ID, Ids, Tokenizer
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
+NO_LABEL = -1
 
 
-class EncodedTexts(NamedTuple):
-    """Labelled texts as the model reads them.
-
-    Attributes:
-      store: tokens of each text, the first of which is begin-of-sentence.
-      labels: the number of each text's class, from zero.
-      cut: how many texts were cut to their first tokens.
-      unknown: tokens that are not in the vocabulary.
-      lost: the unknown words or characters.
-      arrays_digest: see `Encoded`.
-    """
-
-    store: TokenStore
-    labels: Int[np.ndarray, "texts"]
-    cut: int
-    unknown: int
-    lost: Lost = Lost()
-    arrays_digest: str = ""
+class EncodedTexts(Encoded):
+    """Labelled texts as the model reads them; each begins with begin-of-sentence."""
 
     @property
-    def unknown_fraction(self) -> float:
-        """Fraction of the tokens that are not in the vocabulary."""
-        return self.unknown / len(self.store.tokens)
+    def labels(self) -> Int[np.ndarray, "texts"]:
+        """The number of each text's class, from zero."""
+        return self.arrays["labels"]
+
+    @property
+    def cut(self) -> int:
+        """How many texts were cut to their first tokens."""
+        return self.notes["cut"]
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns each text as begin-of-sentence and its tokens.
+    """Returns each text as begin-of-sentence, which "first" pools, and its tokens.
 
-    HTML line breaks become spaces. The first token is pooled by "first", and makes texts without
-    tokens non-empty.
+    HTML line breaks become spaces.
     """
     return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
 
@@ -70,24 +58,9 @@ def _plain(text: str) -> str:
 def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
-    """Returns labelled texts as tokens and numbers of classes.
-
-    Args:
-      labels: names of the classes, by number.
-      max_tokens: maximum tokens of a text; the rest is not read.
-    """
-    return _texts_of(encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer}))
-
-
-def _texts_of(encoded: Encoded) -> EncodedTexts:
-    return EncodedTexts(
-        encoded.store("tokens"),
-        encoded.arrays["labels"],
-        encoded.notes["cut"],
-        encoded.unknown,
-        encoded.lost,
-        encoded.arrays_digest,
-    )
+    """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
+    encoded = encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer})
+    return EncodedTexts(**vars(encoded))
 
 
 def _parts(
@@ -99,10 +72,9 @@ def _parts(
         encoded = read_texts(texts, tokenizer)
         tokens = [ids[:max_tokens] for ids in encoded]
         side = Side(tokens, texts, [ids[1:] for ids in encoded])
+        numbers = {"labels": [number[item.label] for item in chunk]}
         cut = sum(len(ids) > max_tokens for ids in encoded)
-        yield Part(
-            {"tokens": side}, {"labels": [number[item.label] for item in chunk]}, {"cut": cut}
-        )
+        yield Part({"tokens": side}, numbers, {"cut": cut})
 
 
 def prepare_labelled(
@@ -113,12 +85,10 @@ def prepare_labelled(
     saved: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
-    """Returns the training texts and their tokenizer, both from the cache if they are there.
+    """Returns the training texts, which are read several times, and their tokenizer.
 
     Args:
-      items: restartable: hashing, training a tokenizer and encoding read it in turn.
       labels: names of the classes, by number.
-      data, settings: `config.data` and `config.tokenizer`.
       saved, initial: see `train_tokenizer`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
@@ -140,4 +110,53 @@ def prepare_labelled(
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     parts = _parts(items, labels, tokenizer, data.max_tokens)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
-    return _texts_of(encoded), tokenizer
+    return EncodedTexts(**vars(encoded)), tokenizer
+
+
+# -- batches
+
+
+class LabelledBatch(NamedTuple):
+    """Token ids of B texts, padded with 0, and their classes from zero; -1 of a row of padding."""
+
+    tokens: Int[np.ndarray, "B M"]
+    labels: Int[np.ndarray, "B"]
+
+
+def make_labelled_batch(
+    texts: Sequence[Ids], labels: Sequence[int], rows: int, length: int
+) -> LabelledBatch:
+    """Returns the batch of up to `rows` encoded texts of up to `length` tokens."""
+    batch = LabelledBatch(
+        np.full((rows, length), PAD_ID, np.int32), np.full(rows, NO_LABEL, np.int32)
+    )
+    for row, (ids, label) in enumerate(zip(texts, labels, strict=True)):
+        batch.tokens[row, : len(ids)] = ids
+        batch.labels[row] = label
+    return batch
+
+
+class LabelledPlan(BucketPlan[LabelledBatch]):
+    """All training batches of labelled texts, see `BucketPlan`."""
+
+    def __init__(
+        self,
+        texts: EncodedTexts,
+        seed: int,
+        tokens: int,
+        num_buckets: int,
+        multiple: int,
+        rows: int = 0,
+    ):
+        self.texts = texts
+        super().__init__(texts.store.lengths, seed, tokens, num_buckets, multiple, rows)
+
+    @property
+    def padding_fraction(self) -> float:
+        """Fraction of an epoch's positions that hold padding."""
+        return 1.0 - len(self.texts.store.tokens) / self.positions
+
+    def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
+        """Returns the same as `make_labelled_batch`."""
+        labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers])
+        return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

@@ -20,8 +20,7 @@ from transformer.data.files.rows import BrokenError, text_value
 from transformer.data.files.table import FORMATS, TableFile, format_of
 from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
 from transformer.data.labelled import toy_reviews
-from transformer.data.labels import Labelled
-from transformer.data.splits import SPLITS
+from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
@@ -59,12 +58,7 @@ class LabelledSource:
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
-    """Returns the labelled texts that `config.data` describes.
-
-    Raises:
-      UserError: the training text has fewer than two classes, another has labels that it lacks, or
-        whatever is wrong with the text named.
-    """
+    """Returns the labelled texts that `config.data` describes, checked."""
     if settings.source not in REGISTRY:
         raise UserError(
             f"data.source={settings.source!r} gives no labelled texts: choose one of "
@@ -76,9 +70,9 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
     if len(labels) > LABELS_PER_TEXT * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
         raise UserError(_not_labels(settings, labels, sum(sizes["train"].values())))
     if len(labels) < 2:
-        found = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
+        what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
-            f"the training text has {found}, and a classifier needs two classes: check "
+            f"the training text has {what}, and a classifier needs two classes: check "
             f"config.data.{FIRST_KEY[settings.source]}"
         )
     for split in SPLITS[1:]:
@@ -97,12 +91,12 @@ def _few(labels: Sequence[str]) -> str:
 
 def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     """The message for nearly as many labels as texts: they are row numbers, or the texts."""
-    found = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
+    what = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
     if settings.source != "files":
-        return f"{found}: these are not classes: check config.data.tfds_fields"
+        return f"{what}: these are not classes: check config.data.tfds_fields"
     file = labelled_file(settings, "train")
     return (
-        f"{file.source} has {found}, so data.label_field={shorten(settings.label_field)!r} is "
+        f"{file.source} has {what}, so data.label_field={shorten(settings.label_field)!r} is "
         f"hardly the column of the classes; {file.open().about}: set config.data.label_field and "
         "config.data.text_field (names in a header line, or numbers from 0)"
     )
@@ -114,12 +108,9 @@ def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
 
 
 def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
-    """Returns the labelled texts of the files that the settings name, and their broken lines.
-
-    A validation or test set without a file is held out of the training text, see `hold_out`.
-    """
-    taken = splits_held_out(settings)
-    files = {split: labelled_file(settings, split) for split in SPLITS if split not in taken}
+    """The labelled texts of the files that the settings name, and their broken lines."""
+    unnamed = splits_held_out(settings)
+    files = {split: labelled_file(settings, split) for split in SPLITS if split not in unnamed}
     broken = {}
     for split, file in files.items():
         for line in file.describe_columns():
@@ -128,7 +119,7 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
             broken[str(file.source)] = count
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
-    sizes = {split: getattr(settings, f"{split}_size") for split in taken}
+    sizes = {split: getattr(settings, f"{split}_size") for split in unnamed}
     splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
     return {**files, **splits}, broken
 
@@ -139,12 +130,7 @@ def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
 
 
 def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
-    """Returns the labelled texts in the rows of a file.
-
-    Args:
-      settings: `config.data`, for the fields.
-      name: of the key that names the file, for messages.
-    """
+    """Returns the labelled texts in the rows of a file, which the key `name` names."""
     if format_of(path) not in FORMATS:
         raise UserError(
             f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "

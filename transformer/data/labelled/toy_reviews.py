@@ -10,14 +10,10 @@ of exactly the same words, in which those two have changed places and which says
     concession       the story is wonderful , although the acting is dull
     mockery          this brilliant film mocks its dull critics (who is described by which word?)
 
-Twins are drawn together into one split. So a model that ignores word order, such as the mean of
-embeddings, is right on exactly half of these kinds; nor does the last such word always decide. A
-"plain" review has words of one side only, and its twin has their antonyms.
-
-Text is lowercased, with spaces around punctuation, as SST-2 has it: no capital and no comma that
-sticks to a word tells where the word stands.
-
-Splits. The favourable one of two twins decides, see `splits`.
+Twins are drawn together into one split, which the favourable one decides. So a model that ignores
+word order, such as the mean of embeddings, is right on exactly half of these kinds; nor does the
+last such word always decide. A "plain" review has words of one side only, and its twin has their
+antonyms. No capital and no comma that sticks to a word tells where the word stands.
 """
 
 import random
@@ -26,9 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from transformer.data.labels import Labelled
-from transformer.data.splits import fill
-from transformer.data.synthetic import read_tables
+from transformer.data.pairs import Labelled
+from transformer.data.synthetic import fill, read_tables
 
 Option = TypeVar("Option")
 
@@ -45,11 +40,7 @@ TEMPLATES = {kind: TABLES[kind] for kind in KINDS}  # name of the words, text
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
-    """Returns the reviews of each split in `sizes`, each favourable one before its twin.
-
-    Equal seeds give equal corpora on every platform. No review occurs twice, within or across
-    splits.
-    """
+    """Returns different reviews for each split in `sizes`, each favourable one before its twin."""
     uniform = random.Random(seed).random
 
     def pick(options: Sequence[Option]) -> Option:

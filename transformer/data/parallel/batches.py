@@ -27,11 +27,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
-    """Returns the batch of up to `rows` encoded pairs, each without begin and end.
-
-    Args:
-      length: of all three arrays, in tokens; begin or end of sentence included.
-    """
+    """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
     source, target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(3))
     for row, ids in enumerate(sources):
         source[row, : len(ids)] = ids
@@ -47,15 +43,10 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length
 class BatchPlan(BucketPlan[Batch]):
     """All training batches of sentence pairs, see `BucketPlan`.
 
-    Args:
-      source, target: the same number of encoded sentences; the length of a pair is that of its
-        longer side, with its end.
-      tokens: of each side of a batch.
-      mixture: of several corpora; None for each pair once an epoch.
-      sampler: draws what is read of each pair in each epoch; None if it is always the same. The
-        bucket of a pair is that of one of its planned draws, which epochs take in turn, and a batch
-        draws among all of the lengths of its bucket. So each draw is as frequent as among free
-        ones.
+    The length of a pair is that of its longer side, with its end. A `sampler` draws what is read of
+    each pair in each epoch. The bucket of a pair is that of one of its planned draws, which epochs
+    take in turn, and a batch draws among all of the lengths of its bucket. So each draw is as
+    frequent as among free ones.
     """
 
     def __init__(

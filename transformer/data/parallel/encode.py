@@ -19,6 +19,7 @@ from transformer.data.cleaning.rules import SHORT_SENTENCE, CleaningReport, chec
 from transformer.data.cleaning.survey import undirected
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
+    Encoded,
     Part,
     Restartable,
     Side,
@@ -27,16 +28,18 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.leaks import Hashes, HeldOutReport
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.sampler import PairSampler, make_sampler
-from transformer.data.parallel.training import TrainingPairs, read_training_pairs
+from transformer.data.parallel.training import (
+    Hashes,
+    HeldOutReport,
+    TrainingPairs,
+    read_training_pairs,
+)
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Tokenizer, symbol_fault
 from transformer.data.tokenizer.draws import make_generator, sampling_key
-from transformer.data.tokenizer.model import symbol_fault
 from transformer.data.tokenizer.train import spells_in_bytes
-from transformer.data.unknown import Lost
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
@@ -47,33 +50,35 @@ RARE, NAMED = 0.001, 10  # fraction of pairs that is no warning; tags that it na
 logger = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class Corpus:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corpus(Encoded):
     """Training text, cleaned and encoded, with its tokenizers and the report of cleaning.
 
     Attributes:
       reports: of each of several corpora, whose pairs follow one another.
-      unknown_fraction: of the tokens, those that are not in the vocabulary.
-      lost: the unknown words or characters.
       held_out: the reports on the other splits.
       hashes: of the pairs before limits in tokens drop some, the same in both directions.
       sampler: draws what is read of each pair; None if it is always the same.
       modified: by modifier, the fraction of the pairs that it changes.
-      arrays_digest: see `Encoded`.
     """
 
-    source: TokenStore
-    target: TokenStore
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     reports: tuple[CleaningReport, ...]
-    unknown_fraction: float
-    lost: Lost
     held_out: Mapping[str, HeldOutReport]
     hashes: UInt64[np.ndarray, "pairs"]
     sampler: PairSampler | None = None
     modified: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    arrays_digest: str = ""
+
+    @property
+    def source(self) -> TokenStore:
+        """The encoded sources."""
+        return self.side("source")
+
+    @property
+    def target(self) -> TokenStore:
+        """The encoded targets."""
+        return self.side("target")
 
     @property
     def report(self) -> CleaningReport:
@@ -110,10 +115,7 @@ def encode_corpora(
 ) -> Corpus:
     """Returns the training pairs of one or several corpora as tokens, one corpus after another.
 
-    Tokenizers and encoded text come from the cache if possible.
-
     Args:
-      data, settings: `config.data` and `config.tokenizer`.
       folder: a run's folder, whose tokenizers are used if they were trained on this text.
       symbols: strings of sources that are always one token.
       initial: folder of the run whose tokenizers are kept or grow, if any.
@@ -145,18 +147,14 @@ def encode_corpora(
     for report in reports:
         check_kept(report)
     return Corpus(
-        encoded.store("source"),
-        encoded.store("target"),
-        tokenizers[0],
-        tokenizers[1],
-        reports,
-        encoded.unknown_fraction,
-        encoded.lost,
-        dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
-        undirected(np.concatenate([corpus.hashes for corpus in corpora])),
-        sampler,
-        modified,
-        encoded.arrays_digest,
+        **vars(encoded),
+        source_tokenizer=tokenizers[0],
+        target_tokenizer=tokenizers[1],
+        reports=reports,
+        held_out=dict(itertools.chain(*(corpus.held_out.items() for corpus in corpora))),
+        hashes=undirected(np.concatenate([corpus.hashes for corpus in corpora])),
+        sampler=sampler,
+        modified=modified,
     )
 
 
@@ -234,12 +232,7 @@ def _parts(
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
 ) -> Iterator[Part]:
-    """The pairs of all corpora; those over a limit are counted by corpus and field of its report.
-
-    Args:
-      limits: of each corpus, the most tokens of a side, with its end, and the largest ratio of the
-        tokens of both sides, to each of which ten are added; 0 allows any.
-    """
+    """The pairs of all corpora within the limits of each; others are counted by corpus and name."""
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
         for chunk in batched(corpus.cleaned, ENCODE_AT_ONCE):
             texts = [[pair.source for pair in chunk], [pair.target for pair in chunk]]
@@ -248,9 +241,9 @@ def _parts(
             short = counts.max(axis=0) + 1 <= max_tokens
             counts += SHORT_SENTENCE
             balanced = counts.max(axis=0) <= (max_ratio or np.inf) * counts.min(axis=0)
-            kept = (short & balanced).tolist()
+            marks = (short & balanced).tolist()
             sides = {
-                name: Side([*itertools.compress(own, kept)], [*itertools.compress(lines, kept)])
+                name: Side([*itertools.compress(own, marks)], [*itertools.compress(lines, marks)])
                 for name, own, lines in zip(SIDES, ids, texts, strict=True)
             }
             dropped = int((~short).sum()), int((short & ~balanced).sum())

@@ -5,7 +5,6 @@ that a second start does not read the files again. No place within a file is sto
 format, compressed or not, are read in order.
 """
 
-import dataclasses
 import hashlib
 import itertools
 import json
@@ -19,40 +18,24 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
+from transformer.data import held_out
+from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
-from transformer.data.cleaning.survey import (
-    Survey,
-    count_faults,
-    duplicates,
-    survey,
-    undirected,
-    without_copies,
-)
+from transformer.data.cleaning.survey import Survey, undirected
 from transformer.data.corpora import SHARED
 from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
-from transformer.data.files.pair_files import TwoFiles, parallel_text
-from transformer.data.files.table import TableFile, describe_rows
-from transformer.data.held_out import (
-    TooFewError,
-    check_not_empty,
-    check_room,
-    choose,
-    splits_held_out,
-    take,
-    without,
-)
-from transformer.data.pairs import Pair
-from transformer.data.parallel.leaks import EARLIER, NOTHING, Hashes, HeldOutReport, among
-from transformer.data.parallel.training import TrainingPairs, clean, cleaned
-from transformer.data.splits import SPLITS
+from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
+from transformer.data.pairs import SPLITS, Pair
+from transformer.data.parallel import training
+from transformer.data.parallel.training import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
 OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
-LIBRARIES = ("ftfy", "py3langid")  # that filters use
+LIBRARIES = ("ftfy", "py3langid")  # that the rules use
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 logger = logging.getLogger(__name__)
@@ -63,12 +46,8 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 
     A validation or test set without a file is held out of the training text, see `choose`: only
     pairs that satisfy the rules of cleaning are held out, so that each set has its size, and none
-    of them stays in the training text as a duplicate. All text is read here, if it was not read
-    before, so that errors do not occur later.
-
-    Args:
-      earlier: the pairs that earlier runs were trained on, see `read_earlier`; of a source that is
-        among theirs, none is held out.
+    of them stays in the training text as a duplicate. Of a source among the pairs that `earlier`
+    runs were trained on, none is held out. All text is read here, so that errors come early.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _remembered(
@@ -80,15 +59,15 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     if settings.train_subset:
         counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
         logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
-    pairs, kept = without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
-        cleaned(pairs, kept),
-        CleaningReport(**notes["report"]),
+        training.cleaned(pairs, marks),
+        CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
         arrays["hashes"],
         pairs,
-        kept,
+        marks,
     )
     return {**texts, **held, "train": train}
 
@@ -100,39 +79,36 @@ def count_all(settings: ConfigDict) -> int:
 
 
 def count_pairs(settings: ConfigDict) -> int:
-    """Returns the number of training pairs of the files that `config.data` names.
-
-    Not counted are those that are held out; cleaning, which comes later, may drop more.
-    """
+    """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
     text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
-    check_not_empty(text, pairs)
-    check_room(text, sizes, pairs)
+    held_out.check_not_empty(text, pairs)
+    held_out.check_room(text, sizes, pairs)
     rest = pairs - sum(sizes.values())
     return min(rest, settings.train_subset or rest)
 
 
 def named_files(settings: ConfigDict) -> Texts:
     """Returns the text of each split that has files of its own."""
-    taken = splits_held_out(settings)
-    for split in taken:
+    for split in held_out.splits_held_out(settings):
         if target := getattr(settings, f"{split}_target"):
             raise UserError(
                 f"config.data.{split}_target={target!r} has no source: set "
                 f"config.data.{split}_source, or leave both empty"
             )
-    return {split: parallel_text(settings, split) for split in SPLITS if split not in taken}
+    named = [split for split in SPLITS if split not in held_out.splits_held_out(settings)]
+    return {split: parallel_text(settings, split) for split in named}
 
 
 def check_files(texts: Texts) -> list[str]:
-    """Returns the lines of `describe_rows`.
+    """Returns the lines of `describe_rows`; refuses files that are empty or damaged.
 
-    Raises:
-      UserError: a file is empty or has only broken rows, or one for validation or test is damaged.
+    The training text is read later.
     """
     lines = describe_rows(texts.values())
     for split, text in texts.items():
-        items = itertools.islice(text, 1) if split == "train" else text  # which is read later
-        check_not_empty(text, sum(1 for _ in items))
+        held_out.check_not_empty(
+            text, sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
+        )
     return lines
 
 
@@ -142,40 +118,43 @@ def _read(
     """Returns the result of reading the files, as arrays and notes."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
-    found, rules = survey(text, rules, settings.seed)
-    faults = duplicates(found, rules)
+    facts, rules = surveys.survey(text, rules, settings.seed)
+    faults = surveys.duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = among(undirected(found.exact), NOTHING if earlier is None else earlier)
-    known = among(found.ranks, np.sort(found.ranks[learnt])) & usable
+    learnt = training.among(
+        undirected(facts.exact), training.NOTHING if earlier is None else earlier
+    )
+    learnt = training.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
     try:
-        numbers = choose(text, found.ranks, usable & ~known, sizes, settings)
+        numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
-        check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
-    except TooFewError as error:
-        reasons = [f"{n:,} {reason}" for reason, n in count_faults(found, faults).dropped.items()]
+        held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
+    except held_out.TooFewError as error:
+        dropped = surveys.count_faults(facts, faults).dropped
+        reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
-        more = f"; {known.sum():,} pairs are not held out, since {EARLIER} has them"
-        raise UserError(f"{error}{told * bool(reasons)}{more * bool(known.any())}") from None
+        more = f"; {learnt.sum():,} pairs are not held out, since {training.EARLIER} has them"
+        raise UserError(f"{error}{told * bool(reasons)}{more * bool(learnt.any())}") from None
     lines += [
         f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
-        f"{EARLIER} has the others"
+        f"{training.EARLIER} has the others"
         for split, own in numbers.items()
-        if known.any() and len(own) < sizes[split]
+        if learnt.any() and len(own) < sizes[split]
     ]
-    splits = {**texts, **take(text, numbers)}
-    found = without_copies(found, list(itertools.chain(*numbers.values())), rules)
-    gone = _not_trained_on(numbers.values(), found, settings.train_subset)
-    rest = Survey(*(np.delete(array, gone, axis=0) for array in found))
+    splits = {**texts, **held_out.take(text, numbers)}
+    facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
+    rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = clean(without(text, gone), rules, scored, earlier, rest)
+    train = training.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "taken": count,
         "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
-        "report": dataclasses.asdict(train.report),
+        "report": train.report,
         "fingerprints": train.fingerprints,
-        "held_out": {split: dataclasses.asdict(own) for split, own in train.held_out.items()},
+        "held_out": train.held_out,
     }
     arrays = {"gone": gone, "kept": np.frombuffer(train.kept, np.uint8), "hashes": train.hashes}
     return arrays, notes
@@ -183,20 +162,22 @@ def _read(
 
 def _sizes(settings: ConfigDict) -> dict[str, int]:
     """The number of pairs of each split that is held out."""
-    return {split: getattr(settings, f"{split}_size") for split in splits_held_out(settings)}
+    return {
+        split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
+    }
 
 
 def _not_trained_on(
-    held_out: Iterable[Sequence[int]], found: Survey, subset: int
+    numbers: Iterable[Sequence[int]], facts: Survey, subset: int
 ) -> Int[np.ndarray, "gone"]:
     """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
-    gone = np.array(sorted(itertools.chain(*held_out)), np.int64)
+    gone = np.array(sorted(itertools.chain(*numbers)), np.int64)
     if not subset:
         return gone
-    usable = found.faults == 0
+    usable = facts.faults == 0
     usable[gone] = False
     rest = np.flatnonzero(usable)
-    chosen = rest[np.argsort(found.ranks[rest], kind="stable")[:subset]]
+    chosen = rest[np.argsort(facts.ranks[rest], kind="stable")[:subset]]
     return np.delete(np.arange(len(usable)), chosen)
 
 
@@ -207,19 +188,14 @@ def _remembered(
     read: Callable[[], tuple[dict[str, np.ndarray], Any]],
     earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, np.ndarray], Any]:
-    """Returns the result of `read`, from the cache if these files were read before.
-
-    Args:
-      name: of the result.
-      earlier: the pairs that it depends on, if any.
-    """
-    facts = _facts(texts)
-    if sum(size for _, size, _ in facts) < WORTH_KEEPING:
+    """The result of `read`, from the cache under this name if these files were read before."""
+    files = _files(texts)
+    if sum(size for _, size, _ in files) < WORTH_KEEPING:
         return read()
 
     def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
         result = read()
-        if _facts(texts) != facts:
+        if _files(texts) != files:
             raise UserError(
                 f"{texts['train'].source} or a file with it changed while it was read: start again "
                 "when it is complete"
@@ -228,17 +204,16 @@ def _remembered(
 
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
-    described = json.dumps([facts, sorted(values.items()), _versions(), learnt], default=str)
+    described = json.dumps([files, sorted(values.items()), _versions(), learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
     return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
 
 
-def _facts(texts: Texts) -> list[tuple[str, int, int]]:
+def _files(texts: Texts) -> list[tuple[str, int, int]]:
     """Name, size and time of change, in nanoseconds, of all files."""
-    places = [
-        value for text in texts.values() for value in vars(text).values() if isinstance(value, Path)
-    ]
-    stats = {path: path.stat() for place in places for path in data_files(place)}
+    paths = [path for text in texts.values() for path in vars(text).values()]
+    files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
+    stats = {path: path.stat() for path in files}
     return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
 
 

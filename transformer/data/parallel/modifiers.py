@@ -1,7 +1,5 @@
 """Modifications of training pairs, so that a translator reads what its training text lacks.
 
-Sentences in capitals, typing errors, several sentences in a line, and names that no pair has.
-
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
 
@@ -14,8 +12,14 @@ from typing import NamedTuple
 import regex
 from ml_collections import ConfigDict
 
-from transformer.data.casing import sentence_case, title_case
-from transformer.data.characters import canonicalize, join_texts, replace_all, symbol_codes
+from transformer.data.characters import (
+    canonicalize,
+    join_texts,
+    replace_all,
+    sentence_case,
+    symbol_codes,
+    title_case,
+)
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
@@ -39,16 +43,6 @@ ACCENTED = 0.2  # probability that a letter of a name is one of them
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
 
 Modifier = Callable[[Sequence[Pair], Random], Pair | None]
-
-
-def capitals(pairs: Sequence[Pair], _: Random) -> Pair:
-    """Returns the pair in capitals."""
-    return _of_both(pairs[0], str.upper)
-
-
-def title(pairs: Sequence[Pair], _: Random) -> Pair:
-    """Returns the pair with a capital at the start of each word."""
-    return _of_both(pairs[0], title_case)
 
 
 def typos(
@@ -90,10 +84,8 @@ def copied(
 ) -> Pair:
     """Returns the pair with a string that is the same on both sides.
 
-    It stands for a number or a name that both sides have once, or next to the text.
-
-    Args:
-      make: draws the string; None for a name, number, address, code, placeholder or emoji.
+    It stands for a number or a name that both sides have once, or next to the text. `make` draws
+    it; by default it is a name, number, address, code, placeholder or emoji.
     """
     source, target = pairs[0].source, pairs[0].target
     shared = sorted(
@@ -121,8 +113,8 @@ def _of_both(pair: Pair, change: Callable[[str], str]) -> Pair:
 
 
 MODIFIERS: Mapping[str, Modifier] = {
-    "capitals": capitals,
-    "title": title,
+    "capitals": lambda pairs, _: _of_both(pairs[0], str.upper),
+    "title": lambda pairs, _: _of_both(pairs[0], title_case),
     "typos": typos,
     "punctuation": punctuation,
     "joined": joined,
@@ -182,12 +174,7 @@ def _without_accents(text: str) -> str:
 
 
 class Augmentation(NamedTuple):
-    """Modifies a part of the training pairs.
-
-    Attributes:
-      fractions: of the pairs, by modifier; the rest stays as it is.
-      symbols: strings that no modifier changes, see `modify`.
-    """
+    """Modifies fractions of the training pairs, by modifier, but no symbols in them."""
 
     fractions: Mapping[str, float]
     symbols: Sequence[str] = ()
@@ -202,11 +189,7 @@ class Augmentation(NamedTuple):
         return self._replace(fractions={k: v for k, v in self.fractions.items() if k in CASES})
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
-        """Returns a modifier and what it makes of a pair; '' and None if the pair stays.
-
-        Args:
-          pairs: returns the pair and the next ones.
-        """
+        """Returns a modifier and what it makes of the first pair; '' and None if that stays."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
@@ -222,9 +205,7 @@ def modify(
 ) -> Pair:
     """Returns what a modifier makes of the first of some pairs; the pair itself if it cannot.
 
-    Args:
-      pairs: the one to modify, and the next ones.
-      symbols: strings that do not change. Those at the start of a source, as tags are, stay there.
+    Symbols do not change; those at the start of a source, as tags are, stay there.
     """
     codes = symbol_codes(symbols)
     coded = [_of_both(pair, lambda text: replace_all(text, codes)) for pair in pairs]

@@ -34,9 +34,7 @@ class PairSampler:
     Attributes:
       texts: of source and target, canonical.
       tokens: the deterministic segmentation of each side.
-      tokenizers: of source and target.
       strengths: of the draws of each side's segmentations, see `strength_of`; 0 for none.
-      augmentation: how pairs are modified.
       max_tokens: of a side of a draw, with its end. A pair that would be longer, or get unknown
         tokens from a modifier, is read as it is.
       drawn: lengths of the sides of the planned draws of each pair, in tokens.
@@ -51,13 +49,9 @@ class PairSampler:
     drawn: Int[np.ndarray, "2 draws pairs"]
 
     def draw(self, number: int, epoch: int, random: Random, lengths: range) -> Sequence[Ids]:
-        """Returns the tokens of source and target of a draw of a pair, without ends.
+        """Returns the tokens of both sides of a draw whose longer side has one of these lengths.
 
-        After `TRIES` others, it is the planned draw.
-
-        Args:
-          epoch: which has a planned draw of one of these lengths.
-          lengths: of the longer side, in tokens.
+        After `TRIES` others, it is the planned draw of the epoch, which has.
         """
         for _ in range(TRIES):
             ids = self._draw(number, random)[1]
@@ -112,13 +106,10 @@ def make_sampler(
     data: ConfigDict,
     settings: ConfigDict,
 ) -> tuple[PairSampler, Mapping[str, float]]:
-    """Returns the sampler of a corpus that is encoded with its texts; its plan is in the cache.
-
-    And by modifier, the fraction of the pairs that it changes.
-    """
+    """Returns the sampler of an encoded corpus, its plan from the cache, and what it modifies."""
     sampler = PairSampler(
         (encoded.text("source"), encoded.text("target")),
-        (encoded.store("source"), encoded.store("target")),
+        (encoded.side("source"), encoded.side("target")),
         (tokenizers[0], tokenizers[1]),
         strengths_of(settings, [tokenizer.kind for tokenizer in tokenizers]),
         augmentation,

@@ -1,8 +1,7 @@
 """Sources of sentence pairs: generated, read from text files, or from TensorFlow Datasets.
 
 Every source returns the splits 'train', 'validation' and 'test' as iterables of pairs that can be
-read repeatedly. Text and TFDS are streamed, however large. Errors in files or names are raised when
-they are opened, before training.
+read repeatedly. Errors in files or names are raised when they are opened, before training.
 """
 
 import functools
@@ -15,11 +14,10 @@ from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.encode import batched
-from transformer.data.pairs import Pair
+from transformer.data.pairs import SPLITS, Pair
 from transformer.data.parallel.files import open_files
-from transformer.data.parallel.leaks import Hashes
 from transformer.data.parallel.modifiers import joined
-from transformer.data.splits import SPLITS
+from transformer.data.parallel.training import Hashes
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
@@ -27,15 +25,11 @@ Splits = Mapping[str, Iterable[Pair]]
 
 
 def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
-    """Returns the pairs of each split of the corpus that the settings describe.
+    """Returns the pairs of each split of the corpus that `config.data` describes.
 
     With `length_generalization_size` there is a split "length_generalization" to score beyond the
     training length: for `copy` and `reverse`, sequences twice as long as the longest in training;
-    for other sources, pairs of test pairs joined.
-
-    Args:
-      settings: `config.data`.
-      earlier: the pairs that are not held out of files, since the weights know them.
+    for other sources, pairs of test pairs joined. For `earlier` see `open_files`.
     """
     if settings.source not in REGISTRY:
         raise UserError(
@@ -61,7 +55,7 @@ def _generated(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus, perhaps with a split "length_generalization" of its own."""
+    """A synthetic corpus, perhaps with a split "length_generalization" of its own."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size

@@ -1,19 +1,92 @@
-"""The training pairs of one corpus, and the result of cleaning them in two readings."""
+"""The training pairs of a corpus, cleaned, and whether pairs that are scored are among them.
 
+Pairs that are scored are looked for by their hashes, see `Survey`, in the training text of a run
+and in that of the run that it starts from, which may be gone or have grown since. So each run keeps
+the hashes of its training pairs, and of those of the runs before it: `trained_on.npz` has `pairs`
+and `earlier`, eight bytes for each pair, ascending.
+
+A separate file for validation or test, such as a published test set, is never filtered, so that
+scores are comparable; the pairs that the rules would drop are counted.
+"""
+
+import collections
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt64
+from jaxtyping import Bool, UInt64
 from ml_collections import ConfigDict
 
+from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, check_kept, rules_of
-from transformer.data.cleaning.survey import Survey, count_faults, duplicates, survey
+from transformer.data.cleaning.survey import Survey, pair_hash, undirected
 from transformer.data.encode import Restartable
 from transformer.data.pairs import Pair, canonical
-from transformer.data.parallel.leaks import Hashes, HeldOutReport, check_held_out
+from transformer.errors import UserError
+from transformer.storage.files import whole_file
+from transformer.storage.reading import open_arrays
+
+NAMED = 5  # lines
+EARLIER = "the training text of earlier runs"
+FILE = "trained_on.npz"
+FIX = (
+    "restore the original, or delete it: then a run that starts from this one cannot tell whether "
+    "it is scored on pairs that this one was trained on"
+)
+
+logger = logging.getLogger(__name__)
+Hashes = UInt64[np.ndarray, "_"]
+NOTHING = np.zeros(0, np.uint64)
+
+
+class HeldOutReport(NamedTuple):
+    """The faults of the pairs of a split, the first empty ones from one, and how many are known.
+
+    They occur in the training text as they are, or in that of earlier runs in either direction;
+    `earlier` is None without such runs.
+    """
+
+    size: int
+    faults: CleaningReport
+    blank: tuple[int, ...]
+    repeated: int
+    earlier: int | None = None
+
+    def describe(self, split: str) -> list[str]:
+        """Returns the lines to print at the start; none if there are no faults."""
+        lines, of_pairs = [], f"of {self.size:,} pairs occur in"
+        if dropped := self.faults.dropped:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+            where = f"; empty in pair {', '.join(map(str, self.blank))}" if self.blank else ""
+            more = ", ..." if self.faults.counts.get("empty", 0) > len(self.blank) else ""
+            lines.append(
+                f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
+                f"{where}{more}"
+            )
+        if self.repeated:
+            lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
+        if self.earlier:
+            fix = "the scores are too good"
+            lines.append(f"warning: {split}: {self.earlier:,} {of_pairs} {EARLIER}: {fix}")
+        return lines
+
+    def counts(self) -> dict[str, int]:
+        """Returns the same for a table."""
+        dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
+        repeated = {"of them in the training text": self.repeated} if self.repeated else {}
+        earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
+        return dropped | repeated | earlier
+
+    @classmethod
+    def from_json(cls, fields: Sequence[Any]) -> "HeldOutReport":
+        """Returns the report that JSON turned into these fields."""
+        size, faults, blank, *counts = fields
+        return cls(size, CleaningReport(*faults), tuple(blank), *counts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +95,6 @@ class TrainingPairs:
 
     Attributes:
       cleaned: the canonical form of the pairs that cleaning keeps, restartable.
-      report: counts of those that it drops.
       fingerprints: of the sources and the targets that it keeps.
       held_out: the reports on the other splits.
       hashes: of the pairs that it keeps, see `pair_hash`.
@@ -48,14 +120,7 @@ def read_training_pairs(
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
 ) -> TrainingPairs:
-    """Returns the training pairs of one corpus, cleaned, unless they are already.
-
-    Args:
-      pairs: restartable, since cleaning, training a tokenizer and encoding read it in turn; never
-        held in memory. Those of files are already cleaned.
-      held_out: the pairs of other splits, to look for in the training text.
-      earlier: see `read_earlier`.
-    """
+    """Returns training pairs, which are read several times, cleaned; those of files already are."""
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)
     check_kept(pairs.report)
@@ -67,27 +132,22 @@ def clean(
     rules: CleaningRules,
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
-    found: Survey | None = None,
+    facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, cleaned.
-
-    Args:
-      rules: those that `survey` returned with `found`.
-      found: the survey of the pairs; None to make one.
-    """
-    if found is None:
-        found, rules = survey(pairs, rules)
-    faults = duplicates(found, rules)
-    kept, hashes = (faults == 0).tobytes(), found.exact[faults == 0]
-    fingerprints = fingerprints_of(cleaned(pairs, kept))
+    """Returns training pairs, cleaned by the rules that came with their survey, if there is one."""
+    if facts is None:
+        facts, rules = surveys.survey(pairs, rules)
+    faults = surveys.duplicates(facts, rules)
+    marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
+    rest = cleaned(pairs, marks)
     reports = check_held_out(held_out, rules, hashes, earlier)
-    report = count_faults(found, faults)
-    return TrainingPairs(cleaned(pairs, kept), report, fingerprints, reports, hashes, pairs, kept)
+    report = surveys.count_faults(facts, faults)
+    return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
-def cleaned(pairs: Iterable[Pair], kept: bytes) -> Iterable[Pair]:
+def cleaned(pairs: Iterable[Pair], marks: bytes) -> Iterable[Pair]:
     """Returns the canonical form of the pairs that cleaning keeps, restartable."""
-    return Restartable(lambda: map(canonical, itertools.compress(pairs, kept)))
+    return Restartable(lambda: map(canonical, itertools.compress(pairs, marks)))
 
 
 def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
@@ -97,3 +157,101 @@ def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
         for digest, text in zip(digests, pair[:2], strict=True):
             digest.update(text.encode() + b"\n")
     return digests[0].hexdigest(), digests[1].hexdigest()
+
+
+# -- pairs that are scored
+
+
+def check_held_out(
+    splits: Mapping[str, Iterable[Pair]],
+    rules: CleaningRules,
+    trained: Hashes,
+    earlier: Hashes | None,
+) -> dict[str, HeldOutReport]:
+    """Returns the report on each split, given the hashes of training pairs and of earlier ones."""
+    reports, trained = {}, np.sort(trained)
+    for split, pairs in splits.items():
+        sides = [canonical(pair)[:2] for pair in pairs]
+        faults = [rules.fault(*own) for own in sides]
+        blank = (number for number, fault in enumerate(faults, 1) if fault == "empty")
+        hashes = np.fromiter(itertools.starmap(pair_hash, sides), np.uint64)
+        reports[split] = HeldOutReport(
+            len(sides),
+            CleaningReport(collections.Counter(faults)),
+            tuple(itertools.islice(blank, NAMED)),
+            int(among(hashes, trained).sum()),
+            None if earlier is None else int(among(undirected(hashes), earlier).sum()),
+        )
+    return reports
+
+
+def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
+    """Returns the undirected hashes of the pairs that earlier runs were trained on, ascending.
+
+    None if a run starts from no other, or from one that does not tell, which a warning says. Once
+    it has begun, its `folder` keeps them.
+    """
+    if not init_from:
+        return None
+    source, hashes = Path(init_from).expanduser(), NOTHING
+    if folder and (folder / FILE).exists():
+        _, hashes = _read(folder / FILE)
+    elif (source / FILE).exists():
+        hashes = _union(*_read(source / FILE))
+    if len(hashes):
+        return hashes
+    logger.warning(
+        "warning: not checked whether pairs for validation and test occur in the training text "
+        "of %a, which has no %s",
+        str(source.absolute()),
+        FILE,
+    )
+    return None
+
+
+def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
+    """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder."""
+    path, before = folder / FILE, NOTHING if earlier is None else earlier
+    saved = _read(path)[0] if path.exists() else NOTHING
+    pairs = _union(undirected(pairs), saved)
+    if not path.exists() or len(saved) < len(pairs):
+        with whole_file(path, binary=True) as file:
+            np.savez(file, pairs=pairs, earlier=before)
+
+
+def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
+    """Returns a line with how many pairs a run, or one before it, was trained on; None for none."""
+    if not (folder / FILE).exists():
+        return None
+    hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
+    if not (count := int(among(undirected(hashes), _union(*_read(folder / FILE))).sum())):
+        return None
+    return (
+        f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
+        f"({count / len(pairs):.1%}): scores of pairs that it has not seen are lower"
+    )
+
+
+def among(hashes: UInt64[np.ndarray, "pairs"], others: Hashes) -> Bool[np.ndarray, "pairs"]:
+    """Returns whether each of some hashes is one of others, ascending; `np.isin` is slower."""
+    if not len(others):
+        return np.zeros(len(hashes), bool)
+    return others.take(np.searchsorted(others, hashes), mode="clip") == hashes
+
+
+def _union(*hashes: Hashes) -> Hashes:
+    """The different hashes, ascending; `np.unique` takes thirty times as long."""
+    ascending = np.sort(np.concatenate(hashes))
+    return ascending[np.diff(ascending, prepend=ascending[:1] + 1) != 0]
+
+
+def _read(path: Path) -> tuple[Hashes, Hashes]:
+    """The hashes of the pairs of a run, and of the runs before it."""
+    try:
+        with open_arrays(path) as arrays:
+            pairs, earlier = arrays["pairs"], arrays["earlier"]
+        if {(a.ndim, a.dtype.kind) for a in (pairs, earlier)} != {(1, "u")}:
+            raise ValueError("it has no lists of hashes")
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read ({error}): {FIX}") from None
+    return pairs, earlier

@@ -1,7 +1,21 @@
-"""Synthetic corpora."""
+"""Synthetic corpora, whose splits a stable hash of each item decides.
+
+Equal items are in the same split, which keeps the first. Each split is the first n of its items in
+one infinite stream: its size does not change the other splits or its own beginning.
+"""
 
 import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
+
+from transformer.errors import UserError
+
+Item = TypeVar("Item")
+
+MAX_SIZE = 1_000_000  # items per split: beyond it, repetitions make drawing slow
+SPLIT_OF_HASH = ("test", "validation") + ("train",) * 18
 
 
 def read_tables(path: Path) -> dict[str, list[list[str]]]:
@@ -13,3 +27,37 @@ def read_tables(path: Path) -> dict[str, list[list[str]]]:
         elif line and not line.startswith("#"):
             rows.append(["" if cell == "-" else cell for cell in re.split("  +", line)])
     return tables
+
+
+def fill(
+    draw: Callable[[], Sequence[Item]], key: Callable[[Item], str], sizes: Mapping[str, int]
+) -> dict[str, list[Item]]:
+    """Returns the first items of each split, as many as its size, in the stream of `draw()`.
+
+    Items made together stay together. The key of their first item is hashed; if it was drawn
+    before, they are dropped.
+    """
+    for split, size in sizes.items():
+        if not 0 <= size <= MAX_SIZE:
+            raise UserError(
+                f"config.data.{split}_size={size}: set it to a size between 0 and {MAX_SIZE}"
+            )
+    splits: dict[str, list[Item]] = {split: [] for split in sizes}
+    names: set[str] = set()
+    wanted = sum(sizes.values())
+    for _ in range(1000 + 100 * wanted):
+        if all(len(splits[split]) >= size for split, size in sizes.items()):
+            break
+        items = draw()
+        name = key(items[0])
+        split = SPLIT_OF_HASH[zlib.crc32(name.encode()) % len(SPLIT_OF_HASH)]
+        if split in splits and len(splits[split]) < sizes[split] and name not in names:
+            names.add(name)
+            splits[split] += items
+    for split, items in splits.items():
+        if len(items) < sizes[split]:
+            raise UserError(
+                f"config.data.{split}_size={sizes[split]} is more than there are different "
+                f"items: set it to {len(items)} or less"
+            )
+    return {split: items[: sizes[split]] for split, items in splits.items()}

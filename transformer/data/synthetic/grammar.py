@@ -18,8 +18,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from transformer.data.pairs import Pair
-from transformer.data.splits import fill
-from transformer.data.synthetic import clauses
+from transformer.data.synthetic import clauses, fill
 from transformer.data.synthetic import lexicon as lx
 from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joined, subordinate
 
@@ -269,11 +268,7 @@ class Composer:
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Returns English-German sentence pairs with gold alignments for each split in `sizes`.
-
-    Equal seeds give equal corpora on every platform. No source and no target occurs twice, within
-    or across splits.
-    """
+    """Returns different English-German pairs with gold alignments for each split in `sizes`."""
     composer = Composer(seed)
 
     def draw() -> list[Pair]:

@@ -1,50 +1,343 @@
-"""Subword tokenizers: text to ids and back, and their training."""
+"""A subword tokenizer: its files, adopted models, and the strings that are always one token."""
 
-from transformer.data.tokenizer.draws import UNK_ID, check_sampling
-from transformer.data.tokenizer.model import (
-    BOS_ID,
-    EOS_ID,
-    KINDS,
-    NEVER_WRITTEN,
-    PAD_ID,
-    RESERVED,
-    Ids,
-    Tokenizer,
-    adopt_tokenizer,
-    check_models,
-    check_symbols,
-    load_tokenizer,
-    save_tokenizer,
-    with_symbols,
-)
-from transformer.data.tokenizer.train import (
-    BYTE_KINDS,
-    BYTES,
-    INITIAL,
-    NORMALIZATIONS,
-    train_tokenizer,
-)
+import functools
+import hashlib
+import itertools
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "BOS_ID",
-    "BYTES",
-    "BYTE_KINDS",
-    "EOS_ID",
-    "INITIAL",
-    "KINDS",
-    "NEVER_WRITTEN",
-    "NORMALIZATIONS",
-    "PAD_ID",
-    "RESERVED",
-    "UNK_ID",
-    "Ids",
-    "Tokenizer",
-    "adopt_tokenizer",
-    "check_models",
-    "check_sampling",
-    "check_symbols",
-    "load_tokenizer",
-    "save_tokenizer",
-    "train_tokenizer",
-    "with_symbols",
-]
+import numpy as np
+import sentencepiece
+from google.protobuf.message import DecodeError
+from jaxtyping import Int
+from ml_collections import ConfigDict
+
+# protobuf makes these classes when they are imported.
+# pyright: reportAttributeAccessIssue=false
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
+from sentencepiece.sentencepiece_pb2 import SentencePieceText
+
+from transformer.data.characters import canonicalize
+from transformer.data.tokenizer.draws import UNK_ID, Draws
+from transformer.errors import RunError, UserError
+from transformer.storage.files import write_bytes, write_json
+from transformer.storage.reading import parse_json, read_file
+
+Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
+PAD_ID, BOS_ID, EOS_ID = 0, 2, 3  # with UNK_ID the same in every vocabulary
+NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
+KINDS = ("bpe", "unigram", "word", "char")
+# Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
+NO_TEXT = "\U0010ffff "
+SYMBOL_SCORE = 1000.0  # for each character of a symbol
+# Names of pieces that no text becomes.
+RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
+SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
+SPACED = "a  b \n\t c "  # which a model of running text gives back
+READING = "reading:"  # begins the name of a normalisation that texts which are written do not pass
+
+logger = logging.getLogger(__name__)
+
+
+class Tokenizer:
+    """Turns raw text into token ids and back.
+
+    Every text is canonical, see `canonicalize`, unless the model keeps all blanks.
+
+    Args:
+      model: a serialised sentencepiece model.
+      origin: digest of the text and the settings that it was trained with; '' if unknown.
+      writes: whether the texts are written, as targets are: they keep the characters that the
+        model's normalisation changes in texts that are only read. An adopted model's changes all.
+    """
+
+    def __init__(self, model: bytes, origin: str = "", writes: bool = False):
+        self.model, self.origin = model, origin
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocab_size: int = self._processor.vocab_size()
+        proto = ModelProto.FromString(model)
+        self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
+        self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
+        self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
+        if writes and proto.normalizer_spec.name.startswith(READING):
+            proto.normalizer_spec.precompiled_charsmap = b""
+        if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
+            # sentencepiece scores a symbol, for each of its characters, by the best score of any
+            # other piece, which a segmentation of fewer pieces may beat. One more piece, which no
+            # text has, has a score that nothing beats; ids stay the same.
+            proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
+        if (changed := proto.SerializeToString()) != model:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
+
+    def writer(self) -> "Tokenizer":
+        """Returns the tokenizer for texts that are written."""
+        return Tokenizer(self.model, self.origin, writes=True)
+
+    @property
+    def digest(self) -> str:
+        """The model's fingerprint, 16 hexadecimal digits."""
+        return hashlib.sha256(self.model).hexdigest()[:16]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each text, without begin or end."""
+        if len(texts) == 1:  # for lists sentencepiece starts threads, which take ten times as long
+            return [self._processor.encode(self._canonical(texts[0]))]
+        return self._processor.encode([*map(self._canonical, texts)])
+
+    def normalize(self, text: str) -> str:
+        """Returns the text that is segmented, in which '▁' stands for a blank."""
+        return self._processor.normalize(self._canonical(text))
+
+    def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
+        """Returns the ids of a random segmentation of a text that is normalised, see `normalize`.
+
+        The strength of kind bpe is the probability that a merge is left out (Provilkov et al.
+        2020), of kind unigram the exponent of a segmentation's probability among all (Kudo 2018);
+        `uniform` draws from 0 to below 1.
+        """
+        return self._draws.draw(text, strength, uniform)
+
+    @functools.cached_property
+    def _draws(self) -> Draws:
+        return Draws(ModelProto.FromString(self.model))
+
+    def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
+        """Yields the unknown words, or parts of words, of texts with these ids."""
+        spelt = self._processor.encode([*map(self._canonical, texts)], out_type=str)
+        for ids, pieces in zip(encoded, spelt, strict=True):
+            for token, piece in zip(ids, pieces, strict=True):
+                if token == UNK_ID:
+                    yield from filter(None, piece.split("▁"))
+
+    def decode(self, ids: Ids) -> str:
+        """Returns the text of ids up to end-of-sentence; U+FFFD for bytes that spell nothing."""
+        text = itertools.takewhile(lambda token: token != EOS_ID, ids)
+        return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
+
+    def pieces(self, ids: Ids) -> list[str]:
+        """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
+        return [self._processor.id_to_piece(int(token)) for token in ids]
+
+    def starts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns where each token starts in its text, in characters from zero.
+
+        A token that begins a word starts at the space before it. The texts are canonical.
+        """
+        starts = []
+        encoded = self._processor.encode(list(texts), out_type="serialized_proto")
+        for text, proto in zip(texts, map(SentencePieceText.FromString, encoded), strict=True):
+            ends = np.cumsum([0, *(len(character.encode()) for character in text)])  # in bytes
+            starts.append(np.searchsorted(ends, [piece.begin for piece in proto.pieces]).tolist())
+        return starts
+
+
+def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
+    """Writes a tokenizer's model, unless the file has it already, and its origin."""
+    # A full disk must not destroy the existing file, and with it the run.
+    if not path.exists() or path.read_bytes() != tokenizer.model:
+        write_bytes(path, tokenizer.model)
+    note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
+    if tokenizer.origin and _read_note(path) != note:
+        write_json(path.with_suffix(".json"), note)
+
+
+def _read_note(path: Path) -> Any:
+    try:
+        return parse_json(read_file(path.with_suffix(".json")), dict)[0]
+    except OSError:
+        return None
+
+
+def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
+    """Returns the tokenizer of a run's folder, if it is undamaged and has this origin."""
+    try:
+        model = read_file(path)
+    except OSError:
+        return None
+    right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
+    return Tokenizer(model, origin) if right else None
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the tokenizer of a run's folder is as it was written, of whatever origin."""
+    note = _read_note(path) if path.exists() else None
+    return isinstance(note, dict) and note.get("model") == digest_of(read_file(path))
+
+
+def digest_of(data: bytes) -> str:
+    """Returns a fingerprint, 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Returns the tokenizer of a file."""
+    if not path.exists():
+        raise UserError(
+            f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
+            "restore the file that was written with it"
+        )
+    try:
+        if not (model := read_file(path)):  # which sentencepiece would accept
+            raise RuntimeError
+        return Tokenizer(model)
+    except RuntimeError:
+        raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
+
+
+# -- an existing sentencepiece model, in place of one that is trained
+
+
+def check_models(settings: ConfigDict, init_from: str) -> None:
+    """Raises UserError if two models are for one vocabulary, or one for that of `init_from`."""
+    if settings.joint and settings.target_model:
+        raise UserError(
+            f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
+            "config.tokenizer.joint=False, or config.tokenizer.model alone"
+        )
+    if init_from and settings.initial != "new" and (settings.model or settings.target_model):
+        raise UserError(
+            f"tokenizer.initial={settings.initial} takes the tokenizer of {init_from}, not "
+            f"{settings.model or settings.target_model!r}: leave the model out, or set "
+            "config.tokenizer.initial=new"
+        )
+
+
+def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
+    """Returns the tokenizer of the file of a sentencepiece model, with this project's ids.
+
+    It has as many pieces as the model, and the symbols of `config.tokenizer` and special ones that
+    the model lacks. If `saved`, a file of a run, holds this model, it is taken.
+    """
+    check_symbols(settings)
+    origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
+    tokenizer = saved_tokenizer(saved, origin) if saved else None
+    tokenizer = tokenizer or _read(name, settings.symbols, origin)
+    refuse_broken_symbols(tokenizer, settings)
+    if settings.keep_spaces and tokenizer.decode(tokenizer.encode([SPACED])[0]) != SPACED:
+        raise RunError(
+            f"tokenizer.model={name!r} does not give back every blank: set "
+            "config.tokenizer.keep_spaces=False, or name a model that does"
+        )
+    logger.info(
+        "%s: %s subwords of kind %s; tokenizer.vocab_size=%s and the other keys of a tokenizer's "
+        "training do not count",
+        name,
+        f"{tokenizer.vocab_size:,}",
+        tokenizer.kind,
+        settings.vocab_size,
+    )
+    return tokenizer
+
+
+def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
+    try:
+        model = Path(name).expanduser().read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"tokenizer.model={name!r} cannot be read ({error.strerror}): name the file of a "
+            "sentencepiece model"
+        ) from None
+    try:
+        proto = ModelProto.FromString(model)
+        Tokenizer(model)
+        if not proto.pieces:
+            raise RuntimeError
+        return Tokenizer(_with_ids(proto, name, symbols), origin)
+    except (DecodeError, RuntimeError):
+        raise UserError(
+            f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
+            "such as spm_train writes, *.model"
+        ) from None
+
+
+def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
+    """The model with the four special pieces first, the others in their order, and the symbols."""
+    spec = proto.trainer_spec
+    names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
+    others = [
+        piece
+        for piece in proto.pieces
+        if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
+    ]
+    if clash := {piece.piece for piece in others} & {*SPECIAL.values()}:
+        raise RunError(
+            f"tokenizer.model={name!r} has {', '.join(sorted(clash))} as a subword of texts: name "
+            "a model that has not"
+        )
+    del proto.pieces[:]
+    for number, text in SPECIAL.items():
+        kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
+        proto.pieces.add(piece=text, type=ModelProto.SentencePiece.Type.Value(kind))
+    proto.pieces.extend(others)
+    add_symbols(proto, symbols)
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = SPECIAL
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL.values()
+    spec.vocab_size = len(proto.pieces)
+    return proto.SerializeToString()
+
+
+# -- strings that are always one token, such as placeholders and tags
+
+
+def check_symbols(settings: ConfigDict) -> None:
+    """Raises UserError if one of `tokenizer.symbols` cannot be one, or its kind has none."""
+    for number, symbol in enumerate(settings.symbols):
+        if fault := symbol_fault(symbol, settings.symbols[:number]):
+            raise UserError(
+                f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
+                "config.tokenizer.symbols='{name},<URL>'"
+            )
+    if settings.symbols and settings.kind == "word" and not settings.model:
+        raise _no_symbols_in_words()
+
+
+def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
+    """Returns the settings of a tokenizer with more strings that are always one token."""
+    if not symbols:
+        return settings
+    return ConfigDict({**settings, "symbols": tuple(dict.fromkeys((*settings.symbols, *symbols)))})
+
+
+def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
+    """Makes each symbol a piece of a sentencepiece model, if it is not yet one."""
+    there = {piece.piece: piece for piece in model.pieces}
+    for symbol in symbols:
+        piece = there.get(symbol) or model.pieces.add(piece=symbol)
+        piece.type = piece.USER_DEFINED
+
+
+def refuse_broken_symbols(
+    tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
+) -> None:
+    """Raises RunError, which ends with `fix`, unless each symbol is one token, in words too."""
+    if settings.symbols and tokenizer.kind == "word":
+        raise _no_symbols_in_words()
+    for symbol in settings.symbols:
+        [ids] = tokenizer.encode([f"a{symbol}a {symbol}"])
+        if tokenizer.pieces(ids).count(symbol) != 2:
+            raise RunError(
+                f"{symbol!r} of tokenizer.symbols or a source_tag is split by the tokenizer: {fix}"
+            )
+
+
+def symbol_fault(symbol: object, others: Sequence[str] = ()) -> str:
+    """Returns why a string cannot be a symbol in addition to others; '' if it can."""
+    if not isinstance(symbol, str):
+        return "which is not text"
+    if not symbol:
+        return "which is empty"
+    if re.search(r"\s", symbol):
+        return "which has a blank (commas divide symbols)"
+    if RESERVED.fullmatch(symbol):
+        return "which the tokenizer needs itself"
+    return "twice" if symbol in others else ""
+
+
+def _no_symbols_in_words() -> UserError:
+    return UserError(
+        "tokenizer.symbols cannot be found within the words of tokenizer.kind=word: set "
+        "config.tokenizer.kind to bpe, unigram or char"
+    )

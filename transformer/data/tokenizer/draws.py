@@ -90,17 +90,17 @@ class Draws:
         first = uniform()
         if first < (1.0 - dropout) ** merges:
             return ids
-        made = int(math.log(first) / math.log1p(-dropout)) if dropout < 1.0 else 0
+        count = int(math.log(first) / math.log1p(-dropout)) if dropout < 1.0 else 0
         merging = _Merging(word, self._scores)
-        for _ in range(made):
+        for _ in range(count):
             merging.merge(merging.best())
-        left = merging.places()[1:]
-        while left:
-            place = next((place for place in left if uniform() >= dropout), None)
+        places = merging.places()[1:]
+        while places:
+            place = next((place for place in places if uniform() >= dropout), None)
             if place is None:
                 break
             merging.merge(place)
-            left = merging.places()
+            places = merging.places()
         return list(self._numbers(merging.pieces))
 
     def _best(self, word: str) -> tuple[list[int], int]:
@@ -157,8 +157,8 @@ class _Merging:
 
     def places(self) -> list[int]:
         """Returns the places where two pieces can be merged, the best first."""
-        found = [i for i, score in enumerate(self._pairs) if score > NEVER]
-        return sorted(found, key=self._pairs.__getitem__, reverse=True)
+        indices = [i for i, score in enumerate(self._pairs) if score > NEVER]
+        return sorted(indices, key=self._pairs.__getitem__, reverse=True)
 
     def merge(self, place: int) -> None:
         """Merges the piece at a place with the next."""

@@ -19,8 +19,7 @@ from ml_collections import ConfigDict
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from transformer.data.characters import RULE
-from transformer.data.tokenizer.draws import UNK_ID
-from transformer.data.tokenizer.model import (
+from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
     KINDS,
@@ -36,6 +35,7 @@ from transformer.data.tokenizer.model import (
     refuse_broken_symbols,
     saved_tokenizer,
 )
+from transformer.data.tokenizer.draws import UNK_ID
 from transformer.errors import RunError, UserError
 from transformer.storage.files import write_bytes
 from transformer.storage.reading import OddFileError, read_file
@@ -81,18 +81,12 @@ def train_tokenizer(
     Args:
       texts: raw sentences; read only if there is no tokenizer for them yet, and a second time
         to explain a refusal.
-      settings: `config.tokenizer`.
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
       reads: by the sides that texts are of in turn, whether they are only read, not written too.
       saved: a file of a run; used if it has the tokenizer of this text and these settings.
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
-      name: of the texts, for messages.
-
-    Raises:
-      UserError: the vocabulary's size does not suit the text, or there is an initial tokenizer, and
-        `saved` is of other text.
     """
     if settings.kind not in KINDS:
         raise UserError(
@@ -293,9 +287,7 @@ def _explain(message: str, texts: _Sample, settings: ConfigDict) -> str:
 def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes:
     """Returns a model with the pieces of `old` and, up to `vocab_size` in all, more of other text.
 
-    Args:
-      train: called with settings and options of sentencepiece, returns a model of the other text.
-      settings: `config.tokenizer`, whose kind and normalisation are those of `old` instead.
+    That is trained with the kind and the normalisation of `old`.
     """
     model = ModelProto.FromString(old)
     names = {piece.piece for piece in model.pieces}
@@ -326,10 +318,6 @@ def grown_model(old: bytes, new: bytes, size: int) -> bytes:
     perhaps joined further. A piece that the model would never make, not even of its own text, is
     left out: its parts are joined otherwise (Purason et al. 2025, "Teaching Old Tokenizers New
     Words").
-
-    Args:
-      old, new: of one kind and normalisation.
-      size: pieces of the result, at most.
     """
     model, other = ModelProto.FromString(old), ModelProto.FromString(new)
     add_symbols(model, [p.piece for p in other.pieces if p.type == p.USER_DEFINED])
