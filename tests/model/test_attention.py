@@ -9,8 +9,7 @@ import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
-from transformer.model.positions.base import NoPositions
-from transformer.model.positions.registry import REGISTRY, SumOfPositions
+from transformer.model.positions.registry import SumOfPositions
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 
@@ -132,51 +131,6 @@ def test_many_heads_equal_the_papers_equations(bias):
     # Controls: one head as wide as both is something else, and so is a module with one head.
     assert np.abs(ours - expected(1)).max() > 0.01
     assert np.abs(attend(p, x, memory, mask, bias, heads=1) - expected(H)).max() > 0.01
-
-
-def test_heads_read_with_their_own_slices_of_the_projections():
-    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
-    p["output"] = {"kernel": jnp.eye(D), "bias": jnp.zeros(D)}  # shows the heads as they are
-    changed = {**p, "query": {**p["query"], "kernel": np.array(p["query"]["kernel"])}}
-    changed["query"]["kernel"][:, :K] *= -1.0  # the first head's queries
-    arguments = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool), True
-    before, after = attend(p, *arguments), attend(changed, *arguments)
-    np.testing.assert_array_equal(before[..., K:], after[..., K:])
-    assert (before[..., :K] != after[..., :K]).all()
-
-
-def test_an_encoding_can_bias_scores_and_turn_queries_and_keys(monkeypatch):
-    class Biased(NoPositions):
-        def bias(self, query_positions, key_positions):
-            distance = key_positions - query_positions[:, None]
-            return jnp.array([0.0, 0.5])[:, None, None] * distance
-
-    class Turned(NoPositions):
-        def rotate(self, heads, positions):
-            return heads * (1.0 + positions[:, None, None])
-
-    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
-    x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
-
-    def weights(positions):
-        monkeypatch.setitem(REGISTRY, "made_up", positions)
-        _, sown = attend(p, x, memory, mask, True, names="made_up", mutable=["intermediates"])
-        return sown["intermediates"]["weights"][0]
-
-    plain, biased, turned = np.log(weights(NoPositions)), weights(Biased), weights(Turned)
-    distance = np.arange(M) - np.arange(L)[:, None]
-    by_hand = jax.nn.softmax(plain + np.array([0.0, 0.5])[:, None, None] * distance)
-    np.testing.assert_allclose(biased, by_hand, rtol=2e-5)
-    # The logarithms of weights lack a constant of each row, so take the scores themselves.
-    heads = [
-        (np.asarray(v) @ p[n]["kernel"] + p[n]["bias"]) for v, n in ((x, "query"), (memory, "key"))
-    ]
-    queries, keys = (h.reshape(B, -1, H, K) for h in heads)
-    scores = np.einsum("BLHK,BMHK->BHLM", queries, keys) / np.sqrt(K)
-    factors = np.outer(1 + np.arange(L), 1 + np.arange(M))
-    np.testing.assert_allclose(turned, jax.nn.softmax(scores * factors), rtol=1e-3, atol=1e-6)
-    assert np.abs(turned - np.exp(plain)).max() > 0.1
-    assert np.abs(biased - np.exp(plain)).max() > 0.1
 
 
 def test_softmax_is_in_float32_whatever_the_compute_type():

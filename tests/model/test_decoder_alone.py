@@ -12,7 +12,6 @@ from reference_positions import WRITTEN
 from tiny_models import tiny_inputs, tiny_model
 from transformer.model.layers import NO_DROPOUT
 from transformer.model.positions.registry import REGISTRY
-from transformer.model.transformer import segment_starts
 
 B, L, P, V = 3, 7, 2, 23
 ALONE = {"num_encoder_layers": 0}
@@ -87,11 +86,6 @@ def test_nothing_leaks_between_packed_documents_or_from_the_future():
     np.testing.assert_array_equal(influence(SEGMENTS[:1]), same & past)
     # The control: without segments all of the past is read.
     np.testing.assert_array_equal(influence(None), past)
-
-
-def test_a_segment_starts_at_its_first_token():
-    starts = [[0, 0, 0, 3, 3, 5, 5], [0, 1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 5, 5]]
-    np.testing.assert_array_equal(segment_starts(SEGMENTS), starts)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -74,23 +74,6 @@ def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     assert np.abs(whole - others).max() > 0.01  # control: heads of another kind
 
 
-def test_the_gates_of_a_model_are_those_of_its_parts_and_layers():
-    assert unit_gates(tiny_config(num_encoder_layers=0)).keys() == {"decoder_self"}
-    config = tiny_config(num_encoder_layers=3, num_decoder_layers=0)
-    gates = unit_gates(config)
-    assert {kind: own.shape for kind, own in gates.items()} == {"encoder_self": (3, 2)}
-    # A name that no layer has would switch nothing off.
-    layers = gate_variables({"encoder_self": jnp.arange(6.0).reshape(3, 2)}, config, "encoder")
-    own = {name: layer["self_attention"]["heads"] for name, layer in layers["encoder"].items()}
-    assert {name: list(heads) for name, heads in own.items()} == {
-        "encoder_layers_0": [0, 1], "encoder_layers_1": [2, 3], "encoder_layers_2": [4, 5]
-    }  # fmt: skip
-    shared = tiny_config(share_layers=True)
-    assert gate_variables(unit_gates(shared), shared).keys() == {
-        "encoder_layers_0", "decoder_layers_0"
-    }  # fmt: skip
-
-
 def programs(model, variables):
     """What is compiled for training and for reading, as StableHLO."""
     inputs = tiny_inputs()

@@ -209,24 +209,6 @@ def test_whoever_asks_for_weights_gets_them(small_chunks):
     assert len(jax.tree.leaves(asked[0][1])) == 6  # weights and norms of three attentions
 
 
-def test_initial_parameters_do_not_depend_on_the_implementation(small_chunks):
-    plain, chunked, _ = pair(positions="relative_bias+relative_shaw", talking_heads=True)
-    ours, expected = (jax.jit(m.init)(jax.random.key(3), *tiny_inputs()) for m in (chunked, plain))
-    jax.tree.map(np.testing.assert_array_equal, ours, expected)
-
-
-def test_decoding_after_a_chunked_encoder_equals_the_plain_form(small_chunks):
-    plain, chunked, variables = pair(positions="relative_bias")
-    source, target, mask, _ = with_holes()
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def step(model):
-        cache = model.apply(variables, source, mask, 2, 4, method="init_cache")
-        return model.apply(variables, target[:, :2], cache, method="decode_step")[0]
-
-    assert_equal(step(chunked), step(plain))
-
-
 # --- cuDNN's attention, whose arguments are tried with XLA's
 
 
@@ -310,10 +292,6 @@ def test_what_flash_attention_cannot_compute_is_refused_in_one_line(changes, nam
     assert "\n" not in str(error.value)
 
 
-def test_an_encoding_of_a_stack_that_is_not_there_is_not_refused():
-    build.build_model(tiny_config(**FITTING, num_encoder_layers=0, encoder_positions="alibi"))
-
-
 def flash_error(rates=NO_DROPOUT, segments=None):
     model, variables = tiny_model(**FITTING, **ONE_LAYER)
     with pytest.raises(UserError) as error:
@@ -350,39 +328,3 @@ def test_the_devices_that_have_flash_attention_are_known_by_their_capability(
 
 
 # --- as long as it is for
-
-
-@pytest.mark.slow
-def test_chunks_equal_the_plain_form_at_16384_tokens_in_a_tenth_of_the_memory():
-    length, width = 16_384, 8
-    fields = {"d_model": width, "num_heads": 1, "attention_bias": False}
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, length, width)), jnp.float32)
-    is_key = jnp.asarray(np.random.default_rng(1).random((1, length)) < 0.9).at[0, 0].set(False)
-    there = jnp.arange(length)
-    pattern = AttentionPattern(is_key, there, there, lambda *_: None, look_ahead=True)
-    rng = np.random.default_rng(2)
-    names = ("query", "key", "value", "output")
-    p = {
-        name: {"kernel": jnp.asarray(rng.normal(size=(width, width)), jnp.float32)}
-        for name in names
-    }
-
-    def run(implementation, inputs):
-        config = tiny_config(**fields, attention_implementation=implementation)
-        module = MultiHeadAttention(config, "none")
-
-        def total(p, x):
-            y = module.apply({"params": p}, x, x, inputs())
-            return jnp.sum(jnp.square(y)), y
-
-        program = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True)).lower(p, x).compile()
-        return program(p, x), program.memory_analysis().temp_size_in_bytes
-
-    ours, held = run("chunked", lambda: pattern)
-    expected, held_by_plain = run("plain", lambda: pattern.inputs(there))
-    np.testing.assert_array_equal(ours[0][1][:, 0], 0.0)  # reads nothing
-    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
-        assert np.abs(want).max() > 0.1
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
-    assert held_by_plain > 2 * 4 * length**2  # float32 scores and weights
-    assert held < held_by_plain / 10

@@ -89,20 +89,6 @@ def test_learned_positions_end_with_their_table():
         model.apply(variables, source, source_mask, 2, 7, method="init_cache")
 
 
-def test_a_beam_may_be_wider_than_the_table_of_learned_positions():
-    model, variables = tiny_model(positions="learned", max_length=7)
-    source, _, source_mask, _ = tiny_inputs()
-    rows, beam, steps = len(source), 11, 5
-
-    def first_logits(variables, tokens):
-        given = source, source_mask, beam, steps
-        cache = model.apply(variables, *given, method="init_cache")
-        return model.apply(variables, tokens, cache, method="decode_step")[0]
-
-    tokens = jnp.ones((rows, beam), jnp.int32)
-    assert jax.eval_shape(first_logits, variables, tokens).shape == (rows, beam, 23)
-
-
 def test_other_encodings_have_no_last_position():
     limited = {name for name in REGISTRY if REGISTRY[name].limit(tiny_config()) is not None}
     assert limited & set(WRITTEN) == {"learned"}

@@ -1,6 +1,5 @@
 """The recurrent model equals a second one in NumPy, and trains wherever the Transformer does."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -56,12 +55,6 @@ def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attent
     assert np.isfinite(by_source).all()
 
 
-def test_the_check_sees_padding_that_is_read():
-    model, variables = tiny_recurrent(**ONE_LAYER, cell="rnn")
-    inputs = tiny_inputs()._replace(source_mask=jnp.ones((B, M), bool))
-    assert (gradients_by_token(model, variables, inputs)[1][1, 0, 1] > 0).all()
-
-
 def test_the_encoder_reads_both_sides():
     model, variables = tiny_recurrent(num_encoder_layers=1, cell="gru")
     source, _, source_mask, _ = tiny_inputs(source_lengths=(5, 5, 5))
@@ -99,16 +92,6 @@ def test_nothing_leaks_between_packed_documents():
     np.testing.assert_array_equal(documents(jnp.asarray(segments)[None]), past & same)
     # The control: in one document everything before is read.
     np.testing.assert_array_equal(documents(None), past)
-
-
-def test_a_packed_document_has_the_logits_that_it_has_alone():
-    model, variables = tiny_recurrent(num_encoder_layers=0)
-    target = jnp.arange(1, 1 + L)[None]
-    mask, segments = jnp.ones((1, L), bool), jnp.array([[0, 0, 0, 1, 1, 1, 1]])
-    apply = jax.jit(model.apply)
-    packed = apply(variables, None, target, None, mask, segments=segments)
-    alone = apply(variables, None, target[:, 3:], None, mask[:, 3:])
-    np.testing.assert_allclose(packed[:, 3:], alone, rtol=1e-5, atol=1e-5)
 
 
 # --- the model
@@ -170,22 +153,6 @@ def test_the_parameter_tree_is_the_one_written_by_hand(case):
     tree = jax.eval_shape(init, jax.random.key(0), *tiny_inputs())["params"]
     assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
     assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
-
-
-def test_the_comparison_sees_a_reference_of_another_model():
-    model, variables = tiny_recurrent(cell="lstm_peephole", num_encoder_layers=1)
-    inputs = tiny_inputs()
-    logits = jax.jit(model.apply)(variables, *inputs)
-    own = {"cell": "lstm_peephole", "num_encoder_layers": 1}
-    for change in (
-        {"cell": "lstm"},
-        {"recurrent_attention": "multiplicative"},
-        {"num_decoder_layers": 1},
-    ):
-        other = tiny_config(architecture="recurrent", **{**own, **change})
-        params = reference.parameters(reference.parameter_shapes(other))
-        difference = by_loops(params, inputs, other)[0] - logits
-        assert np.abs(difference[np.asarray(inputs.target_mask)]).max() > 1e-3
 
 
 def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training():
@@ -251,17 +218,6 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(atten
     # The control: a cache that is never reordered goes on from another's history.
     wrong, _ = search(model, variables, lambda cache, parents: cache)
     assert (np.abs(wrong - expected)[1:].max(axis=(1, 2, 3)) > 0.01).all()
-
-
-def test_a_language_model_steps_from_zeros_whatever_the_source():
-    model, variables = tiny_recurrent(num_encoder_layers=0)
-    tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
-    expected = jax.jit(model.apply)(variables, None, tokens, None, jnp.ones((B, L), bool))
-    cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="init_cache")
-    step = jax.jit(functools.partial(model.apply, variables, method="decode_step"))
-    for i in range(L):
-        logits, cache = step(tokens[:, i : i + 1], cache)
-        np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("tied", ["none", "all"])

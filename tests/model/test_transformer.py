@@ -12,7 +12,7 @@ from reference_positions import WRITTEN
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model import masks
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
-from transformer.model.layers import ACTIVATIONS, DropoutRates
+from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
 from variants import few
@@ -188,11 +188,6 @@ def test_the_gradient_check_sees_a_model_without_the_look_ahead_mask(monkeypatch
     assert leaks(*one_layer(), holey_inputs()) == {"future"}
 
 
-def test_the_gradient_check_sees_a_look_ahead_mask_off_by_one(monkeypatch):
-    monkeypatch.setattr(masks, "look_ahead_mask", lambda q, k: (k <= q[:, None] + 1)[None, None])
-    assert leaks(*one_layer(), holey_inputs()) == {"future"}
-
-
 def test_the_gradient_check_sees_a_model_without_the_padding_mask(monkeypatch):
     monkeypatch.setattr(masks, "padding_mask", lambda mask: jnp.ones_like(mask)[:, None, None, :])
     assert leaks(*one_layer(), holey_inputs()) == {"source padding", "target padding"}
@@ -267,16 +262,3 @@ def test_bfloat16_keeps_parameters_and_logits_in_float32():
     assert logits.dtype == jnp.float32
     error = np.abs(logits - expected).max() / np.abs(expected).max()
     assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
-
-
-def test_bfloat16_trains_with_dropout_into_float32_gradients():
-    model, variables = one_layer(dtype="bfloat16")
-    inputs = tiny_inputs()
-
-    def loss(variables, rate):
-        rates = DropoutRates(rate, rate, rate, rate)
-        rngs = {"dropout": jax.random.key(0)}
-        return model.apply(variables, *inputs, rates, rngs=rngs).sum()
-
-    gradients = jax.eval_shape(jax.grad(loss), variables, jnp.float32(0.1))
-    assert {x.dtype for x in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}

@@ -198,30 +198,6 @@ def test_remat_changes_no_gradient(changes):
     )
 
 
-def with_more_keys(tree, copy):
-    """Parameters in which `copy` has made more of the heads [..., H, K] of keys and values."""
-    if not isinstance(tree, dict):
-        return tree
-    changed = {name: with_more_keys(value, copy) for name, value in tree.items()}
-    for name in {"key", "value"} & tree.keys():
-        changed[name] = {
-            part: copy(x.reshape(*x.shape[:-1], -1, 6)).reshape(*x.shape[:-1], -1)
-            for part, x in tree[name].items()
-        }
-    return changed
-
-
-def test_a_group_of_heads_reads_the_same_keys():
-    sizes = {"num_heads": 4, "head_size": 6}
-    params = reference.parameters(tiny_config(num_kv_heads=2, **sizes))
-    grouped = logits_of(params, num_kv_heads=2, **sizes)
-    each = logits_of(with_more_keys(params, lambda x: np.repeat(x, 2, axis=-2)), **sizes)
-    np.testing.assert_allclose(grouped, each, rtol=1e-5, atol=1e-5)
-    # Control: neighbours are a group, not every second head.
-    others = logits_of(with_more_keys(params, lambda x: np.concatenate([x, x], axis=-2)), **sizes)
-    assert np.abs(grouped - others).max() > 1e-3
-
-
 # --- by hand
 
 
@@ -298,10 +274,3 @@ def test_the_model_reads_the_rows_of_t5(side, by_hand):
         for head, sign in enumerate((1.0, -1.0)):
             diagonal = np.diagonal(found[head], offset=position)
             np.testing.assert_allclose(diagonal, sign * row, atol=1e-3, err_msg=str(position))
-
-
-def test_rotary_turns_pairs_by_hand():
-    # K = 4: angles t and t / 100, whose sines and cosines test_positions.py has, too.
-    expected = [[1.0, 0.0, 0.0, 1.0], [0.540302, 0.841471, -0.010000, 0.999950]]
-    turned = reference_positions.rotary(np.array([[1.0, 0.0, 0.0, 1.0]] * 2))
-    np.testing.assert_allclose(turned, expected, atol=1e-6)

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 from device_processes import on_devices
-from test_vmapped_runs import seeds
 
 from runs import toy_config
 from transformer import workdir
@@ -31,14 +30,6 @@ def train_translator(folder, steps=4):
     workdir.claim(folder, config)
     task.save_assets(folder)
     assert Trainer([Run(task, config, folder)]).run()
-
-
-def train_together(folder):
-    assert seeds(folder.parent, folder.name, count=9, **{"train.steps": 3}).run()
-    for trial in folder.iterdir():
-        config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
-        workdir.claim(trial, config)
-        TranslationTask(config).save_assets(trial)
 
 
 def translate(folder, *outputs):
@@ -129,14 +120,3 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
         for other in weights[1:]:
             for a, b in zip(weights[0], other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
-    on_devices(8, train_together, tmp_path / "together")
-    for number in (0, 8):
-        trial, outputs = tmp_path / "together" / str(number), []
-        for count in (1, 8):
-            outputs.append(tmp_path / f"{number}_{count}.json")
-            on_devices(count, translate, trial, outputs[-1])
-        assert outputs[0].read_text() == outputs[1].read_text()

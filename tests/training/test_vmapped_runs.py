@@ -87,15 +87,6 @@ def test_each_run_is_what_it_would_have_been_alone(tmp_path):
                 np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow
-def test_runs_differ_from_one_another(tmp_path):
-    configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
-    assert together(tmp_path, configs).run()
-    first, second = (lines(tmp_path / name, "train") for name in ("0", "1"))
-    assert first
-    assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
-
-
 @pytest.fixture
 def unsearched():
     with without_search():
@@ -182,20 +173,6 @@ def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
 
 
 @pytest.mark.slow
-def test_a_finished_run_whose_last_checkpoint_is_damaged_is_not_scored_as_it_was_before(
-    tmp_path, unsearched
-):
-    assert seeds(tmp_path, "done", **{"train.steps": 6}).run()
-    for path in (tmp_path / "done/1/checkpoints/6/state").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"")
-    again = seeds(tmp_path, "done", **{"train.steps": 6})
-    assert again.run()  # the damaged one alone
-    assert steps_of(tmp_path, "done", 1)[-1] == 6
-    assert [run.saved_step for run in again.runs] == [6, 6]
-
-
-@pytest.mark.slow
 def test_runs_that_a_signal_stops_are_saved_and_go_on(tmp_path, monkeypatch):
     whole = seeds(tmp_path, "whole", **{"train.steps": 7})
     assert whole.run()
@@ -214,56 +191,3 @@ def test_runs_that_a_signal_stops_are_saved_and_go_on(tmp_path, monkeypatch):
     assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
     assert seeds(tmp_path, "stopped", **{"train.steps": 7}).run()
     assert same_runs(tmp_path, whole, "whole", "stopped")
-
-
-@pytest.mark.slow
-def test_runs_saved_by_the_clock_within_a_log_interval_have_the_same_lines(tmp_path, monkeypatch):
-    changes = {"train.steps": 7, "train.log_every": 4, "train.evaluate_every": 6}
-    whole = seeds(tmp_path, "whole", **changes)
-    assert whole.run()
-    often = {**changes, "train.save_minutes": 1e-9}
-    due = Trainer._due
-
-    def killed(self, state, step):
-        if step == 3:
-            raise KeyboardInterrupt
-        return due(self, state, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_due", killed)
-        with pytest.raises(KeyboardInterrupt):
-            seeds(tmp_path, "broken", **often).run()
-    assert [path.name for path in (tmp_path / "broken/1/checkpoints").iterdir()] == ["2"]
-    assert seeds(tmp_path, "broken", **often).run()
-    assert same_runs(tmp_path, whole, "whole", "broken")
-
-
-@pytest.mark.slow
-def test_runs_killed_between_the_records_of_an_evaluation_have_each_line_once(
-    tmp_path, monkeypatch
-):
-    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
-    assert whole.run()
-    record = Run.record
-
-    def killed(self, step, scores):
-        if self.workdir.name == "1" and step == 6:
-            raise KeyboardInterrupt
-        return record(self, step, scores)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "record", killed)
-        with pytest.raises(KeyboardInterrupt):
-            seeds(tmp_path, "broken", **{"train.steps": 7}).run()
-    scored = [lines(tmp_path / f"broken/{i}", "validation")[-1]["step"] for i in (0, 1)]
-    assert scored == [6, 3]
-    assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
-    assert same_runs(tmp_path, whole, "whole", "broken")
-
-
-def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path, unsearched):
-    late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
-    assert late.run()
-    for i in (0, 1):
-        assert [line["step"] for line in lines(tmp_path / f"late/{i}", "validation")] == [1]
-        assert (tmp_path / f"late/{i}/checkpoints/1").is_dir()
