@@ -160,21 +160,6 @@ def test_tokens_are_those_that_the_model_reads(tracked):
         assert len(empty) == 0
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_rows_of_padding_are_not_kept(name, cache):
-    tokens = 15 if name == "classifier" else 40  # three rows of the longest text
-    changes = {"evaluate.snapshot_sentences": 9, "data.batch_tokens": tokens}
-    task = MAKE[name](cache, **changes)
-    rows = np.concatenate([jax.tree.leaves(b)[0] for b in task._head_snapshot._batches])
-    real = int((rows != 0).any(axis=1).sum())
-    arrays = task.snapshot(fresh(task)).arrays
-    kept = {key.split("/")[1] for key in arrays if key.startswith("sentences/")}
-    assert len(kept) == real < len(rows)  # a control: there are rows of padding
-    assert len(kept) < 9
-    side = "source" if name == "classifier" else "target"
-    assert all(len(arrays[f"sentences/{n}/{side}_tokens"]) for n in kept)
-
-
 # -- of translators
 
 

@@ -187,26 +187,6 @@ def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads,
     assert np.abs(np.linalg.norm(values[:, :, 0] @ rows[1], axis=-1) - norms[:, 0]).min() > 1e-3
 
 
-def test_value_norms_of_talking_heads_are_of_all_that_a_head_is_mixed_into():
-    config = tiny_config(talking_heads=True)
-    p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
-    p["talk_weights"] = random(H, H, seed=2)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
-    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
-    module = MultiHeadAttention(config, "none")
-    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
-    (norms,) = sown["intermediates"]["value_norms"]
-    p, memory = reference.float64(p), np.float64(memory)
-    values = (memory @ p["value"]["kernel"] + p["value"]["bias"]).reshape(B, M, H, K)
-    rows = p["output"]["kernel"].reshape(H, K, D)
-    for head in range(H):
-        added = sum(p["talk_weights"][head, g] * values[:, :, g] @ rows[g] for g in range(H))
-        np.testing.assert_allclose(norms[:, head], np.linalg.norm(added, axis=-1), rtol=1e-5)
-        # Control: the head's own rows of W^O alone are not what it adds.
-        own = np.linalg.norm(values[:, :, head] @ rows[head], axis=-1)
-        assert np.abs(own - norms[:, head]).max() > 1e-2
-
-
 # --- the weights of a whole model
 
 

@@ -220,23 +220,6 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(atten
     assert (np.abs(wrong - expected)[1:].max(axis=(1, 2, 3)) > 0.01).all()
 
 
-@pytest.mark.parametrize("tied", ["none", "all"])
-def test_an_encoder_alone_encodes_as_the_whole_models_does(tied):
-    model, variables = tiny_recurrent()
-    # The target has no vocabulary, whatever its size is said to be.
-    changes = {"tied_embeddings": tied, "source_vocab_size": 17, "target_vocab_size": 3}
-    alone, _ = tiny_recurrent(num_decoder_layers=0, **changes)
-    names = "source_embedding", "encoder_layers_0", "encoder_layers_1"
-    own = {"params": {name: variables["params"][name] for name in names}}
-    source, _, mask, _ = tiny_inputs()
-    encoded = [
-        m.apply(v, source, mask, method="encode") for m, v in [(model, variables), (alone, own)]
-    ]
-    np.testing.assert_array_equal(*encoded)
-    tree = jax.eval_shape(lambda k: alone.init(k, source, mask, method="encode"), jax.random.key(0))
-    assert set(tree["params"]) == set(names)
-
-
 # --- what it costs, and a whole run
 
 

@@ -9,40 +9,9 @@ import pytest
 
 from tiny_models import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
-from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
 
 B, P, STEPS, V = 3, 4, 5, 23
-
-
-class Turning(NoPositions):
-    """Turns the first two numbers of each head by the position; for tests."""
-
-    def rotate(self, heads, positions):
-        sine = jnp.sin(0.3 * positions)[:, None]
-        cosine = jnp.cos(0.3 * positions)[:, None]
-        first, second = heads[..., 0], heads[..., 1]
-        turned = [first * cosine - second * sine, first * sine + second * cosine]
-        return jnp.concatenate([jnp.stack(turned, axis=-1), heads[..., 2:]], axis=-1)
-
-
-class Distance(NoPositions):
-    """Lowers the scores of distant keys; for tests."""
-
-    def bias(self, query_positions, key_positions):
-        distance = jnp.abs(query_positions[:, None] - key_positions)
-        return -jnp.array([0.2, 0.5])[:, None, None] * distance
-
-
-HOOKS = {"turning": Turning, "distance": Distance}
-
-
-@pytest.fixture(params=[*REGISTRY, *HOOKS])
-def positions(request, monkeypatch):
-    """The name of every registered encoding, and of one for each hook that none of them uses."""
-    if request.param in HOOKS:
-        monkeypatch.setitem(REGISTRY, request.param, HOOKS[request.param])
-    return request.param
 
 
 @functools.lru_cache(4)
@@ -97,6 +66,7 @@ def compare(**changes):
     np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", REGISTRY)
 def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(positions):
     compare(positions=positions)
 
@@ -132,14 +102,3 @@ def test_the_comparison_sees_a_cache_that_is_wrong(wrong):
     difference = np.abs(logits - full_pass(model, variables, histories))
     np.testing.assert_allclose(difference[0], 0.0, atol=1e-5)  # before anything is reordered
     assert (difference[2:].max(axis=(1, 2, 3)) > 0.01).all()
-
-
-def test_the_hooks_for_turning_and_biasing_change_the_model(monkeypatch):
-    one_layer = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    plain, variables = tiny_model(positions="none", **one_layer)
-    inputs = tiny_inputs()
-    expected = jax.jit(plain.apply)(variables, *inputs)
-    for name, encoding in HOOKS.items():
-        monkeypatch.setitem(REGISTRY, name, encoding)
-        model, _ = tiny_model(positions=name, **one_layer)
-        assert np.abs(jax.jit(model.apply)(variables, *inputs) - expected).max() > 0.01

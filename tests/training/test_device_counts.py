@@ -105,6 +105,7 @@ def reduce_gradients_of_two_passes():
     reduce_gradients(r_drop=0.7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("work", [reduce_gradients, reduce_gradients_of_two_passes])
 def test_the_gradients_of_five_devices_are_those_of_one(work):
     on_devices(5, work)

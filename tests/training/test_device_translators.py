@@ -60,6 +60,7 @@ def divide_batches():
         assert devices.divide(*left) is left[1]
 
 
+@pytest.mark.full
 def test_batches_are_divided_among_devices_that_hold_the_same_variables():
     on_devices(4, divide_batches)
 

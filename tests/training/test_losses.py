@@ -16,7 +16,7 @@ B, L, D, V = 3, 7, 5, 11
 CHUNKS = {1: 1, 6: 6 * V + 5, 21: 2**22}
 
 
-@pytest.fixture(params=CHUNKS)
+@pytest.fixture(params=[6, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 21))])
 def chunk(request, monkeypatch):
     monkeypatch.setitem(losses.CHUNK_LOGITS, jax.default_backend(), CHUNKS[request.param])
     return request.param
@@ -170,6 +170,7 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient(chunk):
     np.testing.assert_array_equal(row_nll(features, table, labels, 0 * weights), 0.0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("r_drop", [None, 0.7])
 def test_an_accelerator_takes_all_chunks_in_their_order(chunk, monkeypatch, r_drop):
     """The other order of positions, traced for a GPU and computed here."""

@@ -112,35 +112,6 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (120, "loss 2.500  12,345 tokens/s  250 ms/step  1:30:03 left"),
-        (80, "loss 2.500  12,345 tokens/s  1:30:03 left"),
-        (60, "loss 2.500  1:30:03 left"),
-        (40, "loss 2.500"),
-    ],
-)
-def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
-    columns, shown, clock, monkeypatch, said
-):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    with Progress(76_000, 54_000, "tokens") as bar:
-        clock.now += 80
-        bar.update(54_321, NUMBERS | {"tokens_per_second": 12_345.0})
-        bar._bar.refresh()
-    last = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue()).split("\r")[-1].rstrip()
-    assert last.startswith("step 54321/76000 ")
-    assert len(re.findall("[━╸╺]", last)) >= progress.NARROWEST
-    assert re.split("[━╸╺]+ +", last)[-1] == shown
-    assert len(last) <= columns
-    assert said == []
-
-
 @pytest.mark.usefixtures("elsewhere")
 def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_minute(clock, said):
     with Progress(1000, 0, "tokens") as lines:

@@ -13,6 +13,8 @@ import pytest
 
 from places import ROOT
 
+pytestmark = pytest.mark.full
+
 # A program that XLA runs for a minute, in which Python does nothing.
 BUSY = """
 import sys
