@@ -88,7 +88,7 @@ def test_a_mistake_of_the_user_that_an_evaluation_finds_ends_the_run(tmp_path):
         ended(Failing("evaluate", error=UserError), unigram_config(), tmp_path)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
 @pytest.mark.parametrize("what", ["evaluate", "snapshot"])
 def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     what, place, unbroken, tmp_path
@@ -117,6 +117,7 @@ def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
 def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path, said):
     config, whole = unbroken

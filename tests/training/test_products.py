@@ -44,7 +44,7 @@ def close(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_product_is_that_of_its_factors_summed_in_float32(form, dtype):
     ours, expected, shapes = FORMS[form]
@@ -129,7 +129,7 @@ def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     assert set(dtypes(plain)) == {("f32", "f32")}  # control: what XLA does alone
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
     def outputs(**changes):
         model, variables = tiny_model(scan_layers=scan, **changes)

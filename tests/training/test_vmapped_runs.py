@@ -102,6 +102,7 @@ class Poisoned(TranslationTask):
         return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
 
 
+@pytest.mark.full
 def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path, unsearched):
     common = {
         "train.evaluate_every": 2,
