@@ -11,7 +11,9 @@ from transformer.storage.checkpoint import Checkpoints
 from transformer.trials import find_trials
 
 
-@pytest.mark.parametrize("metric", ["bleu", "word_perplexity"])
+@pytest.mark.parametrize(
+    "metric", ["bleu", pytest.param("word_perplexity", marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize(
     ("values", "losses", "end", "best"),
     [

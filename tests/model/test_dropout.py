@@ -243,7 +243,8 @@ def test_layers_are_traced_once_and_each_drops_on_its_own():
     assert len({np.asarray(out).tobytes() for out in outs}) == 2**3
 
 
-@pytest.mark.parametrize("share_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.full
+@pytest.mark.parametrize("share_layers", [False, True])
 def test_random_numbers_are_the_same_in_and_outside_a_program(share_layers):
     model, variables = tiny_model(share_layers=share_layers)
     inputs = tiny_inputs()

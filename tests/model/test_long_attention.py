@@ -18,6 +18,7 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import AttentionPattern
 from transformer.model.positions.registry import REGISTRY, acts_in
 from transformer.model.stack import gate_variables
+from variants import full_but
 
 B, L, M, D, CHUNK = 3, 7, 5, 22, 3  # so that the last chunk of both lengths is padded
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -70,20 +71,7 @@ def assert_equal(ours, plain):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5)
 
 
-def is_of_embeddings(name):
-    """Whether an encoding is added to embeddings alone, before any chunk of attention."""
-    return name in REGISTRY and not acts_in(name, ["rotate", "bias", "score", "value_bias"])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow)
-        if is_of_embeddings(name) and name != "none"
-        else name
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", full_but(("relative_shaw", "variants"), CASES))
 def test_chunks_equal_the_plain_form(small_chunks, name):
     plain, chunked, variables = pair(**CASES[name])
     if name == "relative_shaw":  # with gates on heads, one for each sequence in cross-attention
@@ -101,6 +89,7 @@ def test_chunks_equal_the_plain_form(small_chunks, name):
     assert_equal(ours, expected)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("wrong", ["query_positions", "key_positions", "is_key", "bias"])
 def test_the_comparison_sees_a_chunk_with_inputs_of_another(small_chunks, monkeypatch, wrong):
     plain, chunked, variables = pair(positions="alibi")
@@ -215,7 +204,7 @@ def test_whoever_asks_for_weights_gets_them(small_chunks):
 FITTING = {"attention_implementation": "flash", "dtype": "bfloat16", "head_size": 8}
 
 
-@pytest.mark.parametrize("name", ["absolute", "variants"])
+@pytest.mark.parametrize("name", full_but(("variants",), ("absolute", "variants")))
 def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, name):
     changes = {
         "absolute": {"positions": "sinusoidal"},
@@ -235,7 +224,7 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
     assert np.abs(ours(variables, whole)[0][1] - expected[0][1]).max() > 1e-2  # control
 
 
-@pytest.mark.parametrize("length", [64, 61])  # cuDNN's gradient is of even lengths alone
+@pytest.mark.parametrize("length", full_but((64,), (64, 61)))  # cuDNN has even lengths alone
 @pytest.mark.parametrize("look_ahead", [True, False])
 @pytest.mark.parametrize("implementation", ["xla", "cudnn"])
 def test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1(
@@ -294,8 +283,9 @@ def test_what_flash_attention_cannot_compute_is_refused_in_one_line(changes, nam
 
 def flash_error(rates=NO_DROPOUT, segments=None):
     model, variables = tiny_model(**FITTING, **ONE_LAYER)
+    rest, rngs = (*tiny_inputs(), rates, segments), {"dropout": jax.random.key(0)}
     with pytest.raises(UserError) as error:
-        model.apply(variables, *tiny_inputs(), rates, segments, rngs={"dropout": jax.random.key(0)})
+        jax.eval_shape(lambda variables: model.apply(variables, *rest, rngs=rngs), variables)
     assert "\n" not in str(error.value)
     return str(error.value)
 

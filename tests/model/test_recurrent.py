@@ -256,6 +256,7 @@ def run(tmp_path_factory):
     return shared_folder(tmp_path_factory, "recurrent", train) / "run"
 
 
+@pytest.mark.full
 def test_a_recurrent_model_trains_from_the_command_line(run):
     results = json.loads((run / "results.json").read_text())
     assert results["step"] == 4
@@ -268,7 +269,7 @@ def test_a_recurrent_model_trains_from_the_command_line(run):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_recurrent_run_translates_scores_and_draws(run):
     ended = command("--mode=translate", f"--workdir={run}", stdin=b"a b c\n\nd\n")
     assert (ended.code, ended.err, ended.out.count("\n")) == (0, "", 3)
@@ -279,6 +280,7 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
         np.testing.assert_allclose(saved["cross"].sum(-1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
     load = translation.load_trained
 

@@ -15,7 +15,7 @@ from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
-from variants import few
+from variants import few, full_but
 
 B, M, L, V = 3, 5, 7, 23
 
@@ -30,7 +30,7 @@ def covering_cases():
 
 
 CASES = list(covering_cases())
-# Fields of which a few cases hold every pair; the others are slow.
+# Fields of which a few cases hold every pair.
 PAIRED = [
     *((name, "norm_position") for name in CASES[0] if name != "norm_position"),
     ("activation", "attention_bias"),
@@ -42,6 +42,7 @@ def pairs_of(case):
 
 
 FEW = list(few(CASES, pairs_of))
+EACH_VALUE = list(few(CASES, lambda case: set(case.items())))
 
 
 def by_loops(params, inputs, config):
@@ -69,7 +70,7 @@ def test_the_cases_hold_every_choice_with_every_norm_position():
 
 @pytest.mark.parametrize(
     "case",
-    [case if case in FEW else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+    full_but(EACH_VALUE, [*FEW, *(case for case in EACH_VALUE if case not in FEW)]),
     ids=name_of,
 )
 def test_the_model_equals_the_papers_equations_in_float64(case):
@@ -193,7 +194,13 @@ def test_the_gradient_check_sees_a_model_without_the_padding_mask(monkeypatch):
     assert leaks(*one_layer(), holey_inputs()) == {"source padding", "target padding"}
 
 
-@pytest.fixture(params=zip(REGISTRY, itertools.cycle(NORM_POSITIONS)), ids="-".join)
+@pytest.fixture(
+    params=full_but(
+        [("sinusoidal", NORM_POSITIONS[0]), ("relative_shaw", NORM_POSITIONS[2])],
+        list(zip(REGISTRY, itertools.cycle(NORM_POSITIONS))),
+    ),
+    ids="-".join,
+)
 def model_and_variables(request):
     positions, norm_position = request.param
     return one_layer(positions=positions, norm_position=norm_position)
@@ -226,7 +233,7 @@ def test_neither_the_tokens_nor_the_amount_of_padding_matter(model_and_variables
     np.testing.assert_allclose(unmasked[0], logits[0], rtol=1e-5, atol=1e-5)  # has no padding
 
 
-@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+@pytest.mark.parametrize("norm_position", full_but(["post"], NORM_POSITIONS))
 def test_a_source_of_padding_only_gives_finite_numbers_and_gradients(norm_position):
     model, variables = one_layer(norm_position=norm_position)
     inputs = tiny_inputs(source_lengths=(5, 3, 0), target_lengths=(7, 4, 0))

@@ -13,7 +13,7 @@ import reference
 import reference_positions
 from tiny_models import Inputs, tiny_config, tiny_inputs, tiny_model
 from transformer.model.transformer import Transformer
-from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, is_paired, pairs_of
+from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, full_but, pairs_of
 
 B = 3
 
@@ -32,15 +32,7 @@ def test_the_cases_hold_every_pair():
             assert ((a, x), (b, y)) in seen
 
 
-def unless(slow, names):
-    """Names of models as parameters, of which those in `slow` are slow."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
-
-
-PAIRED_ALONE = {name for name, (fields, *_) in VARIANTS.items() if is_paired(fields)}
-
-
-@pytest.mark.parametrize("name", unless(PAIRED_ALONE, MODELS))
+@pytest.mark.parametrize("name", full_but(VARIANTS, MODELS))
 def test_the_model_equals_the_papers_equations_in_float64(name):
     model, variables = tiny_model(**MODELS[name])
     inputs = tiny_inputs()
@@ -63,8 +55,7 @@ def test_the_comparison_sees_a_model_without_the_variant(name, without):
     assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
 
 
-# Of pairs, the test above finds what is missing or has another shape.
-@pytest.mark.parametrize("name", unless(MODELS.keys() - VARIANTS.keys(), MODELS))
+@pytest.mark.parametrize("name", VARIANTS)
 def test_the_parameter_tree_is_the_one_written_by_hand(name):
     config = tiny_config(**MODELS[name])
     tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
@@ -77,7 +68,7 @@ def test_the_parameter_tree_is_the_one_written_by_hand(name):
     "fields",
     [
         *EACH_VALUE,
-        *(pytest.param(fields[0], marks=pytest.mark.slow) for fields in VARIANTS.values()),
+        *(pytest.param(fields[0], marks=pytest.mark.full) for fields in VARIANTS.values()),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
@@ -94,8 +85,7 @@ RELATIVE = ("rotary", "relative_bias", "relative_shaw", "alibi")
 ABSOLUTE = ("sinusoidal", "split", "learned", "sinusoidal+rotary", "learned+alibi")
 
 
-# Two at once equal their equations, above: that places matter to them is slow.
-@pytest.mark.parametrize("positions", unless(ABSOLUTE[3:], [*RELATIVE, *ABSOLUTE]))
+@pytest.mark.parametrize("positions", full_but((*RELATIVE, "sinusoidal"), (*RELATIVE, *ABSOLUTE)))
 def test_only_distances_matter_to_relative_encodings(positions):
     cross = {"cross_positions": positions} if positions in RELATIVE else {}
     model, variables = tiny_model(positions=positions, head_size=6, **cross)
@@ -177,13 +167,14 @@ def test_a_shared_stack_is_one_of_equal_layers(scan_layers):
     assert np.abs(logits_of(params) - shared).max() > 1e-3  # control
 
 
-SLOW = [
-    pytest.param({key: True}, marks=pytest.mark.slow) for key in ("scan_layers", "share_layers")
-]
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
-@pytest.mark.parametrize("changes", [ONE_LAYER, *SLOW], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    full_but([ONE_LAYER], [ONE_LAYER, {"scan_layers": True}, {"share_layers": True}]),
+    ids=str,
+)
 def test_remat_changes_no_gradient(changes):
     params = reference.parameters(tiny_config(**changes))
 
