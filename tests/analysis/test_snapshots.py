@@ -192,6 +192,7 @@ def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cac
     assert task.snapshot(fresh(task)) == NOTHING
 
 
+@pytest.mark.full
 def test_the_training_step_is_the_same_program_with_snapshots_and_without(cache, tmp_path):
     def program(task):
         run = Run(task, task.config, tmp_path)

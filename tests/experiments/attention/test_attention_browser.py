@@ -73,15 +73,6 @@ def test_a_cell_that_is_pointed_at_tells_its_tokens_and_its_number(chromium, pag
         assert shown.inner_text("#row-title") == "All rows, mean"
 
 
-def test_a_head_clicked_among_all_is_opened(chromium, page):
-    with opened(chromium, page, "view=heads&kind=encoder_self") as shown:
-        assert shown.locator(".heads button").count() == 2 * 5
-        shown.click("[aria-label='open layer 2, head 4']")
-        found = state(shown)
-        assert (found["view"], found["layer"], found["head"]) == ("matrix", "2", "4")
-        assert "layer 2 of 2, head 4 of 5" in shown.inner_text("#meaning")
-
-
 def test_the_slider_goes_through_the_checkpoints(chromium, page):
     with opened(chromium, page, ONE) as shown:
         assert shown.is_hidden("#steps")  # the sentence asked for has one checkpoint

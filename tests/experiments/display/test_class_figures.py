@@ -6,7 +6,6 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.display.plotting import COLOURS
-from experiments.tasks import class_figures
 from experiments.tasks.class_figures import (
     ReadText,
     confusion_figure,
@@ -108,14 +107,6 @@ def test_a_map_keeps_classes_apart_that_the_embeddings_keep_apart_and_is_repeata
     assert labels == ["bad (20)", "$so_so$ (20)"]
     again = embedding_map(*embeddings(40), LABELS[:2])
     np.testing.assert_array_equal(again.axes[0].lines[0].get_data(), clouds[0].T)
-
-
-def test_a_map_of_many_texts_shows_some_and_one_of_too_few_is_refused(monkeypatch):
-    monkeypatch.setattr(class_figures, "MAX_MAP", 12)
-    lines = embedding_map(*embeddings(40), LABELS[:2]).axes[0].lines
-    assert sum(len(line.get_xdata()) for line in lines) == 12
-    with pytest.raises(ValueError, match="2 texts are too few for a map"):
-        embedding_map(*embeddings(2), LABELS[:2])
 
 
 def test_tokens_are_boxes_whose_darkness_is_their_weight():

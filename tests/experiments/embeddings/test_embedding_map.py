@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from configs import base
 from experiments.display import vector_space
 from experiments.embeddings import maps
-from experiments.embeddings.maps import Map, map_figure, token_kinds
+from experiments.embeddings.maps import token_kinds
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer import workdir
@@ -238,20 +238,3 @@ def test_kinds_of_tokens_are_read_off_their_text():
     names = [maps.KINDS[kind][0] for kind in token_kinds(pieces)]
     word, within, signs = "begins a word", "within a word", "digits and signs"
     assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]
-
-
-def test_names_stand_apart_within_the_picture_and_the_first_tokens_have_theirs(monkeypatch):
-    monkeypatch.setattr(maps, "MAX_NAMES", 40)
-    points = np.random.default_rng(4).normal(size=(211, 2))
-    pieces = [f"▁token{i}" for i in range(210)] + ["$x_1$"]
-    figure = map_figure(Map("pca", points, "a map"), pieces)
-    (axes,) = figure.axes
-    figure.canvas.draw()
-    texts = [text.get_text() for text in axes.texts]
-    assert len(texts) == 40
-    assert texts[0] == "▁token0"
-    boxes = [text.get_window_extent() for text in axes.texts]
-    inner = [box.shrunk(0.95, 0.9) for box in boxes]
-    assert not any(b.overlaps(other) for i, b in enumerate(inner) for other in inner[:i])
-    assert all(axes.bbox.padded(1).contains(*corner) for b in boxes for corner in (b.min, b.max))
-    assert sum(len(line.get_xdata()) for line in axes.lines) == 211

@@ -13,6 +13,7 @@ from tiny_models import tiny_config
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
+from variants import full_but
 
 # -- what someone adds
 
@@ -56,7 +57,7 @@ def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undr
 # -- trained parameters
 
 
-@pytest.mark.parametrize("layers", ["each its own", "scanned", "shared"])
+@pytest.mark.parametrize("layers", full_but(["scanned"], ["each its own", "scanned", "shared"]))
 def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, trained, monkeypatch):
     keep_only(monkeypatch, WITH_PARAMETERS)
     fields = {"scan_layers": layers == "scanned", "share_layers": layers == "shared"}
