@@ -225,7 +225,7 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
 
 
 @pytest.mark.parametrize("length", full_but((64,), (64, 61)))  # cuDNN has even lengths alone
-@pytest.mark.parametrize("look_ahead", [True, False])
+@pytest.mark.parametrize("look_ahead", full_but([True], [True, False]))
 @pytest.mark.parametrize("implementation", ["xla", "cudnn"])
 def test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1(
     implementation, look_ahead, length

@@ -155,6 +155,7 @@ def test_the_parameter_tree_is_the_one_written_by_hand(case):
     assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
 
 
+@pytest.mark.full
 def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training():
     model, variables = tiny_recurrent(**ONE_LAYER, recurrent_attention="multiplicative")
     inputs = tiny_inputs()

@@ -72,7 +72,7 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(posit
     compare(positions=positions)
 
 
-@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+@pytest.mark.parametrize("norm_position", full_but(["pre"], NORM_POSITIONS))
 def test_stepwise_logits_are_the_full_passs_wherever_norms_stand(norm_position):
     compare(norm_position=norm_position)
 
@@ -103,3 +103,19 @@ def test_the_comparison_sees_a_cache_that_is_wrong(wrong):
     difference = np.abs(logits - full_pass(model, variables, histories))
     np.testing.assert_allclose(difference[0], 0.0, atol=1e-5)  # before anything is reordered
     assert (difference[2:].max(axis=(1, 2, 3)) > 0.01).all()
+
+
+def test_a_cache_that_grows_is_one_that_had_the_room_from_the_start():
+    model, variables = tiny_model(num_encoder_layers=1)
+    source, _, source_mask, _ = tiny_inputs()
+    start, one_step, _ = programs(model)
+
+    def after_a_step(room):
+        cache = start(variables, source, source_mask, P, room)
+        return one_step(variables, jnp.arange(B * P).reshape(B, P), cache)[1]
+
+    small, large = after_a_step(2), after_a_step(STEPS)
+    leaves = (jax.tree.leaves(cache) for cache in (small.grow(STEPS), large))
+    for grown, expected in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(grown, expected)
+    assert small.layers[0].keys.shape != large.layers[0].keys.shape  # control

@@ -41,6 +41,7 @@ def newest_weights(folder):
     return np.asarray(weights)
 
 
+@pytest.mark.full
 def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
     eight, one = tmp_path / "eight", tmp_path / "one"
     on_devices(8, train_unigrams, eight)
