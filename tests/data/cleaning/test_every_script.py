@@ -10,6 +10,8 @@ from transformer.data.cleaning.rules import FAULTS, rules_of
 from transformer.data.cleaning.survey import count_faults, survey
 from transformer.data.pairs import Pair
 
+pytestmark = pytest.mark.full
+
 CHINESE = """
 Tom swims.|Tom游泳。
 Tom and Mary sing.|Tom和Mary唱歌。

@@ -10,6 +10,8 @@ from sweeps import sentences, translator
 from tiny_run import command, refused
 from transformer.metrics.registry import find
 
+pytestmark = pytest.mark.full
+
 STEPS = (100, 200, 300, 400)
 # Validation BLEU by run at these steps, and the seconds of a step.
 SCORES = {

@@ -20,6 +20,8 @@ from experiments.sweep.page import write_results
 from sweeps import write_trial
 from transformer.errors import UserError
 
+pytestmark = pytest.mark.full
+
 PICTURES = ["scores.png", "curves.png", "lengths.png"]
 HOSTILE = "<script>alert('$x_1$')</script>\"'><img src=x onerror=y>&amp; http://a.b"
 

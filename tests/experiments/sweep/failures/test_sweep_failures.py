@@ -8,6 +8,8 @@ from sweep_fakes import Fakes, out_of_memory, study_of, work
 from experiments.sweep import worker as sweep_worker
 from transformer.errors import RunError, UserError
 
+pytestmark = pytest.mark.full
+
 
 @pytest.mark.parametrize(
     ("make", "says"),
