@@ -46,7 +46,7 @@ def test_a_gate_of_one_changes_nothing_and_one_of_zero_removes_its_head():
     np.testing.assert_allclose(changes, gated(ones.at[1].set(0.0)) - gated(ones), atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     fields = {**SMALL, "num_decoder_layers": 2, "scan_layers": True, "share_layers": shared}
     model, variables = tiny_model(**fields)
@@ -89,6 +89,7 @@ def programs(model, variables):
     }
 
 
+@pytest.mark.full
 def test_gates_and_norms_nobody_asks_for_are_not_in_the_program(monkeypatch):
     model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
     plain = programs(model, variables)

@@ -85,6 +85,7 @@ def test_layer_norm_by_hand():
     np.testing.assert_allclose(out[0, 0], [-1.0, -1.0, 2.0, 6.0], rtol=1e-6)
 
 
+@pytest.mark.full
 def test_parameters_start_as_the_docstrings_say():
     config = tiny_config(target_vocab_size=101, tied_embeddings="all", source_vocab_size=101)
     arguments = tiny_inputs()

@@ -153,6 +153,7 @@ def test_no_array_has_an_axis_of_all_queries_and_one_of_all_keys(small_chunks):
     assert {(L, L), (M, M), (L, M)} <= pairs(plain)  # control
 
 
+@pytest.mark.full
 def test_a_short_sequence_has_the_bits_of_the_plain_form():
     plain, chunked, variables = pair(positions="relative_bias")
     inputs, rates = with_holes(), DropoutRates(attention=0.5)
@@ -163,6 +164,7 @@ def test_a_short_sequence_has_the_bits_of_the_plain_form():
     np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.full
 def test_each_chunk_drops_other_weights_and_a_seed_repeats_them(small_chunks):
     config = tiny_config(attention_implementation="chunked")
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]

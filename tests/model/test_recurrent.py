@@ -171,6 +171,7 @@ def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training()
         assert np.abs(run(*rates) - expected).max() > 1e-3
 
 
+@pytest.mark.full
 def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     model, variables = tiny_recurrent(**ONE_LAYER, dtype="bfloat16")
     exact, _ = tiny_recurrent(**ONE_LAYER)
@@ -187,6 +188,7 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
 
 
+@pytest.mark.full
 def test_bfloat16_sums_multiplicative_scores_in_float32():
     config = tiny_config(architecture="recurrent", dtype="bfloat16")
     module = recurrent_attention.MultiplicativeAttention(config)

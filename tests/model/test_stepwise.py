@@ -77,6 +77,7 @@ def test_stepwise_logits_are_the_full_passs_wherever_norms_stand(norm_position):
     compare(norm_position=norm_position)
 
 
+@pytest.mark.full
 def test_in_bfloat16_a_step_is_as_near_to_the_full_pass_as_rounding_allows():
     model, variables = tiny_model(num_encoder_layers=1, dtype="bfloat16")
     right, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
