@@ -51,7 +51,13 @@ def together(root, configs, lead=None, devices=None):
     return trainer_of(tasks, configs, folders(root, len(configs)), devices)
 
 
-def test_each_run_is_what_it_would_have_been_alone(tmp_path):
+@pytest.fixture
+def unsearched():
+    with without_search():
+        yield
+
+
+def test_each_run_is_what_it_would_have_been_alone(tmp_path, unsearched):
     common = {
         "optimizer.name": "adamw",
         "optimizer.schedule": "wsd",
@@ -85,12 +91,6 @@ def test_each_run_is_what_it_would_have_been_alone(tmp_path):
         for batch in (0, 7, 10**6):
             for ours, theirs in zip(plan[batch], task.plan[batch], strict=True):
                 np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.fixture
-def unsearched():
-    with without_search():
-        yield
 
 
 class Poisoned(TranslationTask):
