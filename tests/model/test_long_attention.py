@@ -89,31 +89,6 @@ def test_chunks_equal_the_plain_form(small_chunks, name):
     assert_equal(ours, expected)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("wrong", ["query_positions", "key_positions", "is_key", "bias"])
-def test_the_comparison_sees_a_chunk_with_inputs_of_another(small_chunks, monkeypatch, wrong):
-    plain, chunked, variables = pair(positions="alibi")
-    inputs = with_holes()
-    right = AttentionPattern.inputs
-
-    def inputs_of(self, queries):
-        if len(queries) == L or len(queries) == M:  # the plain form
-            return right(self, queries)
-        changed = {
-            "query_positions": lambda: right(self, queries % CHUNK),
-            "key_positions": lambda: right(
-                self.replace(key_positions=self.key_positions + 1), queries
-            ),
-            "is_key": lambda: right(self.replace(is_key=jnp.ones_like(self.is_key)), queries),
-            "bias": lambda: right(self, queries).replace(bias=None),
-        }
-        return changed[wrong]()
-
-    expected = plain.apply(variables, *inputs)
-    monkeypatch.setattr(AttentionPattern, "inputs", inputs_of)
-    assert np.abs(chunked.apply(variables, *inputs) - expected).max() > 1e-2
-
-
 def test_chunks_keep_the_documents_of_a_row_apart(small_chunks):
     models = [
         tiny_model(num_encoder_layers=0, num_decoder_layers=1, positions="relative_bias", **changes)

@@ -62,19 +62,6 @@ def test_far_positions_are_exact_enough_for_float32():
     np.testing.assert_allclose(np.sin(np.float64(angles)), np.sin(expected), atol=5e-4)
 
 
-def test_the_encoding_k_positions_on_is_a_rotation_of_this_one():
-    table, k = np.float64(encoding("sinusoidal", 29)), 3
-    for i in range(D // 2):
-        angle = k / 10000 ** (2 * i / D)
-        # (sin(a + k), cos(a + k)) by the sum formulas: one matrix for all positions.
-        rotation = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
-        turned = table[:-k, 2 * i : 2 * i + 2] @ np.transpose(rotation)
-        np.testing.assert_allclose(turned, table[k:, 2 * i : 2 * i + 2], atol=5e-6)
-        # Control: halves in sequence are no such pairs.
-        split = np.float64(encoding("split", 29))[:, 2 * i : 2 * i + 2]
-        assert np.abs(split[:-k] @ np.transpose(rotation) - split[k:]).max() > 1e-4
-
-
 def test_learned_positions_end_with_their_table():
     model, variables = tiny_model(positions="learned", max_length=6)
     source, target, source_mask, target_mask = tiny_inputs()

@@ -226,18 +226,6 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(atten
 # --- what it costs, and a whole run
 
 
-# In units of d_model / 2 squared, 121: the context's kernel is 4 x 4, a query's or key's 4, and
-# the outputs' are 6 x 4 and 2 x 4.
-@pytest.mark.parametrize(
-    ("attention", "kernels"), [("additive", 16 + 8 + 24), ("multiplicative", 4 + 8), ("none", 0)]
-)
-def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
-    model, variables = tiny_recurrent(recurrent_attention=attention)
-    layers = 2 * 2 * (2 + 1) * 4 + 2 * (4 + 4) * 4  # encoder's and decoder's, of four gates each
-    expected = 6 * (121 * (layers + kernels) + V * 22)
-    assert model.flops_per_token(variables["params"]) == expected
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """The folder of a run of a few steps."""

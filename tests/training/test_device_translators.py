@@ -11,8 +11,6 @@ from device_processes import on_devices
 
 from runs import toy_config
 from transformer import workdir
-from transformer.devices.placement import VmappedRuns
-from transformer.inference import devices
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -41,28 +39,6 @@ def translate(folder, *outputs):
     texts = [(best.text, best.tokens) for [best, *_] in found]  # scores differ by rounding
     bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
     outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
-
-
-def divide_batches():
-    variables = {"params": {"w": np.ones((3, 2)), "b": np.ones(2)}}
-    rows = np.arange(8.0).reshape(8, 1)
-    everywhere = devices.on_all_devices(variables)
-    parts = [
-        float(shard.data[0, 0]) for shard in devices.divide(everywhere, rows).addressable_shards
-    ]
-    assert sorted(parts) == [0, 2, 4, 6]
-    for left in (
-        (everywhere, rows[:7]),  # not divisible by four
-        (variables, rows),  # on no device yet
-        (jax.device_put(variables, jax.devices()[1]), rows),
-        (jax.device_put({"w": rows}, VmappedRuns(jax.devices(), 8).by_run), rows),
-    ):
-        assert devices.divide(*left) is left[1]
-
-
-@pytest.mark.full
-def test_batches_are_divided_among_devices_that_hold_the_same_variables():
-    on_devices(4, divide_batches)
 
 
 def use_everywhere(folder):

@@ -101,22 +101,6 @@ def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
-    unbroken, tmp_path, monkeypatch
-):
-    config, whole = unbroken
-
-    def killed(*args):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("transformer.storage.checkpoint.Checkpoints.record_evaluation", killed)
-        assert not ended(Snapshots(bad=[6]), config, tmp_path)
-    assert scored(tmp_path) == [5]
-    assert ended(Snapshots(bad=[6]), config, tmp_path)
-    assert_same_run(Snapshots(), config, whole, tmp_path)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
 def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path, said):

@@ -1,7 +1,6 @@
 """A run that trains with others as one program is the run that it would have been alone."""
 
 import shutil
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -171,24 +170,3 @@ def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
         seeds(tmp_path, "early", **{"train.steps": 6}).run()
     assert steps_of(tmp_path, "early", 0) == [3]
     assert (tmp_path / "early/0/metrics.jsonl").read_text() == before
-
-
-@pytest.mark.slow
-def test_runs_that_a_signal_stops_are_saved_and_go_on(tmp_path, monkeypatch):
-    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
-    assert whole.run()
-    stopped = seeds(tmp_path, "stopped", **{"train.steps": 7})
-    log = Trainer._log
-
-    def raise_signal(self, state, step, *rest):
-        if step == 5:
-            signal.raise_signal(signal.SIGTERM)
-        return log(self, state, step, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_log", raise_signal)
-        assert not stopped.run()
-    assert stopped.stop_signal == signal.SIGTERM
-    assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
-    assert seeds(tmp_path, "stopped", **{"train.steps": 7}).run()
-    assert same_runs(tmp_path, whole, "whole", "stopped")
