@@ -1,21 +1,25 @@
 """The mode `compare`: two systems or more on one test set, with significance tests."""
 
+import difflib
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.compare import training
-from experiments.compare.changes import find_changes
 from experiments.compare.runs import EXAMPLE, comparable, read_systems
 from experiments.display import web_page
+from experiments.display.web_page import shortened
 from experiments.evaluate.evaluate import stopped_runs
 from experiments.options import Options
 from experiments.results import figures, table
 from experiments.results.notes import comparison_notes
-from experiments.results.statistics import CONFIDENCE
+from experiments.results.statistics import CONFIDENCE, ROUNDING
 from experiments.results.systems import Comparison, System, compare
 from experiments.results.table import Table
 from experiments.results.tasks import TaskMeasures
@@ -25,6 +29,10 @@ from transformer.errors import UserError
 from transformer.storage.files import write_text
 
 OUTPUT = "runs/comparison"
+MAX_CHANGES = 10  # texts of each direction that are shown
+MAX_RUNS = 3  # runs of a system whose outputs are shown
+MAX_LENGTH = 600  # characters of a text
+WORDS = re.compile(r"\w+|[^\w\s]|\s+")
 
 
 def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
@@ -109,3 +117,90 @@ def _draw(
         name: (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
         for name, (figure, caption) in drawn.items()
     }
+
+
+# -- the texts that changed
+
+
+class Part(NamedTuple):
+    """A part of a text, and whether the other system lacks it."""
+
+    text: str
+    differs: bool
+
+
+class Change(NamedTuple):
+    """A text by its number, from one, and by how much its score is higher than the baseline's."""
+
+    number: int
+    difference: str
+    lines: list[tuple[str, list[Part]]]  # by their names
+
+
+class Changes(NamedTuple):
+    """The texts of a system that changed most, from the largest change on."""
+
+    system: str
+    better: list[Change]
+    worse: list[Change]
+
+
+def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Changes]:
+    """Returns the changes of each system but the baseline, which is the first."""
+    name = measures.changes
+    metric, of_sums = measures.metric(name), measures.of_sums[name]
+    sign = 1 if metric.higher_is_better else -1
+    # The score of each text, the mean over a system's runs.
+    before, *others = (
+        np.mean([of_sums(run.texts.counts(name)) for run in system.runs], 0) for system in systems
+    )
+    changes = []
+    for system, after in zip(systems[1:], others, strict=True):
+        gains = sign * (after - before)
+        listed: list[list[Change]] = []
+        for direction in (1, -1):
+            order = np.argsort(-gains, kind="stable")[::direction][:MAX_CHANGES].tolist()
+            listed.append(
+                [
+                    Change(
+                        i + 1,
+                        f"{sign * gains[i] * metric.scale:+{metric.format}} {metric.title}",
+                        _lines(systems[0], system, i),
+                    )
+                    for i in order
+                    if direction * gains[i] > ROUNDING
+                ]
+            )
+        changes.append(Changes(system.name, *listed))
+    return changes
+
+
+def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Part]]]:
+    """The inputs of all runs for a text, and the outputs of runs of both systems, in pairs."""
+    lines = [
+        (name, [Part(shortened(texts[i], MAX_LENGTH), differs=False)])
+        for name, texts in baseline.runs[0].texts.shown.items()
+    ]
+    for runs in list(zip(baseline.runs, system.runs, strict=False))[:MAX_RUNS]:
+        marked = mark(*(shortened(run.texts.texts[i], MAX_LENGTH) for run in runs))
+        for side, run, parts in zip((baseline, system), runs, marked, strict=True):
+            name, folder = side.name, run.folder.name
+            if len(side.runs) > 1:
+                name = folder if folder.startswith(name) else f"{name}, {folder}"
+            lines.append((name, parts))
+    return lines
+
+
+def mark(before: str, after: str) -> tuple[list[Part], list[Part]]:
+    """Returns the parts of two texts, of which those that the other lacks are marked.
+
+    Words and single signs are compared; joined, the parts are the texts.
+    """
+    words = WORDS.findall(before), WORDS.findall(after)
+    matcher = difflib.SequenceMatcher(None, *words, autojunk=False)
+    parts: tuple[list[Part], list[Part]] = [], []
+    for kind, *ends in matcher.get_opcodes():
+        for side, texts, start, end in zip(parts, words, ends[::2], ends[1::2], strict=True):
+            if text := "".join(texts[start:end]):
+                side.append(Part(text, differs=kind != "equal"))
+    return parts

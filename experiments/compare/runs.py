@@ -4,12 +4,19 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from experiments.results.reading import check_same_texts, find_unlike, read_results, read_run
-from experiments.results.systems import Run, System
+from experiments.results.systems import (
+    Run,
+    System,
+    check_same_texts,
+    find_unlike,
+    read_results,
+    read_run,
+)
 from experiments.results.tasks import REGISTRY, TaskMeasures
 from transformer import workdir
 from transformer.errors import UserError, one_line, shorten
@@ -36,37 +43,37 @@ def read_systems(runs: str, test_set: str | None) -> tuple[TaskMeasures, list[Sy
     folders = [folder for _, own in named for folder in own]
     configs = {folder: workdir.load_config(folder) for folder in folders}
     task = configs[folders[0]].task
-    for folder in folders:
-        if configs[folder].task != task:
+    for folder, config in configs.items():
+        if config.task != task:
             raise UserError(
-                f"{folders[0]} and {folder} are of different tasks, {task} and "
-                f"{configs[folder].task}: compare runs of one task"
+                f"{folders[0]} and {folder} are of different tasks, {task} and {config.task}: "
+                "compare runs of one task"
             )
-    for _, own in named:
-        for folder in own[1:]:
-            _check_same_setting(own[0], configs[own[0]], folder, configs[folder])
+    for _, (first, *others) in named:
+        for folder in others:
+            _check_same_setting(first, configs[first], folder, configs[folder])
     measures = REGISTRY[task]
-    read = {folder: _read_run(folder, configs[folder], measures, test_set) for folder in folders}
+    runs_of = {folder: _read_run(folder, configs[folder], measures, test_set) for folder in folders}
     for folder in folders[1:]:
-        check_same_texts(read[folders[0]], read[folder], measures.same)
-    unlike = find_unlike(list(read.values()), ["test"])
+        check_same_texts(runs_of[folders[0]], runs_of[folder], measures.same)
+    unlike = find_unlike(list(runs_of.values()), ["test"])
     for both, signatures in (unlike[name] for name in measures.signed if name in unlike):
         raise UserError(
             f"{both} have different signatures of {signatures}: such scores are not comparable; "
             "score both with the same settings"
         )
-    return measures, [System(name, [read[folder] for folder in own]) for name, own in named]
+    return measures, [System(name, [runs_of[folder] for folder in own]) for name, own in named]
 
 
 def comparable(measures: TaskMeasures, systems: Sequence[System]) -> list[str]:
     """Returns the metrics of texts that count the same units in all runs."""
-    runs = [run for system in systems for run in system.runs]
-
-    def same_units(name: str) -> bool:
-        units = [run.texts.counts(name)[:, 1] for run in runs]
-        return all(np.array_equal(units[0], own) for own in units)
-
-    return [name for name in measures.of_sums if name != measures.per_token or same_units(name)]
+    metrics = list(measures.of_sums)
+    if measures.per_token:
+        runs = [run for system in systems for run in system.runs]
+        first, *others = (run.texts.counts(measures.per_token)[:, 1] for run in runs)
+        if not all(np.array_equal(first, each) for each in others):
+            metrics.remove(measures.per_token)
+    return metrics
 
 
 def _parse(runs: str) -> list[tuple[str, list[Path]]]:
@@ -74,38 +81,46 @@ def _parse(runs: str) -> list[tuple[str, list[Path]]]:
     parts = [part.strip() for part in runs.split(",") if part.strip()]
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {EXAMPLE}")
-    read = [_parse_system(part) for part in parts]
-    places = [(folder, folder.resolve()) for *_, folders in read for folder in folders]
-    for folder, place in places:
-        if sum(place == other for _, other in places) > 1:
+    systems = [_parse_system(part) for part in parts]
+    folders = [folder for system in systems for folder in system.folders]
+    for folder in folders:
+        if sum(folder.resolve() == other.resolve() for other in folders) > 1:
             raise UserError(f"the run {folder} is named twice in --runs: name each run once")
-    stems = [given or stem for given, stem, _, _ in read]
+    labels = [system.name or system.stem for system in systems]
     names = [
-        given or (stem if stems.count(stem) == 1 else places) for given, stem, places, _ in read
+        system.name or (system.stem if labels.count(system.stem) == 1 else system.places)
+        for system in systems
     ]
     for name in names:
         if names.count(name) > 1:
-            same = [part for part, own in zip(parts, names, strict=True) if own == name]
+            same = [part for part, other in zip(parts, names, strict=True) if other == name]
             raise UserError(
                 f"--runs names {len(same)} systems {name!r} ({', '.join(same)}): give each a name "
                 f"of its own, such as --runs=first={same[0].removeprefix(f'{name}=')},..."
             )
-    return [(name, folders) for name, (*_, folders) in zip(names, read, strict=True)]
+    return [(name, system.folders) for name, system in zip(names, systems, strict=True)]
 
 
-def _parse_system(text: str) -> tuple[str, str, str, list[Path]]:
-    """The name that the user gives a system or '', that of its folders, these as text, and its
-    runs' folders."""
+class _Named(NamedTuple):
+    """A system as --runs names it."""
+
+    name: str  # that the user gives, or ''
+    stem: str  # the name of its folders
+    places: str  # these as text
+    folders: list[Path]  # of its runs
+
+
+def _parse_system(text: str) -> _Named:
     name, equals, places = text.partition("=")
     if not equals or Path(text).exists():
         name, places = "", text
-    given = [workdir.run_folder(place.strip()) for place in places.split("+")]
-    folders = [run for folder in given for run in _runs_of(folder)]
-    stems = [_stem(folder) for folder in given]
+    parents = [workdir.run_folder(place.strip()) for place in places.split("+")]
+    folders = [run for folder in parents for run in _runs_of(folder)]
+    stems = [_stem(folder) for folder in parents]
     same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))
     common = "".join(letters[0] for letters in same)
     common = common if common in stems else SEEDS_OF_NAME.sub("", common)
-    return one_line(name), common or " + ".join(stems), places, folders
+    return _Named(one_line(name), common or " + ".join(stems), places, folders)
 
 
 def _stem(folder: Path) -> str:
@@ -121,8 +136,7 @@ def _runs_of(folder: Path) -> list[Path]:
     trials = find_trials(folder)
     if not trials and not (folder / COMMAND).exists():
         return [folder]
-    keys = {key for trial in trials for key in trial.settings}
-    swept = {key for key in keys if not key.startswith(FREE_KEYS)}
+    swept = {k for trial in trials for k in trial.settings if not k.startswith(FREE_KEYS)}
     if swept or not trials:
         reason = f"its trials differ in {', '.join(sorted(swept))}" if swept else "it has no trials"
         raise UserError(
@@ -132,9 +146,11 @@ def _runs_of(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # or damaged
 
 
-def _check_same_setting(first: Path, config: ConfigDict, other: Path, own: ConfigDict) -> None:
+def _check_same_setting(
+    first: Path, first_config: ConfigDict, other: Path, other_config: ConfigDict
+) -> None:
     """Raises UserError unless two runs of a system differ in nothing but their seed."""
-    ours, theirs = flatten(config), flatten(own)
+    ours, theirs = flatten(first_config), flatten(other_config)
     keys = [key for key in ours if ours[key] != theirs[key] and not key.startswith(FREE_KEYS)]
     files, others = variants.read(first), variants.read(other)
     keys += [f"the file of {n!r}" for n in files if files[n][-64:] != others.get(n, files[n])[-64:]]
@@ -152,14 +168,11 @@ def _read_run(
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"
     if test_set is not None and not path.exists():
-        known = sorted(
-            each.parent.name for each in folder.glob(f"{workdir.EVALUATIONS}/*/results.json")
-        )
-        known = f"it has {', '.join(known)}" if known else "it has none"
+        names = sorted(p.parent.name for p in place.parent.glob("*/results.json"))
         whole = folder.parents[1] if folder.parent.name == "trials" else folder
         raise UserError(
-            f"{folder} has no evaluation {test_set!r} ({known}): write it with --mode=evaluate "
-            f"--workdir={whole} --input=..."
+            f"{folder} has no evaluation {test_set!r} (it has {', '.join(names) or 'none'}): "
+            f"write it with --mode=evaluate --workdir={whole} --input=..."
         )
     if not path.exists():
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")

@@ -1,5 +1,7 @@
 """The validation scores of a comparison's runs over the time of their training."""
 
+import contextlib
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,12 +37,6 @@ class Course(NamedTuple):
     minutes: list[float]  # since the start of the training
     scores: list[float]  # in the unit in which the metric is shown
 
-    def first(self, level: float, metric: Metric) -> float:
-        """Returns the minutes until a level was reached; NaN if it never was."""
-        at = zip(self.minutes, self.scores, strict=True)
-        sign = 1 if metric.higher_is_better else -1
-        return next((minute for minute, score in at if sign * (score - level) >= 0), math.nan)
-
     def best(self, metric: Metric) -> float:
         """Returns the best score."""
         return (max if metric.higher_is_better else min)(self.scores)
@@ -58,12 +54,11 @@ def parse_levels(text: str | None) -> list[float]:
     """Returns the scores between the commas of `--levels`."""
     levels = []
     for part in filter(None, (text or "").split(",")):
-        try:
+        with contextlib.suppress(ValueError):
             levels.append(float(part))
-        except ValueError:
-            levels.append(math.nan)
-        if not math.isfinite(levels[-1]):
-            raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {EXAMPLE}")
+            if math.isfinite(levels[-1]):
+                continue
+        raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {EXAMPLE}")
     return levels
 
 
@@ -77,8 +72,7 @@ def read_training(
 
     Args:
       names: of the measures in which the systems are compared, the main one first.
-      levels: scores, in the unit in which the metric is shown; by default the one that all runs
-        reach.
+      levels: scores, as the metric is shown; by default the one that all runs reach.
     """
 
     def none(reason: str) -> tuple[None, list[str]]:
@@ -88,12 +82,12 @@ def read_training(
     if metric is None:
         return none("the tokens of the systems differ")
     folders = [run.folder for system in systems for run in system.runs]
-    evaluated = [_evaluated(folder) for folder in folders]
-    for folder, own in zip(folders, evaluated, strict=True):
-        if own != evaluated[0]:
+    settings = _evaluation_settings(folders[0])
+    for folder in folders[1:]:
+        if _evaluation_settings(folder) != settings:
             return none(f"{folders[0]} and {folder} had other texts or another search")
     courses = [[_read_course(run.folder, metric) for run in system.runs] for system in systems]
-    every = [course for own in courses for course in own]
+    every = list(itertools.chain(*courses))
     for folder, course in zip(folders, every, strict=True):
         if not course.scores:
             return none(f"{folder} has no evaluations with their times")
@@ -110,6 +104,7 @@ def read_training(
 def training_table(systems: Sequence[System], training: Training) -> Table:
     """Returns the steps, minutes and best score of each system, and the minutes to each level."""
     metric, rows = training.metric, []
+    sign = 1 if metric.higher_is_better else -1
     for system, courses in zip(systems, training.courses, strict=True):
         row = [
             mean_text([course.steps[-1] for course in courses], ",.0f"),
@@ -117,11 +112,14 @@ def training_table(systems: Sequence[System], training: Training) -> Table:
             mean_text([course.best(metric) for course in courses], metric.format),
         ]
         for level in training.levels:
-            minutes = [course.first(level, metric) for course in courses]
-            reached = [number for number in minutes if not math.isnan(number)]
-            text = mean_text(reached, ",.1f") if reached else NONE
-            if 0 < len(reached) < len(minutes):
-                count = f"({len(reached)} of {len(minutes)} seeds)"
+            minutes = []  # of the runs that reached it
+            for course in courses:
+                at = zip(course.minutes, course.scores, strict=True)
+                reached = (minute for minute, score in at if sign * (score - level) >= 0)
+                minutes += itertools.islice(reached, 1)
+            text = mean_text(minutes, ",.1f") if minutes else NONE
+            if 0 < len(minutes) < len(courses):
+                count = f"({len(minutes)} of {len(courses)} seeds)"
                 text = f"{text.partition(' ±')[0]} {count}"
             row.append(text)
         rows.append([system.name, str(len(courses)), *row])
@@ -151,7 +149,7 @@ def draw_training(systems: Sequence[System], training: Training) -> Figure:
     return figure
 
 
-def _evaluated(folder: Path) -> tuple[Any, ...]:
+def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
     """The settings of the scores during training besides the model: the texts and the search."""
     config = workdir.load_config(folder)
     paths = [held_out.path_of(folder, part) for part in parts_of(config.data, "validation")]
@@ -180,8 +178,8 @@ def _read_course(folder: Path, metric: Metric) -> Course:
 
 
 def _machine(folder: Path) -> str:
-    known = read_environment(folder / ENVIRONMENT)
-    if known is None:
+    machine = read_environment(folder / ENVIRONMENT)
+    if machine is None:
         return "unknown"
-    devices = known["devices"]
-    return f"{known['processor']}, {known['cores']} cores, {devices['count']} x {devices['kind']}"
+    devices = f"{machine['devices']['count']} x {machine['devices']['kind']}"
+    return f"{machine['processor']}, {machine['cores']} cores, {devices}"

@@ -53,6 +53,7 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES)], Tagger(config.data, None)
     symbols, cases = (*config.tokenizer.symbols, *tagger.pieces), []
     names = scripts_of("".join(pair.target for pair in pairs))[0] == "LATIN"
+    is_grammar = config.data.source == "grammar" and not config.data.corpora
     for number, pair in enumerate(spread):
         random, (tag, text) = Random(number), tagger.split(pair.source)
         words, digits = regex.findall(r"\w+", text) or ["a"], draw_number(random)
@@ -72,11 +73,7 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
         for check, string in (long | {"digits alone": digits}).items():
             rules = (rf"(?<!\d){digits}(?!\d)", (0, 2)) if string == digits else (".", (0, limit))
             cases.append(Case(check, Pair(f"{tag} {string}".strip(), string), *rules))
-        if (
-            config.data.source == "grammar"
-            and not config.data.corpora
-            and regex.search(NEGATION, pair.target)
-        ):
+        if is_grammar and regex.search(NEGATION, pair.target):
             cases.append(Case("negation kept", pair, NEGATION))
     return cases
 
@@ -84,10 +81,8 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
 def check_behaviour(folder: Path, config: ConfigDict, place: Path) -> dict[str, Any]:
     """Returns the lines of each check, those that passed and the 95% bounds of their fraction.
 
-    Prints them, and writes those that failed to `failures.tsv`: check, source, translation.
-
-    Args:
-      place: the folder of the evaluation, with the translations.
+    Prints them, and writes those that failed to `failures.tsv`: check, source, translation. `place`
+    is the folder of the evaluation, with the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
     tagger, cases = Tagger(config.data, None), make_cases(folder, config)

@@ -72,32 +72,32 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
                 f"in {folder / 'held_out'}, and reads no other: leave this key out and name "
                 "--workdir alone, or name another text with --input"
             )
-    others = workdir.other_settings(folder, config)
+    settings = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
     records.read_data(folder / page.DATA)
     records.read_environment(folder / environment.ENVIRONMENT)
-    place = folder / workdir.EVALUATIONS / _name_of("", others) if others else folder
+    place = folder / workdir.EVALUATIONS / _name_of("", settings)
 
     def score() -> dict[str, Any]:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
-        if not others:
+        if not settings:
             results = run.score(task, config, folder)
             run.show(task, config, folder, results)
             return results
         workdir.make_writable(place)
-        results = run.score(task, config, folder, place, {"settings": others})
+        results = run.score(task, config, folder, place, {"settings": settings})
         _print(results, config, folder, place)
         return results
 
-    if not others:
-        return Evaluation(place, workdir.load_results(folder), score)
-    return Evaluation(place, _known(place, "", workdir.newest_step(folder), others), score)
+    if not settings:
+        return Evaluation(folder, workdir.load_results(folder), score)
+    return Evaluation(place, _known(place, "", workdir.newest_step(folder), settings), score)
 
 
 def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Evaluation:
-    there = workdir.load_config(folder)
+    trained = workdir.load_config(folder)
     own = config.copy_and_resolve_references()
-    own.data.update({name: there.data[name] for name in FIELDS})
+    own.data.update({field: trained.data[field] for field in FIELDS})
     workdir.check_same_run(folder, own)
     if not is_finished(folder):
         raise UserError(
@@ -107,7 +107,14 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
     step = workdir.known_results(folder)["step"]
     given = read_given(name, config, folder, options)
     others = workdir.other_settings(folder, own)
-    place = folder / workdir.EVALUATIONS / _name_of(_checked(options.name) or given.name, others)
+    if (chosen := options.name) is None:
+        chosen = given.name
+    elif _as_file(chosen) != chosen or not 0 < len(chosen) <= MAX_NAME_LENGTH:
+        raise UserError(
+            f"--name={chosen}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
+            "'+', with none of '.', '=' first"
+        )
+    place = folder / workdir.EVALUATIONS / _name_of(chosen, others)
 
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
@@ -160,8 +167,7 @@ def _known(
 ) -> dict[str, Any] | None:
     """The results of a folder, if they are of the weights of this step and have these settings.
 
-    Raises:
-      UserError: they are of a text with another digest; that of the held-out text is ''.
+    Those of a text with another digest are refused; that of the held-out text is ''.
     """
     results = records.read_results(place / "results.json")
     if results is None:  # an evaluation with more references may have been cut off
@@ -177,16 +183,6 @@ def _known(
         )
     same = results.get("settings", {}) == json.loads(json.dumps(settings))
     return results if same and step in (0, results["step"]) else None  # 0: checkpoints are deleted
-
-
-def _checked(name: str | None) -> str | None:
-    """The name that the user gives, which must be that of a folder."""
-    if name is not None and (_as_file(name) != name or not 0 < len(name) <= MAX_NAME_LENGTH):
-        raise UserError(
-            f"--name={name}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
-            "'+', with none of '.', '=' first"
-        )
-    return name
 
 
 def _as_file(name: str) -> str:
@@ -212,19 +208,19 @@ def _print(results: dict[str, Any], config: ConfigDict, folder: Path, place: Pat
 
 
 def finished_runs(folder: Path) -> list[Path]:
-    """Returns the folders of a sweep's finished runs, by number; says which are not finished.
+    """Returns the folders of a sweep's finished runs, by number; names the others.
 
     Runs that were scored before the end of their training are among them, and named.
     """
     runs = sorted(path.parent for path in folder.glob("trials/*/config.json"))
-    finished = [own for own in runs if is_finished(own)]
+    finished = list(filter(is_finished, runs))
     if not finished:
         raise UserError(
             f"{folder} holds a sweep without a finished run: resume it with --workdir={folder} "
             "alone, or with the command that began it"
         )
-    if left := [own.name for own in runs if own not in finished]:
-        logger.warning(f"left out, as they are not finished: {', '.join(left)} of {folder}/trials")
+    if others := ", ".join(path.name for path in runs if path not in finished):
+        logger.warning(f"left out, as they are not finished: {others} of {folder}/trials")
     if stopped := stopped_runs(finished):
         logger.warning(f"scored before the end of the training: {', '.join(stopped)}")
     return finished
@@ -234,27 +230,25 @@ def evaluate_sweep(configs: Mapping[Path, ConfigDict], folder: Path, options: Op
     """Scores the runs of a sweep as `evaluate` does; a run that has these results keeps them.
 
     Nothing is scored before all runs are checked. If it is interrupted, the same command resumes.
-
-    Args:
-      configs: of each run's folder, with the settings of the command.
-      folder: the sweep's.
+    The config of each run's folder has the settings of the command.
     """
-    for own, config in configs.items():
-        prepare_evaluation(config, own, options)
+    for path, config in configs.items():
+        prepare_evaluation(config, path, options)
     names = {trial.folder: trial.name for trial in find_trials(folder)}
     rows, places = {}, set()
-    for number, (own, config) in enumerate(configs.items(), 1):
-        evaluation = prepare_evaluation(config, own, options)  # whose text is not kept of all
-        name = names.get(own, own.name)
+    for number, (path, config) in enumerate(configs.items(), 1):
+        evaluation = prepare_evaluation(config, path, options)  # whose text is not kept of all
+        name = names.get(path, path.name)
         there = f" has {evaluation.place / 'results.json'}" if evaluation.known else ""
         logger.info(f"run {number} of {len(configs)}: {name}{there}")
         results = evaluation.known or evaluation.score()
         rows[name] = results[main_split(results)]
-        places.add(str(evaluation.place.relative_to(own)))
+        places.add(str(evaluation.place.relative_to(path)))
     title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"
     run.print_scores(title, "run", rows, next(iter(configs.values())).task)
-    signed = [{k: v for k, v in own.items() if k.endswith("_signature")} for own in rows.values()]
-    if differing := sorted({k for own in signed for k in own if own[k] != signed[0].get(k)}):
+    first, *others = rows.values()
+    differing = {k for other in others for k, text in other.items() if text != first.get(k)}
+    if differing := sorted(key for key in differing if key.endswith("_signature")):
         logger.warning(
             f"these differ between the runs: {', '.join(differing)}: scores with different "
             "signatures are not comparable"

@@ -31,7 +31,7 @@ from transformer.tasks.pair_scores import GivenPairs, refuse_blank
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 5  # labels that a message quotes
+MAX_LABELS = 5  # that a message quotes
 OF_TRANSLATORS = ("references", "source_tag")  # flags
 PREFIX = "sacrebleu:"
 TIMEOUT = 60.0  # seconds without an answer
@@ -48,12 +48,9 @@ class Given(NamedTuple):
 
 
 def read_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
-    """Returns the text that the flags name, checked.
+    """Returns the text that the flags name, checked; config and folder are the run's.
 
-    Args:
-      name: of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
-      config: the run's, with the fields of the file.
-      folder: the run's.
+    The name is of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
     """
     if config.task == "translation":
         return _read_pairs(name, config, folder, options)
@@ -85,8 +82,8 @@ def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -
     first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)
     for number, pair in enumerate(first, 1):
         place = f"{source}, sentence {number}"
-        read = refuse_blank(tag(pair.source, place), place)
-        pairs.append(Pair(read, refuse_blank(pair.target, f"{place}, its reference")))
+        text = refuse_blank(tag(pair.source, place), place)
+        pairs.append(Pair(text, refuse_blank(pair.target, f"{place}, its reference")))
     further = [
         [
             refuse_blank(pair.target, f"{target}, sentence {number}")
@@ -137,18 +134,17 @@ def _print_rows(rows: Any) -> None:
 
 
 def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> None:
+    def some(names: Sequence[str]) -> str:
+        more = f" and {len(names) - MAX_LABELS:,} more" if len(names) > MAX_LABELS else ""
+        return shorten(", ".join(names[:MAX_LABELS])) + more
+
     unknown = collections.Counter(text.label for text in texts if text.label not in labels)
     if unknown:
-        named = _few([f"{label[:40]!r} of {n:,} texts" for label, n in unknown.items()])
+        counts = [f"{label[:40]!r} of {n:,} texts" for label, n in unknown.items()]
         raise UserError(
-            f"{path} has labels that the classifier never saw: {named}; its classes are "
-            f"{_few(list(map(repr, labels)))}: correct them, or leave these texts out"
+            f"{path} has labels that the classifier never saw: {some(counts)}; its classes are "
+            f"{some(list(map(repr, labels)))}: correct them, or leave these texts out"
         )
-
-
-def _few(shown: Sequence[str]) -> str:
-    more = f" and {len(shown) - SHOWN:,} more" if len(shown) > SHOWN else ""
-    return shorten(", ".join(shown[:SHOWN])) + more
 
 
 def _located(name: str, flag: str) -> Path:
@@ -176,33 +172,30 @@ def _given(
     return Given(name, list(map(str, files)), text, size, digest.hexdigest()[:16])
 
 
-def fetch_named_set(given: str) -> tuple[Path, list[Path]]:
-    """Returns the file of the sources and those of the references of a test set of sacreBLEU's.
+def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
+    """Returns the files of a test set such as `sacrebleu:wmt14/full,en-de`: source, references.
 
     They lie in sacreBLEU's own cache, the folder that the environment's SACREBLEU names, by default
     `~/.sacrebleu`; a set that is not there is downloaded.
-
-    Args:
-      given: `sacrebleu:<name>,<languages>`, such as sacrebleu:wmt14/full,en-de.
     """
     from sacrebleu.dataset import DATASETS  # takes a tenth of a second
 
-    name, comma, languages = given.removeprefix(PREFIX).rpartition(",")
+    name, comma, languages = flag.removeprefix(PREFIX).rpartition(",")
     if not comma:
         raise UserError(
-            f"--input={given} names no languages: write --input={PREFIX}wmt14/full,en-de"
+            f"--input={flag} names no languages: write --input={PREFIX}wmt14/full,en-de"
         )
     if name not in DATASETS:
         near = difflib.get_close_matches(name, DATASETS, 1, 0.3)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
-            f"--input={given}: sacreBLEU has no test set {name!r}: {hint}`sacrebleu --list` shows "
+            f"--input={flag}: sacreBLEU has no test set {name!r}: {hint}`sacrebleu --list` shows "
             "all"
         )
     dataset = DATASETS[name]
     if languages not in dataset.langpairs:
-        known = shorten(", ".join(dataset.langpairs))
-        raise UserError(f"--input={given}: the languages of {name} are {known}: choose among them")
+        pairs = shorten(", ".join(dataset.langpairs))
+        raise UserError(f"--input={flag}: the languages of {name} are {pairs}: choose among them")
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:
@@ -211,7 +204,7 @@ def fetch_named_set(given: str) -> tuple[Path, list[Path]]:
     except (Exception, SystemExit) as error:  # which sacreBLEU ends with where a file is damaged
         reason = one_line(str(error)) or type(error).__name__
         raise UserError(
-            f"--input={given}: sacreBLEU cannot fetch it ({shorten(reason)}): write its files on a "
+            f"--input={flag}: sacreBLEU cannot fetch it ({shorten(reason)}): write its files on a "
             f"machine with a network, with `sacrebleu -t {name} -l {languages} --echo src` and "
             "`--echo ref`, and name them with --input=source.txt --references=reference.txt"
         ) from None

@@ -39,8 +39,8 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    A row is named by the token that is written in it, see `names_of`. The map is None if the model
-    has no attention, or a side has more than `MAX_TOKENS` or than the model reads.
+    The map is None if the model has no attention, or a side has more than `MAX_TOKENS` or than the
+    model reads.
     """
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
@@ -69,7 +69,11 @@ def attention_map(
     weights: Float[np.ndarray, "L M"], row_tokens: Sequence[str], column_tokens: Sequence[str]
 ) -> AttentionMap:
     """Returns weights from 0 to 1, queries in rows, as a heat map of named rows and columns."""
-    rows, columns = list(map(_label, row_tokens)), list(map(_label, column_tokens))
+    # The page's own fonts are taken to have all characters.
+    rows, columns = (
+        [visible(token, frozenset(token)) for token in tokens]
+        for tokens in (row_tokens, column_tokens)
+    )
     left, top = (10 + max(map(_width, [*tokens, AXES[0]])) for tokens in (rows, columns))
     cells = [
         (left + CELL * j, top + CELL * i, round(float(weight), 2))
@@ -87,11 +91,6 @@ def attention_map(
         cells=cells,
         cell=CELL,
     )
-
-
-def _label(token: str) -> str:
-    """A token as a label; the page's own fonts are taken to have all of its characters."""
-    return visible(token, frozenset(token))
 
 
 def _width(text: str) -> float:

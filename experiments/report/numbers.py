@@ -3,7 +3,6 @@
 import json
 import math
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -42,7 +41,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
     text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
     if count is None:  # a classifier's, which counts texts by class
-        count = f"{sum(own['texts'] for own in scores['classes'].values()):,} texts"
+        count = f"{sum(each['texts'] for each in scores['classes'].values()):,} texts"
     sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
     title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
     return f"{title} {text}{unit} on the {count} of the {split} set; {sure}."
@@ -51,18 +50,18 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 def score_table(task: str, results: dict[str, Any]) -> Table:
     """Returns all numbers of all splits, a row each; first those that a run is judged by."""
     splits = rows_of(results)
-    names = {
+    names = dict.fromkeys(
         name
         for scores in splits.values()
         for name, value in scores.items()
         if isinstance(value, int | float) and not name.endswith(NO_KINDS)
-    }
+    )
     if all(_same_loss(scores) for scores in splits.values()):
-        names.discard("loss")  # which differs from nll if classes have weights
+        names.pop("loss", None)  # which differs from nll if classes have weights
     measures = REGISTRY[task].main, *REGISTRY[task].further
-    expanded = [own for measure in measures for own in measure.expand([results])]
-    shown = {own.name: own for own in expanded if own.path.startswith("test.")}
-    for name in dict.fromkeys(name for scores in splits.values() for name in scores):
+    columns = [each for measure in measures for each in measure.expand([results])]
+    shown = {each.name: each for each in columns if each.path.startswith("test.")}
+    for name in names:
         metric = find(name, task)  # of a number that is in no table of sweeps
         shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
     shown[SECONDS.name] = SECONDS
@@ -84,9 +83,9 @@ def _same_loss(scores: dict[str, Any]) -> bool:
 def behaviour_table(results: dict[str, Any]) -> Table | None:
     """Returns the pass rates of the evaluation `behaviour`, if there is one."""
     rows = [
-        [check, f"{own['lines']:,}", f"{own['passed'] / own['lines']:.1%}"]
-        + [f"{own['low']:.1%} to {own['high']:.1%}"]
-        for check, own in results.get(BEHAVIOUR, {}).items()
+        [check, f"{rate['lines']:,}", f"{rate['passed'] / rate['lines']:.1%}"]
+        + [f"{rate['low']:.1%} to {rate['high']:.1%}"]
+        for check, rate in results.get(BEHAVIOUR, {}).items()
     ]
     head = ["check", "lines", "passed", "95% interval (Wilson)"]
     return Table("Behaviour at generated lines", head, rows) if rows else None
@@ -95,12 +94,12 @@ def behaviour_table(results: dict[str, Any]) -> Table | None:
 def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
     """Returns in a line how many placeholders each split kept; '' if the tokenizers have none."""
     cells = [
-        f"{name} {own['placeholders_kept']:,} of {own['placeholders']:,}"
-        for name, own in splits.items()
-        if "placeholders" in own
+        f"{name} {scores['placeholders_kept']:,} of {scores['placeholders']:,}"
+        for name, scores in splits.items()
+        if "placeholders" in scores
     ]
-    told = "Placeholders that are in the translation as often as in the source: "
-    return f"{told}{'; '.join(cells)}" if cells else ""
+    start = "Placeholders that are in the translation as often as in the source: "
+    return f"{start}{'; '.join(cells)}" if cells else ""
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
@@ -125,11 +124,11 @@ def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
 
 def cost_table(results: dict[str, Any], unit: str) -> Table:
     """Returns the costs of a run."""
-    listed = ", ".join(f"{step:,}" for step in sorted(results["averaged_steps"]))
-    several = len(results["averaged_steps"]) > 1
+    steps = sorted(results["averaged_steps"])
+    listed = ", ".join(f"{step:,}" for step in steps)
     rows = [
         ["step", f"{results['step']:,}"],
-        ["scored weights", f"mean of steps {listed}" if several else f"of step {listed}"],
+        ["scored weights", f"mean of steps {listed}" if steps[1:] else f"of step {listed}"],
         ["parameters", f"{results['parameters']:,}"],
         ["time of the run", duration(results["wall_seconds"])],
     ]
@@ -170,65 +169,49 @@ def class_table(scores: dict[str, Any]) -> Table | None:
 def data_tables(data: dict[str, Any]) -> list[Table]:
     """Returns what cleaning dropped, the pairs of each corpus, the text of each split, and the
     tokens and batches, as far as the task has them."""
-    tables = cleaning_table(data), corpora_table(data), split_table(data), batch_table(data)
-    return [table for table in tables if table]
-
-
-def split_table(data: dict[str, Any]) -> Table:
-    """Returns how much text each split has."""
-    splits = data["splits"]
+    tables, splits = [], data["splits"]
+    if cleaning := data.get("cleaning"):
+        read = cleaning["read"]
+        counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
+        rows = [[name, f"{n:,}", f"{n / max(1, read):.2%}"] for name, n in counts.items()]
+        head = ["pairs", "number", "fraction"]
+        tables.append(Table("Cleaning of the training text", head, rows))
+    if corpora := data.get("corpora"):
+        tables.append(_corpora_table(corpora))
     names = dict.fromkeys(name for counts in splits.values() for name in counts)
     rows = [[name, *(f"{counts.get(name, 0):,}" for counts in splits.values())] for name in names]
-    return Table("Text of each split", ["", *splits], rows)
-
-
-def corpora_table(data: dict[str, Any]) -> Table | None:
-    """Returns the pairs that are read, dropped and drawn of each of several corpora."""
-    if not (corpora := data.get("corpora")):
-        return None
-    reasons = dict.fromkeys(reason for own in corpora.values() for reason in own["dropped"])
-    counts = {"read": [own["read"] for own in corpora.values()]}
-    counts |= {r: [own["dropped"].get(r, 0) for own in corpora.values()] for r in reasons}
-    counts["kept"] = [own["kept"] for own in corpora.values()]
-    counts["drawn per epoch"] = drawn = [own["drawn"] for own in corpora.values()]
-    rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
-    rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
-    return Table("Pairs of each corpus", ["", *corpora], rows)
-
-
-def cleaning_table(data: dict[str, Any]) -> Table | None:
-    """Returns the pairs that cleaning dropped, by reason; None if the task does not clean."""
-    if not (cleaning := data.get("cleaning")):
-        return None
-    read = cleaning["read"]
-    counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
-    rows = [[name, f"{count:,}", f"{count / max(1, read):.2%}"] for name, count in counts.items()]
-    return Table("Cleaning of the training text", ["pairs", "number", "fraction"], rows)
-
-
-def batch_table(data: dict[str, Any]) -> Table:
-    """Returns the numbers of the tokens and the batches."""
-    shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
+    tables.append(Table("Text of each split", ["", *splits], rows))
     rows = [[f"vocabulary, {side}", f"{n:,} pieces"] for side, n in data["vocabulary"].items()]
     rows.append(["unknown tokens of the training text", f"{data['oov_rate']:.3%}"])
     rows.append(["batches per epoch", f"{data['batches_per_epoch']:,}"])
     if "padding_fraction" in data:
         rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
+    shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
     rows.append(["shapes, rows × tokens", shapes])
     broken = data.get("broken_lines", {})
     rows += [[f"broken lines skipped in {path}", f"{n:,}"] for path, n in broken.items()]
-    return Table("Tokens and batches", ["", ""], rows)
+    return [*tables, Table("Tokens and batches", ["", ""], rows)]
+
+
+def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
+    """The pairs that are read, dropped and drawn of each of several corpora."""
+    reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
+    counts = {"read": [each["read"] for each in corpora.values()]}
+    counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
+    counts["kept"] = [each["kept"] for each in corpora.values()]
+    counts["drawn per epoch"] = drawn = [each["drawn"] for each in corpora.values()]
+    rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
+    rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
+    return Table("Pairs of each corpus", ["", *corpora], rows)
 
 
 # -- config and environment
 
 
-def differing(config: ConfigDict) -> Iterator[tuple[str, Any, Any]]:
-    """Yields (key, value, default) of the keys that differ from `configs/base.py`."""
+def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
+    """Returns (key, value, default) of the keys that differ from `configs/base.py`."""
     defaults = flatten(base.get_config())
-    for key, value in flatten(config).items():
-        if value != defaults[key]:
-            yield key, value, defaults[key]
+    return [(k, v, defaults[k]) for k, v in flatten(config).items() if v != defaults[k]]
 
 
 def config_table(config: ConfigDict) -> Table:
@@ -239,9 +222,9 @@ def config_table(config: ConfigDict) -> Table:
 
 def command(config: ConfigDict) -> str:
     """Returns the shell command that trains with this config again, whatever file it came from."""
-    flags = [f"--config.{key}={_as_flag(value)}" for key, value, _ in differing(config)]
-    parts = ["python launch.py", "--config=configs/base.py", "--workdir=runs/again"]
-    return " \\\n    ".join([" ".join(parts), *map(shlex.quote, flags)])
+    flags = [shlex.quote(f"--config.{k}={_as_flag(value)}") for k, value, _ in differing(config)]
+    start = "python launch.py --config=configs/base.py --workdir=runs/again"
+    return " \\\n    ".join([start, *flags])
 
 
 def environment_table(environment: dict[str, Any]) -> Table:

@@ -41,11 +41,9 @@ PICTURES = {
 }
 # All that Pillow raises of broken pictures, and of those too large to be opened.
 BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-MAX_PICTURE_BYTES = 3_500_000  # of all pictures, as the page holds them
 # Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
 # smallest labels stay readable, and the width in pixels up to which it is held whole.
 DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
-DIGITS = re.compile(r"(\d+)")
 
 
 class Picture(NamedTuple):
@@ -97,7 +95,7 @@ def write(
     behaviour = records.read_results(folder / "evaluations/behaviour/results.json") or {}
     if behaviour.get("step") != results["step"]:  # of other weights
         behaviour = {}
-    pictures, left_out = _pictures(folder / "figures")
+    pictures, damaged = _pictures(folder / "figures")
     task = tasks.REGISTRY[config.task]
     return web_page.write_page(
         folder / REPORT,
@@ -121,7 +119,7 @@ def write(
         decoding=numbers.decode_table(config, results),
         groups=_groups(config, folder, results, trained, missing),
         pictures=pictures,
-        left_out=left_out,
+        damaged=damaged,
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
         data=data and numbers.data_tables(data),
         preview=data and data.get("preview"),
@@ -170,31 +168,20 @@ def _curves(metrics: Path) -> Any:
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
-    """The pictures that there are, and the names of those left out: too large, or damaged."""
-    shown, left_out, room = [], [], MAX_PICTURE_BYTES
-    paths = [
-        (path, f"{caption}: {path.stem.replace('_', ' ')}" if "*" in pattern else caption)
-        for pattern, caption in PICTURES.items()
-        for path in sorted(figures.glob(pattern), key=_natural_order)
-    ]
-    for path, caption in paths:
-        name = str(path.relative_to(figures.parent))
-        try:
-            picture = _picture(path, caption)
-        except BROKEN:
-            left_out.append(f"{name} (cannot be read)")
-            continue
-        if len(picture.source) > room:
-            left_out.append(name)
-        else:
-            room -= len(picture.source)
-            shown.append(picture)
-    return shown, left_out
+    """The pictures that there are, and the names of those that cannot be read."""
 
+    def place(path: Path) -> str:
+        return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2, strip_10
 
-def _natural_order(path: Path) -> list[tuple[int, str]]:
-    """The key that sorts strip_2 before strip_10."""
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in DIGITS.split(path.name)]
+    shown, damaged = [], []
+    for pattern, caption in PICTURES.items():
+        for path in sorted(figures.glob(pattern), key=place):
+            name = f": {path.stem.replace('_', ' ')}" if "*" in pattern else ""
+            try:
+                shown.append(_picture(path, caption + name))
+            except BROKEN:
+                damaged.append(str(path.relative_to(figures.parent)))
+    return shown, damaged
 
 
 def _picture(path: Path, caption: str) -> Picture:
@@ -202,16 +189,14 @@ def _picture(path: Path, caption: str) -> Picture:
     # Of other kinds, whatever a file is called, some are programs: PostScript.
     with Image.open(path, formats=["PNG"]) as image:
         picture = image.convert("RGB")
-    shown = [round(side * SHOWN / DRAWN) for side in picture.size]
-    widest = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
-    if picture.width > widest:
-        height = round(picture.height * widest / picture.width)
-        picture = picture.resize((widest, height), Image.Resampling.LANCZOS)
+    width, height = (round(side * SHOWN / DRAWN) for side in picture.size)
+    most = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
+    picture.thumbnail((most, picture.height), Image.Resampling.LANCZOS, reducing_gap=None)
     small = io.BytesIO()
     # Colours stand for numbers, and this way none is far from what it was.
     colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
     colours.save(small, "PNG", optimize=True)
-    return Picture(_link("image/png", small.getvalue()), caption, *shown)
+    return Picture(_link("image/png", small.getvalue()), caption, width, height)
 
 
 def _link(kind: str, data: bytes) -> str:

@@ -9,9 +9,8 @@ from experiments.results.tasks import TaskMeasures
 
 def sweep_notes(sweep: Sweep) -> list[str]:
     """Returns a sentence or two about each number of a sweep's table."""
-    measures, lost = sweep.measures, any(system.lost for system in sweep.systems)
-    whole = not measures.all_texts
-    texts = "this text" if whole else f"these {measures.split} {measures.noun}s"
+    measures = sweep.measures
+    texts = f"these {measures.split} {measures.noun}s" if measures.all_texts else "this text"
     lines = [
         "Each row is a setting, and n is its number of complete seeds. ± is the sample standard "
         f"deviation over seeds: how much the score varies between training runs, on {texts}. The "
@@ -29,14 +28,13 @@ def sweep_notes(sweep: Sweep) -> list[str]:
             f"left out: they are means over tokens, and {sweep.vocabularies} have different "
             "vocabularies. results.csv has them, with their signatures."
         )
-    repeated = [run.trial.number for s in sweep.systems for run in s.repeats if run.trial]
-    if repeated:
-        numbers = ", ".join(map(str, sorted(repeated)))
+    if repeats := [run.trial.number for s in sweep.systems for run in s.repeats if run.trial]:
+        numbers = ", ".join(map(str, sorted(repeats)))
         lines.append(
             f"Trials that repeat an earlier one with the same seed are left out: {numbers}. They "
             "are the same training again; results.csv has their scores."
         )
-    if lost:
+    if any(system.lost for system in sweep.systems):
         lines.append(
             "In brackets: means over the remaining seeds of settings with pruned or failed seeds. "
             "Those are mostly the worse ones, so such a mean is too good: the setting is not "
@@ -45,8 +43,8 @@ def sweep_notes(sweep: Sweep) -> list[str]:
     if sweep.baseline is not None and sweep.baseline.lost:
         lines.append("Nothing is compared: the baseline has seeds that were pruned or failed.")
     lines += _difference_notes(sweep)
-    shown = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
-    lines += [text for path, text in measures.about.items() if path in shown]
+    paths = {measure.path for measure in sweep.scores if sweep.has(measure.path)}
+    lines += [text for path, text in measures.about.items() if path in paths]
     lines.append(
         f"{measures.unit}/s, minutes, parameters and GFLOP/token are means over seeds; minutes are "
         "of training, evaluations included. A column is there if any run has its number."
@@ -56,17 +54,17 @@ def sweep_notes(sweep: Sweep) -> list[str]:
 
 def _difference_notes(sweep: Sweep) -> list[str]:
     """Sentences about the differences to the baseline, if there are any."""
-    measures, compared = sweep.measures, [found for found in sweep.comparisons if found]
+    measures, compared = sweep.measures, [each for each in sweep.comparisons if each]
     if not compared:
         return []
     lines = [f"difference: {measures.main.title} minus the baseline's, of the means over seeds."]
     lines += _test_notes(compared, measures.noun if measures.all_texts else "text", len(compared))
-    if not measures.all_texts and any(max(found.seeds) == 1 for found in compared):
+    if not measures.all_texts and any(max(each.seeds) == 1 for each in compared):
         lines.append(
             "With one seed there is no p: a run saves only sums over its whole text, which "
             "cannot be resampled. Train several seeds."
         )
-    if len(compared) > 1 and any(found.has_interval for found in compared):
+    if len(compared) > 1 and any(each.has_interval for each in compared):
         lines.append("results.csv also has p before the correction (p_raw).")
     return lines
 
@@ -87,21 +85,18 @@ def comparison_notes(
             f"A run keeps the {measures.made} of some {noun}s of its test set, each read without "
             "the text before it: the scores are of these, and differ from those of the whole text."
         )
-    differences = [found for each in comparisons for found in each.differences if found]
+    differences = [each for own in comparisons for each in own.differences if each]
     return lines + _test_notes(differences, noun, len(systems) - 1)
 
 
 def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
     """Sentences that say what intervals and p-values are of, and how they were corrected.
 
-    Args:
-      differences: in all measures.
-      noun: a text of the test set.
-      systems: that are compared with the baseline in one measure.
+    `systems` are compared with the baseline in each measure, over texts that are called `noun`.
     """
-    tested = [found for found in differences if found.has_interval]
-    several = any(max(found.seeds) > 1 for found in tested)
-    over_texts = any(found.texts for found in tested)
+    tested = [each for each in differences if each.has_interval]
+    several = any(max(each.seeds) > 1 for each in tested)
+    over_texts = any(each.texts for each in tested)
     seeds = "that over seeds (pooled over both systems)" if several else ""
     texts = f"that over {noun}s" + (" (less what is in both)" if several else "")
     lines = []
@@ -115,7 +110,7 @@ def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> l
             "taken to vary as much with the seed. Two seeds each show large differences alone: a "
             "larger p does not mean that systems are equal."
         )
-    if any(max(found.seeds) == 1 for found in tested):
+    if any(max(each.seeds) == 1 for each in tested):
         lines.append(
             f"With one seed each they are of these two trained models, on other {noun}s: two seeds "
             "of one setting may differ as much. To compare settings, train several (--seeds=5)."

@@ -124,17 +124,16 @@ def _difference(ours: Scores, baseline: Scores) -> Difference:
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
-    """The variance of a difference over texts and that over runs, with degrees of freedom.
+    """The variance of a difference over runs and that over texts, with degrees of freedom.
 
-    Variation with the text and the run together is in the variance over texts and in that over
-    runs, and is taken from the first, as in an analysis of variance of crossed random effects.
+    What varies with the text and the run together is in both, and is taken from that over texts, as
+    in an analysis of variance of crossed random effects.
     """
-    systems, parts = (ours, baseline), []
+    systems = (ours, baseline)
     freedom = sum(len(system.runs) - 1 for system in systems)
     scale = sum(1 / len(system.runs) for system in systems) / max(1, freedom)
-    if freedom:
-        squares = sum(np.var(s.runs) * len(s.runs) for s in systems)
-        parts.append((scale * float(squares), freedom))
+    squares = sum(float(np.var(s.runs)) * len(s.runs) for s in systems)
+    parts = [(scale * squares, freedom)] if freedom else []
     if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
         return parts
     texts = ours.texts.shape[1]
@@ -166,16 +165,15 @@ def _quantile(parts: Sequence[tuple[float, int]]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number, in the same order.
+    """p-values corrected for their number; one that is NaN remains so and counts as one of them.
 
     If no setting differs, the chance that any of them falls below a level is at most that level.
-    A p-value that is not known, NaN, remains so and counts as one of them.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
     count, corrected, largest = len(p_values), [math.nan] * len(p_values), 0.0
-    known = [i for i in range(count) if not math.isnan(p_values[i])]
-    for rank, i in enumerate(sorted(known, key=lambda i: p_values[i])):
+    order = [i for i in np.argsort(p_values) if not math.isnan(p_values[i])]
+    for rank, i in enumerate(order):
         largest = max(largest, (count - rank) * p_values[i])
         corrected[i] = min(1.0, largest)
     return corrected

@@ -1,26 +1,34 @@
-"""Systems and their runs, in a sweep or a comparison: their spread, and their differences."""
+"""Systems and their runs, in a sweep or a comparison: read, checked, and compared."""
 
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from ml_collections import ConfigDict
 
-from experiments.display.training_curves import Curve
+from experiments.display.training_curves import Curve, read_curves
 from experiments.results import statistics
 from experiments.results.statistics import Difference, Scores, Spread, scores_of_counts
-from experiments.results.tasks import Measure, TaskMeasures
-from experiments.results.texts import Outputs
+from experiments.results.tasks import REGISTRY, Measure, TaskMeasures
+from experiments.results.texts import Outputs, UnreadableError
+from transformer.errors import UserError, shorten
+from transformer.records import FILES, damaged_text
+from transformer.storage.reading import Each, read_json
 
 SPLITS = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 LOST = ("pruned", "failed")
-# Of language models: with another vocabulary, they are means over other tokens.
-PER_TOKEN = ("perplexity", "nll", "accuracy")
+# Metrics of language models: a byte is the same for all vocabularies, a token is not.
+PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
+PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
+TOLERANCE = 0.01  # of a score as it is shown, which another version may round otherwise
+APART = "scores are not comparable; sweep them apart"
+MAX_LINE = 60  # characters of a line in a message
 
 
 class Trial(NamedTuple):
@@ -87,10 +95,7 @@ class System:
 
     @property
     def lost(self) -> list[Trial]:
-        """The trials that were pruned or failed.
-
-        It is mostly the worse seeds that end so: the mean of the remaining ones is too good.
-        """
+        """The trials that were pruned or failed: mostly those of the worse seeds."""
         return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
@@ -108,13 +113,6 @@ class System:
         return steps, np.array([[curve[step] for step in steps] for curve in curves])
 
 
-def names_of(first: Run, other: Run) -> str:
-    """Returns what two runs are called in messages: their numbers in a sweep, or their folders."""
-    if first.trial and other.trial:
-        return f"trials {first.trial.number} and {other.trial.number}"
-    return f"{first.folder} and {other.folder}"
-
-
 class Comparison(NamedTuple):
     """The scores of the runs of each system, and the differences to the first, the baseline."""
 
@@ -127,15 +125,13 @@ def compare(
     measures: TaskMeasures, systems: Sequence[System], metric: str, rows: Any = slice(None)
 ) -> Comparison:
     """Compares systems with the first of them on the texts in these rows, by default on all."""
-    baseline, *others = [scores_of(measures, system, metric, rows) for system in systems]
+    baseline, *others = [_scores(measures, system, metric, rows) for system in systems]
     differences = statistics.compare_scores(baseline, others)
-    return Comparison(metric, [own.runs for own in (baseline, *others)], [None, *differences])
+    return Comparison(metric, [each.runs for each in (baseline, *others)], [None, *differences])
 
 
-def scores_of(
-    measures: TaskMeasures, system: System, metric: str, rows: Any = slice(None)
-) -> Scores:
-    """Returns the scores of a system's runs on the texts in these rows."""
+def _scores(measures: TaskMeasures, system: System, metric: str, rows: Any = slice(None)) -> Scores:
+    """The scores of a system's runs on the texts in these rows."""
     counts = [run.texts.counts(metric)[rows] for run in system.runs]
     return scores_of_counts(counts, measures.of_sums[metric])
 
@@ -189,14 +185,186 @@ class Sweep:
         base, systems = self.baseline, self.systems
         if base is None or base.lost:
             return [None] * len(systems)
-        compared = [s for s in systems if s is not base and not s.lost]
-        scores = [self._main_scores(system) for system in (base, *compared)]
-        differences = iter(statistics.compare_scores(scores[0], scores[1:]))
-        return [next(differences) if any(s is own for own in compared) else None for s in systems]
+        is_compared = [system is not base and not system.lost for system in systems]
+        scores = [self._main_scores(system) for system in itertools.compress(systems, is_compared)]
+        differences = iter(statistics.compare_scores(self._main_scores(base), scores))
+        return [next(differences) if compared else None for compared in is_compared]
 
     def _main_scores(self, system: System) -> Scores:
         measures = self.measures
         if measures.all_texts:
-            return scores_of(measures, system, measures.main_metric)
+            return _scores(measures, system, measures.main_metric)
         path = measures.main.path
         return Scores([score for run in system.runs if (score := run.score(path)) is not None])
+
+
+# -- reading
+
+
+def read_results(folder: Path, place: Path) -> dict[str, Any]:
+    """Returns the results in a place of a run's folder, whose texts are what was written."""
+    path, fix = place / "results.json", _fix(folder)
+    results = read_json(
+        path, {"test?": dict, "validation?": dict, "step?": int, f"{FILES}?": Each(str)}, fix
+    )
+    if name := damaged_text(place, results):
+        raise UserError(f"{place / name} is not what was written: {fix}")
+    return results
+
+
+def read_run(
+    folder: Path,
+    place: Path,
+    results: dict[str, Any],
+    measures: TaskMeasures,
+    metrics: Collection[str],
+    config: ConfigDict | None = None,
+) -> Run:
+    """Returns a run with its outputs, which have the scores of its results in these metrics.
+
+    The tags that its config has before sources are no part of the test set.
+    """
+    scores = results[measures.split]
+    try:
+        outputs = measures.read(place, scores, config)
+    except UnreadableError as error:
+        raise UserError(f"{error.path} cannot be read ({error.reason}): {_fix(folder)}") from None
+    for name in metrics if measures.all_texts else ():
+        if f"{name}_signature" not in scores:
+            continue
+        metric = measures.metric(name)
+        recorded, score = (metric.scale * x for x in (scores[name], measures.score(name, outputs)))
+        if abs(recorded - score) > TOLERANCE:  # a kill may come between writing the one and other
+            raise UserError(
+                f"{place / 'results.json'} says {metric.title} {recorded:.2f}, and the "
+                f"{measures.made} in {place} have {score:.2f}: {_fix(folder)}"
+            )
+    return Run(folder, results, outputs)
+
+
+def _fix(folder: Path) -> str:
+    return f"--mode=evaluate with --workdir={folder} writes it again"
+
+
+def _names(first: Run, other: Run) -> str:
+    """What two runs are called in messages: their numbers in a sweep, or their folders."""
+    if first.trial and other.trial:
+        return f"trials {first.trial.number} and {other.trial.number}"
+    return f"{first.folder} and {other.folder}"
+
+
+def check_same_texts(first: Run, other: Run, fix: str) -> None:
+    """Raises UserError unless two runs have the same test set; names the first other line."""
+
+    def shown(line: str | None) -> str:
+        return "no such line" if line is None else repr(shorten(line, MAX_LINE))
+
+    ours, theirs = first.texts.given, other.texts.given
+    for name, lines in ours.items():
+        pairs = itertools.zip_longest(lines, theirs.get(name, []))
+        for number, (line, their) in enumerate(pairs, 1):
+            if line != their:
+                raise UserError(
+                    f"{_names(first, other)} have different test sets ({name}, line {number}: "
+                    f"{shown(line)} and {shown(their)}): {fix}"
+                )
+    if extra := theirs.keys() - ours.keys():
+        raise UserError(f"{other.folder} has {min(extra)}, which {first.folder} lacks: {fix}")
+
+
+def find_unlike(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Returns, by metric, two runs whose scores of a split have different signatures, and these."""
+    first: dict[tuple[str, str], tuple[Run, str]] = {}
+    unlike: dict[str, tuple[str, str]] = {}
+    for run, split in itertools.product(runs, splits):
+        for key, signature in (run.results.get(split) or {}).items():
+            name, end, _ = key.partition("_signature")
+            if not end:
+                continue
+            before, other = first.setdefault((split, name), (run, signature))
+            if signature != other:
+                both = f"{split} {name}: {other!r} and {signature!r}"
+                unlike.setdefault(name, (_names(before, run), both))
+    return unlike
+
+
+def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) -> Sweep:
+    """Reads what the complete trials of a sweep left, and checks that it compares.
+
+    Args:
+      baseline: the number of a trial, with whose setting the others are compared.
+    """
+    complete = [trial for trial in trials if trial.state == "complete"]
+    if not complete:
+        raise UserError("no trial is complete yet: there is nothing to compare")
+    runs = [Run(t.folder, read_results(t.folder, t.folder), None, t) for t in complete]
+    measures = REGISTRY[task]
+    common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
+    measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
+    _check_main(runs, measures)
+    if unlike := find_unlike(runs, SPLITS):
+        measures = _without_tokens(measures, unlike)
+        _check_main(runs, measures)
+    systems: list[System] = []
+    for run, trial in zip(_with_outputs(runs, measures), complete, strict=True):
+        # A value may be a list, which has no hash.
+        if same := [system for system in systems if system.values == trial.setting]:
+            [system] = same
+            (system.repeats if system.has_seed(trial.seed) else system.runs).append(run)
+        else:
+            systems.append(System("", [run], trial.setting))
+    for trial, system in itertools.product(trials, systems):
+        is_other = trial.state != "complete" and system.values == trial.setting
+        if is_other and not system.has_seed(trial.seed):
+            system.others.append(trial)
+    marked = [trial.setting for trial in trials if trial.number == baseline]
+    chosen = next((system for system in systems if [system.values] == marked), None)
+    vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
+    return Sweep(list(trials), systems, chosen, measures, vocabularies)
+
+
+def _check_main(runs: Sequence[Run], measures: TaskMeasures) -> None:
+    """Raises UserError if a run lacks the score that is compared."""
+    path = measures.main.path
+    for run in runs:
+        scores = run.results.get(measures.split) or {}
+        signature = scores.get(f"{measures.main_metric}_signature")
+        if run.score(path) is None or not isinstance(signature, str):
+            raise UserError(
+                f"{run.folder / 'results.json'} cannot be read (it holds no {path} with a "
+                f"signature): {_fix(run.folder)}"
+            )
+
+
+def _with_outputs(runs: Sequence[Run], measures: TaskMeasures) -> list[Run]:
+    """The runs of trials with their outputs and their curves of validation."""
+    complete: list[Run] = []
+    for run in runs:
+        try:
+            curves = read_curves(run.folder / "metrics.jsonl", measures.curves).items()
+        except ValueError as error:
+            raise UserError(f"{error}: restore it") from None
+        curves = {name: curve for (name, split), curve in curves if split != "train"}
+        outputs = None
+        if measures.all_texts:
+            metrics = [measures.main_metric]
+            whole = read_run(run.folder, run.folder, run.results, measures, metrics)
+            outputs = whole.outputs
+            if complete:
+                check_same_texts(complete[0], whole._replace(trial=run.trial), f"their {APART}")
+                # The texts of many runs would fill the memory.
+                outputs = whole.texts._replace(given={}, shown={}, texts=[])
+        complete.append(run._replace(curves=curves, outputs=outputs))
+    return complete
+
+
+def _without_tokens(measures: TaskMeasures, unlike: dict[str, tuple[str, str]]) -> TaskMeasures:
+    """The measures of language models whose vocabularies differ; refuses if more differs."""
+    others = [both for name, both in unlike.items() if name != PERPLEXITY]
+    if others or measures.main_metric != PERPLEXITY:
+        runs, signatures = (others or [*unlike.values()])[0]
+        raise UserError(f"{runs} have different signatures of {signatures}: such {APART}")
+    only = (BITS_PER_BYTE,)
+    return dataclasses.replace(
+        measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
+    )

@@ -1,6 +1,5 @@
 """Tables of results: printed, as Markdown and as CSV; those of a sweep and of a comparison."""
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -13,7 +12,7 @@ import numpy as np
 import rich.table
 
 from experiments.results.statistics import CONFIDENCE, Difference, Spread, p_text, spread
-from experiments.results.systems import SPLITS, Comparison, Run, Sweep, System
+from experiments.results.systems import SPLITS, Comparison, Sweep, System
 from experiments.results.tasks import Measure, TaskMeasures
 from experiments.text_io import print_table
 from transformer.data.held_out import COPY, is_split
@@ -21,7 +20,6 @@ from transformer.metrics.registry import Metric, find
 
 NONE = "-"  # the cell of a column of numbers that has none
 INTERVAL = f"{CONFIDENCE:.0%} interval"
-FORMULA = ("=", "+", "-", "@")  # what programs take for the start of one
 COSTS = (
     Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
     Measure("wall_seconds", "minutes", 1 / 60, ",.1f", spread=False),
@@ -121,20 +119,13 @@ def _difference_cells(found: Difference | None, measure: Measure | Metric) -> li
 def value_text(value: Any) -> str:
     """Returns a config's value as people read it, in one line; an empty string shows."""
     text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
-    return _escape(text)
-
-
-def _escape(text: str) -> str:
-    """The text with its ends of lines written out, as `\\n`."""
-    return ENDS_OF_LINES.sub(lambda found: repr(found[0])[1:-1], text)
+    return ENDS_OF_LINES.sub(lambda end: repr(end[0])[1:-1], text)
 
 
 def short_names(keys: list[str]) -> dict[str, str]:
     """Returns the last name of each dotted key; the whole key if two end in the same name."""
-    last = [key.split(".")[-1] for key in keys]
-    return {
-        key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)
-    }
+    last = {key: key.split(".")[-1] for key in keys}
+    return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
 
 
 def label(system: System, keys: list[str]) -> str:
@@ -145,8 +136,10 @@ def label(system: System, keys: list[str]) -> str:
 
 
 def build_table(sweep: Sweep) -> Table:
-    """Returns the table of a sweep: values, scores over seeds, the difference to the baseline and
-    costs, as far as a setting has a number."""
+    """Returns a row for each setting: values, scores over seeds, difference to the baseline, costs.
+
+    A column is there if a setting has its number.
+    """
     systems, keys, (main, *further) = sweep.systems, short_names(sweep.keys), sweep.scores
     columns = {
         name: [value_text(s.values[key]) if key in s.values else NONE for s in systems]
@@ -202,11 +195,10 @@ def sweep_signatures(sweep: Sweep) -> dict[str, str]:
     signatures: dict[str, str] = {}
     for measure in sweep.scores:
         split, name = measure.path.split(".")
+        of_test = signatures.get(measure.title.removeprefix("length generalization: "))
         for run in sweep.runs:
             text = (run.results.get(split) or {}).get(f"{name}_signature")
-            if text and text != signatures.get(
-                measure.title.removeprefix("length generalization: ")
-            ):
+            if text and text != of_test:
                 signatures[measure.title] = text
     return signatures
 
@@ -225,55 +217,37 @@ def missing(sweep: Sweep) -> list[str]:
 def to_csv(sweep: Sweep) -> str:
     """Returns the trials as CSV, a row each, with every score of every split and its signature.
 
-    The columns that start with `p_` are of the comparison of a trial's whole setting. What a run
-    tells in lists and tables, as a confusion matrix, is left to its `results.json`. Text that a
-    spreadsheet would take for a formula has a single quote before it.
+    The columns that start with `p_` are of the comparison of a trial's whole setting.
     """
     runs = [run for system in sweep.systems for run in (*system.runs, *system.repeats)]
     results = {run.trial.number: run.results for run in runs if run.trial}
     keys = dict.fromkeys(key for trial in sweep.trials for key in trial.values)
-    parts = (name for own in results.values() for name in own if is_split(name))
+    parts = (name for each in results.values() for name in each if is_split(name))
     scores = dict.fromkeys(
         (split, name)
         for split in dict.fromkeys((*SPLITS, *parts))
-        for own in results.values()
-        for name, value in (own.get(split) or {}).items()
+        for each in results.values()
+        for name, value in (each.get(split) or {}).items()
         if not isinstance(value, dict | list)
     )
-    tested = {
-        run.trial.number: [found.p_value, found.corrected, found.signature]
-        for system, found in zip(sweep.systems, sweep.comparisons, strict=True)
-        if found and found.has_interval
+    tests = {
+        run.trial.number: [difference.p_value, difference.corrected, difference.signature]
+        for system, difference in zip(sweep.systems, sweep.comparisons, strict=True)
+        if difference and difference.has_interval
         for run in system.runs
         if run.trial
     }
     titles = [f"{split}_{name}" for split, name in scores]
     rows = [["number", *keys, "state", *titles, *RUN_COLUMNS, *TEST_COLUMNS]]
     for trial in sweep.trials:
-        own = results.get(trial.number, {})
+        numbers = results.get(trial.number, {})
         row = [trial.number, *(trial.values.get(key) for key in keys), trial.state]
-        row += [(own.get(split) or {}).get(name) for split, name in scores]
-        row += [own.get(name) for name in RUN_COLUMNS]
-        rows.append(row + tested.get(trial.number, [None] * len(TEST_COLUMNS)))
+        row += [(numbers.get(split) or {}).get(name) for split, name in scores]
+        row += [numbers.get(name) for name in RUN_COLUMNS]
+        rows.append(row + tests.get(trial.number, [None] * len(TEST_COLUMNS)))
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([*map(_plain, row)] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
-
-
-def _plain(cell: Any) -> Any:
-    """A cell of one line that no spreadsheet computes: a formula gets a quote before it.
-
-    Numbers stay what they are, negative ones too.
-    """
-    if not isinstance(cell, str):
-        return cell
-    cell = _escape(cell)
-    if not cell.startswith(FORMULA):
-        return cell
-    with contextlib.suppress(ValueError):
-        float(cell)
-        return cell
-    return f"'{cell}"
 
 
 # -- of a comparison
@@ -293,11 +267,10 @@ def comparison_table(
 ) -> Table:
     """Returns the table of a measure: a row of `TITLES` for each system, the baseline first."""
     metric, rows = measures.metric(comparison.metric), []
-    for system, scores, found in zip(
-        systems, comparison.scores, comparison.differences, strict=True
-    ):
+    columns = zip(systems, comparison.scores, comparison.differences, strict=True)
+    for system, scores, difference in columns:
         row = [system.name, str(len(scores)), mean_text(scores, metric)]
-        row += _difference_cells(found, metric) if found else ["baseline", NONE, NONE]
+        row += _difference_cells(difference, metric) if difference else ["baseline", NONE, NONE]
         rows.append(row)
     return Table(title_of(metric), TITLES, rows)
 
@@ -312,25 +285,25 @@ def mean_text(numbers: Sequence[float], form: Metric | str) -> str:
 
 def copies_tables(systems: Sequence[System]) -> list[Table]:
     """Returns a table of the mean BLEU and its ratio of perturbed copies that all runs have."""
-    first, *others = (_copies(run) for system in systems for run in system.runs)
-    shared = [key for key in first if all(key in own for own in others)]
+    first, *others = (run.results for system in systems for run in system.runs)
+    shared = [
+        name
+        for name, copy in first.items()
+        if name.startswith(COPY)
+        and all(each.get(name, {}).get("sentences") == copy["sentences"] for each in others)
+    ]
     caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"
 
-    def mean(system: System, key: tuple[str, int], name: str) -> str:
-        scores = [_copies(run)[key] for run in system.runs]
-        values = [own[name] for own in scores if name in own]
-        return format(spread(values).mean, find(name).format) if values else NONE
+    def mean(system: System, name: str, score: str) -> str:
+        copies = [run.results[name] for run in system.runs]
+        numbers = [copy[score] for copy in copies if score in copy]
+        return format(spread(numbers).mean, find(score).format) if numbers else NONE
 
     rows = [
-        [s.name, *(f"{mean(s, key, 'bleu')} ({mean(s, key, 'clean_ratio')})" for key in shared)]
+        [s.name, *(f"{mean(s, name, 'bleu')} ({mean(s, name, 'clean_ratio')})" for name in shared)]
         for s in systems
     ]
-    return [Table(caption, ["system", *(name for name, _ in shared)], rows)] if shared else []
-
-
-def _copies(run: Run) -> dict[tuple[str, int], dict[str, Any]]:
-    """The scores of perturbed copies of the test set, by split and size."""
-    return {(n, own["sentences"]): own for n, own in run.results.items() if n.startswith(COPY)}
+    return [Table(caption, ["system", *shared], rows)] if shared else []
 
 
 def comparison_signatures(measures: TaskMeasures, systems: Sequence[System]) -> dict[str, str]:

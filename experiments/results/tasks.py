@@ -36,7 +36,7 @@ class Measure:
         return format(number * self.scale, self.format)
 
     def expand(self, results: Iterable[dict[str, Any]]) -> "list[Measure]":
-        """Returns this measure, or, if it stands for any, those of these results."""
+        """Returns this measure, or, if its path ends in `ANY`, those of these results."""
         if not self.path.endswith(ANY):
             return [self]
         split, start = self.path.removesuffix(ANY).split(".")
@@ -85,29 +85,13 @@ class TaskMeasures:
     @property
     def main(self) -> Measure:
         """The measure by which settings are ranked and compared."""
-        return self._measure(self.main_metric)
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether it is so of `main`."""
-        return self.metric(self.main_metric).higher_is_better
+        return self.measure(self.main_metric)
 
     @property
     def further(self) -> list[Measure]:
         """The other columns of scores."""
         metrics = [name for name in metrics_of(self.task, SWEEPS) if name != self.main_metric]
-        return [self._measure(name) for name in (*metrics, *self.others)]
-
-    @property
-    def score_panels(self) -> list[Measure]:
-        """Those of the picture of scores."""
-        return [self._measure(name, panel=True) for name in self.panels]
-
-    @property
-    def curve_panels(self) -> list[Measure]:
-        """Those of the validation while training; their paths are keys of `metrics.jsonl`."""
-        metrics = map(self.metric, self.curves)
-        return [Measure(m.name, f"validation {m.label}", m.scale, m.format) for m in metrics]
+        return [self.measure(name) for name in (*metrics, *self.others)]
 
     @property
     def about(self) -> dict[str, str]:
@@ -115,8 +99,8 @@ class TaskMeasures:
         metrics = metrics_of(self.task, SWEEPS).items()
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
 
-    def _measure(self, name: str, panel: bool = False) -> Measure:
-        """A column, or a panel, whose title has more room."""
+    def measure(self, name: str, panel: bool = False) -> Measure:
+        """Returns a column, or a panel of the picture of scores, whose title has more room."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column

@@ -23,7 +23,6 @@ TRANSLATIONS, SOURCES, REFERENCES = (
 FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
 PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
 COLUMNS = 4  # of either: true and predicted label, or log-probability, tokens and bytes; text
-CHRF_BETA = 2  # how much more recall counts than precision, as in sacreBLEU
 MAX_BUCKETS = 5
 MAX_TEXTS = 2**30  # bytes of the outputs for a test set
 
@@ -61,8 +60,8 @@ def read_lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def _read_columns(path: Path) -> list[list[str]]:
-    """The columns of a table that a run wrote; the last one is text, which may have tabs itself."""
+def read_columns(path: Path) -> list[list[str]]:
+    """Returns the columns of a table that a run wrote; the last one is text, and may have tabs."""
     rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
     for number, row in enumerate(rows, 1):
         if len(row) != COLUMNS:
@@ -76,9 +75,8 @@ def read_translations(
 ) -> Outputs:
     """Returns the outputs of a translator for a test set.
 
-    Args:
-      scores: those in its results, whose BLEU names the tokenizer.
-      config: the run's; its tags before sources are no part of the test set.
+    The signature of BLEU in its scores names the tokenizer. The tags that the run's config has
+    before sources are no part of the test set.
     """
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
@@ -93,36 +91,37 @@ def read_translations(
         split = Tagger(config.data, None).split
         given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
     sources, *references = given.values()
-    sentences = zip(*([text.strip() for text in own] for own in (texts, *references)), strict=True)
+    sentences = zip(texts, *references, strict=True)
+    matches = [text.strip() in map(str.strip, others) for text, *others in sentences]
     tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
-    count = {
-        "bleu": lambda: count_ngrams(texts, references, tokenizer),
-        "chrf": lambda: count_characters(texts, references),
-        "exact_match": functools.partial(_count, [own in others for own, *others in sentences]),
-    }
-    names = ["reference", *(f"reference {n + 1}" for n in range(1, len(references)))]
-    shown = {"source": sources, **dict(zip(names, references, strict=True))}
-    lengths, counts = count_words(sources), functools.cache(lambda name: count[name]())
-    return Outputs(given, shown, texts, lengths, counts)
+
+    @functools.cache
+    def counts(metric: str) -> Counts:
+        if metric == "exact_match":
+            return _count(matches)
+        if metric == "chrf":
+            return count_characters(texts, references)
+        return count_ngrams(texts, references, tokenizer)
+
+    shown = {"source": sources, "reference": references[0]}
+    shown |= {f"reference {n}": lines for n, lines in enumerate(references[1:], 2)}
+    return Outputs(given, shown, texts, count_words(sources), counts)
 
 
 def read_predictions(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
     """Returns the outputs of a classifier for a test set."""
-    truth, predicted, probabilities, texts = _read_columns(folder / PREDICTIONS)
+    truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
     counts = {"accuracy": _count([a == b for a, b in zip(truth, predicted, strict=True)])}
     given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
-    told = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
+    outputs = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
     shown = {"text": texts, "class": truth}
-    return Outputs({PREDICTIONS: given}, shown, told, count_words(texts), counts.__getitem__)
+    return Outputs({PREDICTIONS: given}, shown, outputs, count_words(texts), counts.__getitem__)
 
 
 def read_likelihoods(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
-    """Returns the scores of a language model for the segments that it keeps.
-
-    Its texts are comparable if they are the same, whatever their tokens.
-    """
+    """Returns the scores of a language model for the segments that it keeps."""
     path = folder / LIKELIHOODS
-    *numbers, texts = _read_columns(path)
+    *numbers, texts = read_columns(path)
     try:
         nats = -np.array(numbers[0], np.float64)
         tokens, size = np.array(numbers[1:], np.int64).astype(np.float64)
@@ -130,13 +129,13 @@ def read_likelihoods(folder: Path, scores: Any = None, config: Any = None) -> Ou
         raise UnreadableError(path, error) from None
     if not np.isfinite(nats).all() or (tokens < 1).any():
         raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
-    told = [f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)]
+    outputs = [f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)]
     counts = {
         "bits_per_byte": np.stack([nats / math.log(2), size], 1),
         "nll": np.stack([nats, tokens], 1),
     }
-    lengths = count_words(texts)
-    return Outputs({LIKELIHOODS: texts}, {"text": texts}, told, lengths, counts.__getitem__)
+    shown = {"text": texts}
+    return Outputs({LIKELIHOODS: texts}, shown, outputs, count_words(texts), counts.__getitem__)
 
 
 def _count(right: Sequence[bool]) -> Int64[np.ndarray, "texts 2"]:
@@ -153,22 +152,19 @@ def tokenizer_of(signature: str) -> str:
     """Returns the name of sacreBLEU's tokenizer in a signature."""
     named = dict(part.split(":", 1) for part in signature.split("|") if ":" in part).get("tok", "")
     # Some are followed by a version: ja-mecab-0.996-IPA.
-    fitting = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
-    if not fitting:
+    names = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
+    if not names:
         raise UserError(f"the signature {signature!r} names no tokenizer of sacreBLEU's")
-    return max(fitting, key=len)
+    return max(names, key=len)
 
 
 def count_ngrams(
     translations: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "13a"
 ) -> Int64[np.ndarray, "texts 10"]:
-    """Returns all that BLEU counts, by sentence.
+    """Returns all that BLEU counts, by sentence; `references` are those of each file.
 
     Words of the translation and of the reference; n-grams, n = 1 to 4, that the reference has too;
     n-grams of the translation.
-
-    Args:
-      references: those of each file of references.
     """
     metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
     scores = map(metric.sentence_score, translations, map(list, zip(*references, strict=True)))
@@ -176,18 +172,9 @@ def count_ngrams(
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
-    """Returns BLEU, 0 to 100, of each corpus with these sums of counts.
-
-    As sacreBLEU's with its smoothing "exp", which halves the precision of each order without a
-    match once more; of one without n-grams it is 0.
-    """
-    words, reference_words = sums[:, 0], sums[:, 1]
-    matches, totals = sums[:, 2:6], sums[:, 6:10]
-    halved = 0.5 ** np.cumsum(matches == 0, 1)
-    precisions = np.where(matches > 0, matches, halved) / np.maximum(totals, 1)
-    brevity = np.exp(np.minimum(0.0, 1 - reference_words / np.maximum(words, 1)))
-    scores = 100 * brevity * np.exp(np.log(precisions).mean(1))
-    return np.where((totals > 0).all(1) & (matches > 0).any(1), scores, 0.0)
+    """Returns BLEU, 0 to 100, of each corpus with these sums of `count_ngrams`."""
+    bleu = functools.partial(sacrebleu.BLEU.compute_bleu, smooth_method="exp")
+    return np.array([bleu(row[2:6], row[6:], *row[:2]).score for row in sums.tolist()])
 
 
 def count_characters(
@@ -202,20 +189,8 @@ def count_characters(
 
 
 def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
-    """Returns chrF, 0 to 100, of each corpus with these sums of counts; without text it is 0.
-
-    As sacreBLEU's: precision and recall are means over the orders that both sides have.
-    """
-    ours, theirs, both = (sums[:, i::3] for i in range(3))
-    used = (ours > 0) & (theirs > 0)
-    orders = np.maximum(used.sum(1), 1)
-    precision, recall = (
-        np.where(used, both / np.maximum(totals, 1), 0.0).sum(1) / orders
-        for totals in (ours, theirs)
-    )
-    weight = CHRF_BETA**2
-    total = weight * precision + recall
-    return 100 * (1 + weight) * precision * recall / np.where(total > 0, total, 1.0)
+    """Returns chrF, 0 to 100, of each corpus with these sums of `count_characters`."""
+    return np.array([sacrebleu.CHRF()._compute_f_score(row) for row in sums.tolist()])
 
 
 def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import base
 from experiments import recipe
 from transformer.config import check, check_model, check_scores, check_start, check_text
 from transformer.errors import UserError, shorten
@@ -46,26 +45,22 @@ FREE_KEYS = (
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
     *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
-MAX_TOLD, MAX_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
+MAX_SHOWN, MAX_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
 
 
 class PlannedTrial(NamedTuple):
-    """A trial: its number from zero, what it sets, its whole config and its run's folder."""
+    """A trial of a sweep, before it is trained."""
 
-    number: int
-    values: dict[str, Any]
-    config: ConfigDict
-    folder: Path
+    number: int  # from zero
+    values: dict[str, Any]  # that it sets, by dotted key
+    config: ConfigDict  # the whole of it
+    folder: Path  # of its run
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"trial {self.number} ({describe(self.values)})"
-
-
-def describe(values: Mapping[str, Any]) -> str:
-    """Returns settings as text, each under the last part of its key."""
-    return ", ".join(f"{key.split('.')[-1]}={value}" for key, value in values.items())
+        settings = (f"{key.split('.')[-1]}={value}" for key, value in self.values.items())
+        return f"trial {self.number} ({', '.join(settings)})"
 
 
 def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
@@ -76,18 +71,16 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
       trials: dotted keys and their values, for each trial.
       folder: the sweep's.
     """
-    planned: list[PlannedTrial] = []
-    seen: dict[str, int] = {}
-    for number, values in enumerate(trials):
-        trial = plan_trial(config, values, number, folder)
-        text = json.dumps(flatten(trial.config), sort_keys=True)
-        if text in seen:
+    planned = [plan_trial(config, values, n, folder) for n, values in enumerate(trials)]
+    first: dict[str, PlannedTrial] = {}
+    for trial in planned:
+        same = first.setdefault(json.dumps(flatten(trial.config), sort_keys=True), trial)
+        if same is not trial:
+            _, _, settings = trial.name.partition(" (")
             raise UserError(
-                f"trial {number} of the sweep is the same as trial {seen[text]} "
-                f"({describe(trial.values)}): leave one out"
+                f"trial {trial.number} of the sweep is the same as trial {same.number} "
+                f"({settings}: leave one out"
             )
-        seen[text] = number
-        planned.append(trial)
     if not planned:
         raise UserError("the sweep has no trials: its sweep() yields nothing")
     for key in SIGNED.get(config.task, ()):
@@ -119,22 +112,19 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
     try:
         if not isinstance(values, Mapping):
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
-        own = ConfigDict(config.to_dict())
+        config = ConfigDict(config.to_dict())
         for key, value in values.items():
-            set_key(own, key, value)
-        recipe.apply(own, values)
-        own.sweep.storage = ""  # it may hold a password, and says nothing of the run
-        check(own)
-        check_model(own)
-        check_start(own)
-        check_scores(own)
-        check_text(own)
-        if own.task == "translation":
-            check_vocabularies(own, own.tokenizer.joint)
-        check_source(own, trial_folder(folder, number))
+            set_key(config, key, value)
+        recipe.apply(config, values)
+        config.sweep.storage = ""  # it may hold a password, and says nothing of the run
+        for check_part in (check, check_model, check_start, check_scores, check_text):
+            check_part(config)
+        if config.task == "translation":
+            check_vocabularies(config, config.tokenizer.joint)
+        check_source(config, trial_folder(folder, number))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None
-    return PlannedTrial(number, dict(values), own.lock(), trial_folder(folder, number))
+    return PlannedTrial(number, dict(values), config.lock(), trial_folder(folder, number))
 
 
 def trial_folder(folder: Path, number: int) -> Path:
@@ -155,10 +145,6 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
 
     Pruning compares a run with those before it, so they come in turn. JAX cannot vmap cuDNN's
     attention over lengths that all runs share.
-
-    Args:
-      settings: `config.sweep`.
-      models: `config.model` of the trials that are known.
     """
     flash = any(model.attention_implementation == "flash" for model in models)
     if flash and settings.parallel == "vmap":
@@ -170,16 +156,12 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
     return asked and not settings.prune and not flash
 
 
-def group_trials(trials: Sequence[PlannedTrial], largest: int) -> list[list[PlannedTrial]]:
-    """Returns the trials in groups of one structure, of at most `largest` trials."""
+def group_trials(trials: Iterable[PlannedTrial]) -> list[list[PlannedTrial]]:
+    """Returns the trials in groups of one structure."""
     groups: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         groups.setdefault(structure(trial.config), []).append(trial)
-    return [
-        group[start : start + largest]
-        for group in groups.values()
-        for start in range(0, len(group), largest)
-    ]
+    return list(groups.values())
 
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
@@ -188,29 +170,24 @@ def fixed_keys(config: ConfigDict) -> dict[str, Any]:
 
 
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Returns each key in which two configs differ, with both values, in short; empty for none.
+    """Returns each key in which two configs differ, with both values, in short; empty for none."""
 
-    Args:
-      theirs: of the study; keys that are newer than it have their default.
-      ours: of this start.
-    """
-    defaults = json.loads(json.dumps(fixed_keys(base.get_config())))
-    theirs = {**{key: value for key, value in defaults.items() if key in ours}, **theirs}
+    def short(config: Mapping[str, Any], key: str) -> str:
+        return shorten(repr(config.get(key)), MAX_LENGTH)
+
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
-    was, now = ([shorten(repr(own.get(k)), MAX_LENGTH) for k in keys] for own in (theirs, ours))
-    told = [f"{k} was {a} and is {b}" for k, a, b in zip(keys, was, now, strict=True)]
-    more = f" and {len(told) - MAX_TOLD} more" if len(told) > MAX_TOLD else ""
-    return "; ".join(told[:MAX_TOLD]) + more
+    lines = [f"{key} was {short(theirs, key)} and is {short(ours, key)}" for key in keys]
+    more = f" and {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
+    return "; ".join(lines[:MAX_SHOWN]) + more
 
 
 def settings(config: ConfigDict, trial: PlannedTrial) -> str:
-    """Returns what a trial changes of the config that all start from, as text.
+    """Returns what a trial changes of the config that all start from, by which it is known again.
 
-    By this it is known again, wherever it stands in the list, and whatever else it sets that is so
-    anyway.
+    Its place in the list, and what else it sets that is so anyway, make no difference.
     """
-    before, own = flatten(config), flatten(trial.config)
-    changed = {k: v for k, v in own.items() if v != before[k] and not k.startswith("sweep.")}
+    before, after = flatten(config), flatten(trial.config)
+    changed = {k: v for k, v in after.items() if v != before[k] and not k.startswith("sweep.")}
     return json.dumps(changed, sort_keys=True)
 
 
@@ -219,10 +196,8 @@ def number_trials(
 ) -> dict[int, PlannedTrial]:
     """Returns the trials by the numbers that they have, or get, in their study.
 
-    A new trial has the number of its place in the list, or the next one that is free.
-
-    Args:
-      known: numbers of those that the study has, by their `settings`.
+    A new trial has the number of its place in the list, or the next one that is free. `known` has
+    the numbers of those that the study has, by their `settings`.
     """
     taken, numbered = set(known.values()), {}
     for place, trial in enumerate(trials):
@@ -236,9 +211,8 @@ def number_trials(
 
 
 def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
-    """Raises UserError if a key or a choice of it does not exist, a range is none, or the scores
-    of its choices are not comparable."""
-    tried = copy.deepcopy(config)
+    """Refuses keys and choices that do not exist, and those whose scores are not comparable."""
+    draft = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
         if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
@@ -248,7 +222,7 @@ def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
             )
         if is_range and choice[0] == "log" and choice[1] <= 0:
             raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
-        drawn = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
-        for value in drawn:
-            set_key(tried, key, value)
+        examples = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
+        for value in examples:
+            set_key(draft, key, value)
         check_signed(config.task, key, choice[1:] if is_range else choice)

@@ -42,7 +42,6 @@ STATES = {
     TrialState.RUNNING: "running",
     TrialState.WAITING: "waiting",
 }
-MAX_GROUP = 2**31  # trials of a group, when trials are only put into an order
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
 ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
@@ -57,14 +56,11 @@ class SweepError(UserError):
 
 
 class Lease(NamedTuple):
-    """A worker's hold of a trial.
-
-    `kills` counts the workers that took it when `step` was its newest, and did not let it go.
-    """
+    """A worker's hold of a trial."""
 
     until: float  # seconds since 1970
-    step: int
-    kills: int
+    step: int  # the newest of the trial when it was taken
+    kills: int  # workers that took it at this step and did not let it go
 
 
 FREE = Lease(0.0, 0, 0)
@@ -80,9 +76,8 @@ class Study:
       folder: the sweep's.
 
     Attributes:
-      trials: of a grid, by number; what another worker adds to the sweep comes in later. None for
-        a search.
-      left_out: what the trials of a grid set that were listed once and are not now, by number.
+      trials: of a grid, by number; None for a search.
+      left_out: numbers of the trials of a grid that were listed once and are not now.
     """
 
     def __init__(
@@ -94,7 +89,7 @@ class Study:
     ):
         self.config, self.space, self.folder = config, space or {}, folder
         self.trials: dict[int, PlannedTrial] | None = None
-        self.left_out: dict[int, dict[str, Any]] = {}
+        self.left_out: list[int] = []
         self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
         plan.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -112,14 +107,14 @@ class Study:
             if trials is not None:
                 self._list(trials)
             else:
-                listed = map(_number, self._all())
-                for number in sorted(set(range(config.sweep.trials)).difference(listed)):
-                    self._enqueue({}, {"trial": number})
+                listed = set(map(_number, self._all()))
+                for number in sorted(set(range(config.sweep.trials)) - listed):
+                    self._enqueue(trial=number)
             for frozen in self._newest().values() if config.sweep.retry_failed else ():
                 if frozen.state == TrialState.FAIL:
-                    names = ("trial", "values", "settings")
-                    own = {k: v for k, v in frozen.user_attrs.items() if k in names}
-                    self._enqueue(dict(frozen.params), own)
+                    names = frozen.user_attrs.keys() & {"trial", "settings"}
+                    attributes = {name: frozen.user_attrs[name] for name in names}
+                    self._enqueue(frozen.params, **attributes)
 
     def reached(self) -> contextlib.AbstractContextManager[None]:
         """Turns a storage's failure into one line, a `SweepError`."""
@@ -151,9 +146,8 @@ class Study:
     def free(self) -> list[tuple[int, int]]:
         """Returns the number and the rank of each trial that no worker has, the next one first.
 
-        Abandoned ones come before new ones. Last come those whose workers were killed again and
-        again at one step, as the system does when memory runs out: they must not keep a worker from
-        the others.
+        Abandoned ones come before new ones. Last come those that kill their workers again and again
+        at one step, as when memory runs out: they must not keep a worker from the others.
         """
         ranks = {}
         for number, frozen in self._open().items():
@@ -176,8 +170,9 @@ class Study:
         study = self._study
         if self.trials is None:  # seeded for each trial, so that no two workers draw the same one
             sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
-            own = {"study_name": study.study_name, "storage": self._storage, "pruner": PRUNER}
-            study = optuna.load_study(**own, sampler=sampler)
+            study = optuna.load_study(
+                study_name=study.study_name, storage=self._storage, sampler=sampler, pruner=PRUNER
+            )
             study.get_trials(deepcopy=False)  # without which it knows no trial
         if frozen.state == TrialState.WAITING:
             self._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)
@@ -222,8 +217,7 @@ class Study:
     def is_abandoned(self, busy: Collection[int]) -> bool:
         """Waits for the other workers: True once a lease runs out, False if all of them live.
 
-        Args:
-          busy: trials that nobody has, and that cannot be trained.
+        Trials that are `busy` are not waited for.
         """
 
         def leases() -> dict[int, Lease]:
@@ -232,7 +226,7 @@ class Study:
         if before := leases():
             numbers = ", ".join(map(str, sorted(before)))
             logger.info(f"waiting up to {LEASE:.0f} s: do the workers of trials {numbers} live?")
-        while same := [own for number, own in leases().items() if before.get(number) == own]:
+        while same := [each for n, each in leases().items() if before.get(n) == each]:
             if min(same).until < time.time():
                 return True
             time.sleep(0.2)
@@ -277,38 +271,28 @@ class Study:
     def _newest(self) -> dict[int, FrozenTrial]:
         """The newest attempt at each trial of this sweep, by number."""
         newest = {_number(frozen): frozen for frozen in self._all()}
-        if self.trials is None:  # of which there may be fewer than once
-            count, new = self.config.sweep.trials, TrialState.WAITING
-            return {n: own for n, own in newest.items() if own.state != new or n < count}
-        for number, frozen in newest.items():
-            if number not in self.trials and number not in self.left_out:
-                # Another worker has added it: its list is a newer one.
-                values = json.loads(frozen.user_attrs["values"])
-                self.trials[number] = plan_trial(self.config, values, number, self.folder)
-        return {number: own for number, own in newest.items() if number in self.trials}
+        if self.trials is not None:
+            return {n: frozen for n, frozen in newest.items() if n in self.trials}
+        # Of a search there may be fewer trials than before.
+        count, new = self.config.sweep.trials, TrialState.WAITING
+        return {n: frozen for n, frozen in newest.items() if frozen.state != new or n < count}
 
     def _open(self) -> dict[int, FrozenTrial]:
         """Those that have not ended."""
-        return {n: own for n, own in self._newest().items() if not own.state.is_finished()}
+        return {n: frozen for n, frozen in self._newest().items() if not frozen.state.is_finished()}
 
     def _list(self, trials: Sequence[PlannedTrial]) -> None:
         """Numbers the trials, and lists those that are new."""
-        listed = self._all()
-        known = {frozen.user_attrs["settings"]: _number(frozen) for frozen in listed}
+        known = _known(self._study)
         self.trials = plan.number_trials(self.config, trials, known)
-        self.left_out = {
-            number: json.loads(frozen.user_attrs["values"])
-            for frozen in listed
-            if (number := _number(frozen)) not in self.trials
-        }
+        self.left_out = [number for number in known.values() if number not in self.trials]
         new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for trial in itertools.chain(*plan.group_trials(new, MAX_GROUP)):
-            own = {"trial": trial.number, "settings": plan.settings(self.config, trial)}
-            self._enqueue({}, {**own, "values": json.dumps(trial.values)})
+        for trial in itertools.chain(*plan.group_trials(new)):
+            self._enqueue(trial=trial.number, settings=plan.settings(self.config, trial))
 
-    def _enqueue(self, params: dict[str, Any], attributes: dict[str, Any]) -> None:
-        self._study.enqueue_trial(params, {**attributes, "lease": FREE})
+    def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
+        self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE})
 
     def _check_same(self) -> None:
         """Raises UserError if the study was begun with another config, or another space."""
@@ -332,8 +316,7 @@ def find_trials(
     if (folder / "study.id").exists():
         with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
             name = identity(folder, config.name)
-            study = optuna.load_study(study_name=name, storage=_address(config, folder))
-            known = {t.user_attrs["settings"]: _number(t) for t in study.get_trials(deepcopy=False)}
+            known = _known(optuna.load_study(study_name=name, storage=_address(config, folder)))
     return plan.number_trials(config, trials, known)
 
 
@@ -365,6 +348,12 @@ def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
         ) from None
 
 
+def _known(study: optuna.Study) -> dict[str, int]:
+    """The numbers of the trials of a grid by their settings."""
+    frozen = study.get_trials(deepcopy=False)
+    return {each.user_attrs["settings"]: _number(each) for each in frozen}
+
+
 def _number(frozen: FrozenTrial) -> int:
     return frozen.user_attrs["trial"]
 
@@ -374,8 +363,7 @@ def _lease(frozen: FrozenTrial) -> Lease:
 
 
 def _suggest(attempt: Attempt, key: str, choice: Any) -> None:
-    """Draws a value: of a list one of its elements; of ("log" | "uniform" | "int", low, high) one
-    between the two, the first by its logarithm. One that was drawn before stays."""
+    """Draws a value of a list, or of a range (kind, low, high); one drawn before stays."""
     if isinstance(choice, list):
         attempt.suggest_categorical(key, choice)
     elif choice[0] == "int":

@@ -15,15 +15,29 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import run
-from experiments.results.systems import Trial
+from experiments.display.plotting import save_figure
+from experiments.display.web_page import figure_svg, render
+from experiments.results import table as tables
+from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
+from experiments.results.notes import sweep_notes
+from experiments.results.systems import Sweep, Trial, read_sweep
 from experiments.sweep import plan
-from experiments.sweep.page import write_results
 from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
 from experiments.sweep.worker import Worker
 from transformer import workdir
 from transformer.errors import UserError
+from transformer.storage.files import write_text
+
+CAPTIONS = {
+    "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
+    "deviation to each side, and the dots below it are the seeds.{baseline}",
+    "curves": "Validation while training{curves}: the mean over seeds, in a band of one standard "
+    "deviation to each side, at steps that every seed of a setting has.{others}",
+    "lengths": "The test set by {length}, with the number of {noun}s below: the mean over seeds, "
+    "in a band of one standard deviation to each side.{others}",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +57,7 @@ def sweep(
       space: what a search draws from, see `study`.
       only: the number of the one trial to train; None for all.
 
-    Returns:
-      The signal that ended it early, or None.
+    Returns the signal that ended it early, or None.
     """
     grid = config.sweep.search == "grid"
     if (trials if grid else space) is None:
@@ -152,3 +165,79 @@ def _changes(study: Study, number: int) -> str:
     keys = (json.loads(json.dumps(plan.fixed_keys(each))) for each in (trial.config, own))
     changed = plan.list_differences(*keys)
     return changed and f"trained again apart from the sweep: {changed}"
+
+
+# -- the results
+
+
+def write_results(
+    task: str,
+    trials: Sequence[Trial],
+    folder: Path,
+    title: str,
+    command: str,
+    baseline: int | None,
+) -> list[Path]:
+    """Writes what a sweep found: tables, pictures and a page of both; prints the main columns.
+
+    Args:
+      trials: all of the sweep, whatever their state; the complete ones are compared.
+      command: what started it, for the reader to repeat.
+      baseline: number of the trial with whose setting the others are compared; None for none.
+
+    Returns:
+      `index.html`, `results.md`, `results.csv` and the pictures, see `sweep_figures`.
+    """
+    sweep = read_sweep(task, trials, baseline)
+    table, figures, notes = tables.build_table(sweep), sweep_figures(sweep), sweep_notes(sweep)
+    signatures, absent = tables.sweep_signatures(sweep), tables.missing(sweep)
+    captions = {name: _caption(name, sweep) for name in figures}
+    page = render(
+        "sweep.html",
+        title=title,
+        command=command,
+        table=table,
+        notes=notes,
+        signatures=signatures,
+        missing=absent,
+        figures=[
+            (figure_svg(figure, name, captions[name], {INK: "currentColor"}), captions[name])
+            for name, figure in figures.items()
+        ],
+    )
+    texts = {
+        "index.html": page,
+        "results.md": tables.to_markdown(title, command, [table], notes, signatures, absent),
+        "results.csv": tables.to_csv(sweep),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    pictures = [
+        save_figure(figure, folder / f"{name}.png", facecolor="white")
+        for name, figure in figures.items()
+    ]
+    further = [measure.title for measure in sweep.scores[1:]]
+    count = next((i for i, name in enumerate(table.head) if name in further), len(table.head))
+    rows = [row[:count] for row in table.rows]
+    tables.print_rows(
+        table._replace(caption=tables.one_line(title), head=table.head[:count], rows=rows)
+    )
+    print(f"results.md has all {len(table.head)} columns, notes and signatures", flush=True)
+    return [*(folder / name for name in texts), *pictures]
+
+
+def _caption(name: str, sweep: Sweep) -> str:
+    measures, worse = sweep.measures, "higher"
+    if measures.metric(measures.main_metric).higher_is_better:
+        worse = "lower"
+    return CAPTIONS[name].format(
+        split=measures.split,
+        curves=measures.curves_note,
+        length=measures.length,
+        noun=measures.noun,
+        others=f" Grey: settings with {worse} scores."
+        if len(sweep.systems) > MAX_TOLD_APART
+        else "",
+        baseline=" The dotted line is the baseline." if sweep.baseline else "",
+    )

@@ -50,7 +50,8 @@ class Worker:
         models = [study.config.model, *(trial.config.model for trial in trials)]
         vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
         self.max_vmapped_runs = settings.max_vmapped_runs if vmapped else 1
-        self._limits: dict[str, int] = {}  # of trials that train at once, by structure
+        # Trials of a structure that train at once; 0 if even one alone had no memory.
+        self._limits: dict[str, int] = {}
         self._busy: set[int] = set()  # trials that --trial trains meanwhile
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[Any, Callable] = {}  # compiled, by structure
@@ -58,17 +59,22 @@ class Worker:
         self._unexpected = 0  # failures in a row, see `_count_unexpected`
 
     def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
-        """Says what will be trained."""
-        largest = self.max_vmapped_runs
-        groups = group_trials(planned, largest if largest > 1 else len(planned))
+        """Logs the groups of trials that are trained by one program."""
+        largest = self.max_vmapped_runs if self.max_vmapped_runs > 1 else len(planned)
+        groups = [
+            group[start : start + largest]
+            for group in group_trials(planned)
+            for start in range(0, len(group), largest)
+        ]
         states = self.study.states()
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
-        how = "vmapped, as one program" if largest > 1 else "sequential, with one compiled step"
+        vmapped = self.max_vmapped_runs > 1
+        how = "vmapped, as one program" if vmapped else "sequential, with one compiled step"
         noun = "group" if len(groups) == 1 else "groups"
         logger.info(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
         for group in groups:
-            names = ", ".join(str(trial.number) for trial in group)
-            logger.info(f"  trials {names}: {how if len(group) > 1 else 'alone'}")
+            numbers = ", ".join(str(trial.number) for trial in group)
+            logger.info(f"  trials {numbers}: {how if len(group) > 1 else 'alone'}")
 
     def work(self) -> int | None:
         """Takes trials until none is left; returns the signal that ended it early, if one did."""
@@ -78,17 +84,16 @@ class Worker:
                     if self.study.is_abandoned(self._busy):
                         continue
                     return None
-                start, stopped_by = time.monotonic(), None
+                start = time.monotonic()
                 try:
                     with self.study.held(attempt for _, attempt in taken):
-                        stopped_by = self._train(taken)
-                except (Exception, KeyboardInterrupt):
+                        stop_signal = self._train(taken)
+                finally:
                     with contextlib.suppress(UserError):  # of a storage that cannot be reached
-                        self._let_go(taken)
-                    raise
-                if stopped_by is not None:
-                    self._let_go(taken)
-                    return stopped_by
+                        for _, attempt in self._open(taken):
+                            self.study.let_go(attempt)
+                if stop_signal is not None:
+                    return stop_signal
             self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
             if left := sum(state == "waiting" for state in self.study.states().values()):
                 minutes = left * sum(self._seconds) / len(self._seconds) / 60
@@ -104,9 +109,9 @@ class Worker:
                     continue
                 if taken and not self._fits(taken, number, rank):
                     continue
-                own = self.study.take(number)
-                if own is not None and self._lock(locks, *own):
-                    taken, first = [*taken, own], rank
+                trial = self.study.take(number)
+                if trial is not None and self._lock(locks, *trial):
+                    taken, first = [*taken, trial], rank
         return taken
 
     def _fits(self, taken: Taken, number: int, rank: int) -> bool:
@@ -133,24 +138,19 @@ class Worker:
             self._fail(trial, attempt, _reason(error))
         return False
 
-    def _let_go(self, taken: Taken) -> None:
-        """Lets go of the trials that this worker leaves open."""
+    def _open(self, taken: Taken) -> Taken:
+        """Those that have not ended."""
         states = self.study.states()
-        for trial, attempt in taken:
-            if states[trial.number] == "running":
-                self.study.let_go(attempt)
+        return [each for each in taken if states[each[0].number] == "running"]
 
-    def _train(self, taken: Taken, again: bool = False) -> int | None:
+    def _train(self, taken: Taken) -> int | None:
         """Trains, scores and tells the study; returns the signal that ended it, if one did.
 
-        An error of one trial ends that trial alone: those that train together are divided until
-        it is found, and resume from their checkpoints. One that concerns the whole sweep is raised.
-
-        Args:
-          again: whether what memory held before was let go for this attempt.
+        An error of one trial ends that trial alone: if several train at once, they are let go and
+        resume by half as many, until it is found. One that concerns the whole sweep is raised.
         """
         try:
-            return self._train_all(taken)
+            return self._train_runs(taken)
         except Exception as error:
             if concerns_all(error):
                 raise
@@ -161,20 +161,22 @@ class Worker:
         self._steps.clear()
         jax.clear_caches()
         gc.collect()
-        states = self.study.states()
-        taken = [(trial, attempt) for trial, attempt in taken if states[trial.number] == "running"]
-        if len(taken) > 1:
-            return self._divide(taken, reason, out_of_memory)
-        for trial, attempt in taken:
-            if out_of_memory and not again:
-                logger.warning(f"{trial.name}: {reason}; trying once more, alone in memory")
-                return self._train(taken, again=True)
+        left, key = self._open(taken), structure(taken[0][0].config)
+        if len(left) > 1 or (left and out_of_memory and self._limits.get(key) != 0):
+            self._limits[key] = (len(left) + 1) // 2 if len(left) > 1 else 0
+            numbers = ", ".join(str(trial.number) for trial, _ in left)
+            most = f"up to {self._limits[key]} at once" if len(left) > 1 else "alone in memory"
+            logger.warning(f"{reason}: trying {numbers} again from their checkpoints, {most}")
+            return None
+        for trial, attempt in left:
             if not mistake and not out_of_memory:
                 file = self.study.folder / "errors" / f"{trial.number:03d}.txt"
                 file.parent.mkdir(exist_ok=True)
                 write_text(file, text)
                 reason += f"; see {file}"
                 self._count_unexpected(trial, reason)
+            if not out_of_memory:  # the others may train at once again
+                self._limits.pop(key, None)
             self._fail(trial, attempt, reason)
         return None
 
@@ -193,45 +195,13 @@ class Worker:
                 "repeat those that failed"
             )
 
-    def _divide(self, taken: Taken, reason: str, out_of_memory: bool) -> int | None:
-        """Trains those of each step, or if all are at one step the one half, then the other."""
-        size = (len(taken) + 1) // 2
-        if out_of_memory:
-            self._limits[structure(taken[0][0].config)] = size
-        by_step: dict[int, Taken] = {}
-        for trial, attempt in taken:
-            by_step.setdefault(workdir.newest_step(trial.folder), []).append((trial, attempt))
-        parts = [*by_step.values()] if len(by_step) > 1 else [taken[:size], taken[size:]]
-        names = [", ".join(str(trial.number) for trial, _ in part) for part in parts]
-        logger.warning(
-            f"{reason}: training {' and '.join(names)} separately, from their checkpoints"
-        )
-        for part in parts:
-            if (stopped_by := self._train(part)) is not None:
-                return stopped_by
-        return None
-
-    def _train_all(self, taken: Taken) -> int | None:
-        """Trains, scores and tells the study, see `_train`."""
-        for trial, _ in taken:
-            logger.info(trial.name)
-        try:
-            made = self._make_tasks([trial for trial, _ in taken])
-        except UserError as error:
-            first, _ = taken[0]
-            if not isinstance(error, RunError):  # the text is not there, or cannot be read
-                if concerns_all(error) or text_of(first.config) == text_of(self.study.config):
-                    raise SweepError(str(error)) from error
-                # One text after another is missing if a disk is.
-                self._count_unexpected(taken[-1][0], str(error))
-            for trial, attempt in taken:
-                self._fail(trial, attempt, str(error))
-            return None
-        return self._train_runs(taken, made)
-
-    def _train_runs(self, taken: Taken, made: list[Any]) -> int | None:
-        """Trains one run, or several as one program."""
+    def _train_runs(self, taken: Taken) -> int | None:
+        """Trains one run, or several as one program, see `_train`."""
         trials = [trial for trial, _ in taken]
+        for trial in trials:
+            logger.info(trial.name)
+        if (made := self._make_tasks(taken)) is None:
+            return None
         runs = [Run(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
         (first, attempt), key = taken[0], (len(runs) > 1, structure(trials[0].config))
         trainer = Trainer(runs, train_step=self._steps.get(key), snapshots=False)
@@ -268,14 +238,26 @@ class Worker:
             self._unexpected = 0
         return None
 
-    def _make_tasks(self, trials: list[PlannedTrial]) -> list[Any]:
-        """The trials' tasks; those of one structure share text, model and compiled programs."""
-        config = trials[0].config
-        key = structure(config)
-        if key not in self._tasks:
-            first = next(iter(self._tasks.values()), None)
-            self._tasks[key] = tasks.REGISTRY[config.task](config, first, trials[0].folder)
-        return [self._tasks[key].with_config(trial.config) for trial in trials]
+    def _make_tasks(self, taken: Taken) -> list[Any] | None:
+        """The trials' tasks, which share text, model and programs; None if their text fails."""
+        first, _ = taken[0]
+        key = structure(first.config)
+        try:
+            if key not in self._tasks:
+                other = next(iter(self._tasks.values()), None)
+                self._tasks[key] = _load_task(first, other)
+            return [self._tasks[key].with_config(trial.config) for trial, _ in taken]
+        except RunError as error:
+            reason = str(error)
+        except UserError as error:  # the text is not there, or cannot be read
+            reason = str(error)
+            if concerns_all(error) or text_of(first.config) == text_of(self.study.config):
+                raise SweepError(reason) from error
+            # One text after another is missing if a disk is.
+            self._count_unexpected(taken[-1][0], reason)
+        for trial, attempt in taken:
+            self._fail(trial, attempt, reason)
+        return None
 
     def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
         if workdir.is_scored(trial.folder, workdir.newest_step(trial.folder)):
@@ -295,33 +277,36 @@ class Worker:
         self.study.end(attempt, None, "failed", reason)
 
 
+def _load_task(trial: PlannedTrial, other: Any) -> Any:
+    """The task of a trial, which shares what it can with another one's."""
+    return tasks.REGISTRY[trial.config.task](trial.config, other, trial.folder)
+
+
 def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:
-    """Makes each trial's folder a run of its config; if one cannot be, all are closed."""
+    """Makes each trial's folder a run of its config, whose old scores do not count.
+
+    If one cannot be, all are closed.
+    """
     try:
         for trial, run in zip(trials, runs, strict=True):
-            _prepare_one(trial, run)
+            run.checkpoints.check_fingerprint(run.task.fingerprint(), run.task.text_digest())
+            workdir.claim(trial.folder, trial.config)
+            run.task.save_assets(trial.folder)
+            if not run.finished():
+                for name in ("results.json", "weights.json"):
+                    (trial.folder / name).unlink(missing_ok=True)
+                environment.record(trial.folder)
+                page.record_data(run.task, trial.folder)
     except BaseException:
         for run in runs:
             run.close()
         raise
 
 
-def _prepare_one(trial: PlannedTrial, run: Run) -> None:
-    """Makes the trial's folder a run of its config, whose old scores do not count."""
-    run.checkpoints.check_fingerprint(run.task.fingerprint(), run.task.text_digest())
-    workdir.claim(trial.folder, trial.config)
-    run.task.save_assets(trial.folder)
-    if not run.finished():
-        for name in ("results.json", "weights.json"):
-            (trial.folder / name).unlink(missing_ok=True)
-        environment.record(trial.folder)
-        page.record_data(run.task, trial.folder)
-
-
 def concerns_all(error: Exception) -> bool:
     """Whether other trials would fail with the same error."""
     return any(
-        isinstance(each, SweepError | BrokenPipeError)
+        isinstance(each, SweepError)
         or (isinstance(each, OSError) and each.errno in OF_ALL)
         or any(text in str(each) for text in FULL)
         for each in _causes(error)

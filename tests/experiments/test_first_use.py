@@ -7,9 +7,9 @@ import pytest
 
 from configs import base
 from experiments.process import exit_code
-from experiments.results.reading import read_sweep
+from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
-from experiments.sweep.page import write_results
+from experiments.sweep.sweep import write_results
 from log_lines import heard
 from sweeps import write_trial
 from transformer import workdir

@@ -12,7 +12,7 @@ from configs import quickstart
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
 from experiments.report.numbers import score_table
-from experiments.results.reading import read_sweep
+from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
 from experiments.sweep.plan import plan_trials
 from experiments.sweep.study import Study

@@ -84,9 +84,7 @@ def tables(folder: Path, config) -> None:
     if environment:
         numbers.environment_table(environment)
     if data := records.read_data(folder / "data.json"):
-        numbers.split_table(data)
-        numbers.cleaning_table(data)
-        numbers.batch_table(data)
+        numbers.data_tables(data)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -220,7 +220,7 @@ def test_dropped_and_drawn_pairs_are_counted(files):
     assert first.startswith(f"a: kept {a['kept']} of 30 sentence pairs; dropped")
     assert f"{b['drawn']} of the {sum(task.plan.drawn)} pairs of an epoch" in second
     assert "held out before: 3 for validation, 4 for test" in second
-    head, *rows = numbers.corpora_table(task.data_summary())[1:]
+    head, *rows = numbers.data_tables(task.data_summary())[1][1:]
     assert head == ["", "a", "b"]
     assert ["read", "30", "13"] in rows[0]
 

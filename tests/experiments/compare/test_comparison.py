@@ -9,12 +9,11 @@ import pytest
 import sacrebleu
 from scipy import stats
 
-from experiments.compare.changes import find_changes, mark
+from experiments.compare.compare import find_changes, mark
 from experiments.compare.runs import read_systems
 from experiments.results.texts import read_likelihoods
 from sweeps import classifier, compare, language_model, refuse, sentences
 from tiny_run import unsealed
-from transformer.errors import UserError
 
 REFERENCES = sentences(60)
 
@@ -29,29 +28,33 @@ def table(folder):
 
 
 def test_runs_are_compared_with_the_first_and_the_tables_say_the_same(runs, tmp_path):
-    systems = [runs["base_s0"], runs["same_s0"], runs["good_s0"]]
+    name = "a_<b>|*c*`^"
+    systems = [runs["base_s0"], runs["same_s0"], f"{name}={runs['good_s0']}"]
     ended = compare(*systems, output=tmp_path / "out")
     assert ended.code == 0, ended.err
     paths = ended.out.splitlines()[-2:]
     assert paths == [str(tmp_path / f"out/comparison.{end}") for end in ("md", "html")]
+    shown = r"a\_\<b>\|\*c\*\`\^"  # as it is
+    text = (tmp_path / "out/comparison.md").read_text().replace(shown, "good")
+    (tmp_path / "out/comparison.md").write_text(text)
     rows = table(tmp_path / "out")
-    assert list(rows)[:3] == [("BLEU", name) for name in ("base_s0", "same_s0", "good_s0")]
+    assert list(rows)[:3] == [("BLEU", name) for name in ("base_s0", "same_s0", "good")]
     assert {measure for measure, _ in rows} == {"BLEU", "chrF", "exact matches (%)"}
     scores = json.loads((runs["good_s0"] / "results.json").read_text())["test"]
-    good = rows["BLEU", "good_s0"]
+    good = rows["BLEU", "good"]
     assert good["score"] == f"{scores['bleu']:.2f}"
-    assert rows["chrF", "good_s0"]["score"] == f"{scores['chrf']:.2f}"
+    assert rows["chrF", "good"]["score"] == f"{scores['chrf']:.2f}"
     assert good["p"] == "<0.001"
-    assert good["difference"].startswith("+")
     assert rows["BLEU", "base_s0"]["difference"] == "baseline"
     low, high = map(float, good["95% interval"].split(" to "))
     assert 0 < low < float(good["difference"]) < high
     assert rows["BLEU", "same_s0"]["p"] != "<0.001"
-    for text in (good["score"], good["95% interval"], "Holm's method", "2 comparisons"):
-        for name in ("md", "html"):
-            told = (tmp_path / f"out/comparison.{name}").read_text()
-            assert text in told.replace("&#39;", "'"), name
+    page = (tmp_path / "out/comparison.html").read_text().replace("&#39;", "'")
+    for part in (good["score"], good["95% interval"], "Holm's method", "2 comparisons"):
+        assert part in text
+        assert part in page
     assert "two seeds of one setting may differ as much" in ended.out
+    assert f"BLEU: {scores['bleu_signature']}\n" in ended.out
 
 
 def test_seeds_of_a_system_are_joined_and_a_sweep_over_seeds_stands_for_them(runs, tmp_path):
@@ -69,11 +72,14 @@ def test_seeds_of_a_system_are_joined_and_a_sweep_over_seeds_stands_for_them(run
     assert float(rows["BLEU", "good"]["p"]) < 0.1
     assert "of new seeds of these settings, on other sentences" in ended.out
     assert "two seeds of one setting may differ" not in ended.out
-    # The same by the names of the trials, and with names of their own.
-    trials = "+".join(str(sweep / f"trials/00{n}") for n in (0, 1))
-    assert compare(f"a={joined}", f"b={trials}", output=tmp_path / "named").code == 0
-    named = table(tmp_path / "named")
-    assert named["BLEU", "b"] == {**rows["BLEU", "good"], "system": "b"}
+    # The trials have the name of their sweep; files may be at other places.
+    config = json.loads((sweep / "trials/001/config.json").read_text())
+    config["data"]["cache_dir"] = "other"
+    (sweep / "trials/001/config.json").write_text(json.dumps(config))
+    trials = [str(sweep / f"trials/00{n}") for n in (0, 1)]
+    for systems, name in (("+".join(trials), "good"), (trials[1], "good/001"), (sweep, "good")):
+        _, [_, system] = read_systems(f"{joined},{systems}", None)
+        assert (system.name, len(system.runs)) == (name, 1 if name == "good/001" else 2)
 
 
 def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copies, tmp_path):
@@ -117,24 +123,86 @@ def test_the_tags_of_a_run_of_several_corpora_are_no_part_of_the_test_set(copies
     refuse(one, tagged, says=("line 2", "<2fr>"))
 
 
-def test_several_references_are_read_and_compared(copies, tmp_path):
-    further = (copies[0] / "translations/test.txt").read_text().splitlines()
+# -- what changed
+
+
+def test_marked_parts_are_what_the_other_text_lacks():
+    before, after = mark("I was here, today.", "I am here today!")
+    assert "".join(part.text for part in before) == "I was here, today."
+    assert [part.text for part in before if part.differs] == ["was", ",", "."]
+    assert [part.text for part in after if part.differs] == ["am", "!"]
+    assert mark("", "new") == ([], [("new", True)])
+    assert mark("same", "same") == ([("same", False)], [("same", False)])
+
+
+def test_texts_that_no_seed_changed_are_not_listed(runs):
+    measures, [base, good] = read_systems(f"{runs['base_s0']},{runs['good_s0']}", None)
+    [run], better = base.runs, good.runs[0]
+    # The means of three and of two scores that are equal may differ by rounding.
+    times = [dataclasses.replace(base, runs=[run] * n) for n in (3, 2)]
+    [same] = find_changes(measures, times)
+    assert same.better == same.worse == []
+    # The control: one seed changed.
+    [changed] = find_changes(measures, [base, dataclasses.replace(base, runs=[run, better])])
+    assert changed.better
+
+
+def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
+    outputs = [(folder / "translations/test.txt").read_text().splitlines() for folder in copies]
+    measures, systems = read_systems(",".join(map(str, copies)), None)
+    [changes] = find_changes(measures, systems)
+    assert changes.system == "good"
+    assert len(changes.better) == 10
+    amounts = [float(change.difference.split()[0]) for change in changes.better]
+    assert amounts == sorted(amounts, reverse=True)
+    first = changes.better[0]
+    texts = {name: "".join(part.text for part in parts) for name, parts in first.lines}
+    number = first.number - 1
+    assert [texts[name] for name in ("base", "good")] == [lines[number] for lines in outputs]
+    assert texts["reference"] == REFERENCES[number]
+    assert changes.worse
+    assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
+
+
+def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path):
+    copy, good = shutil.copytree(runs["good_s0"], tmp_path / "base_s0"), runs["good_s0"]
+
+    def names(*systems):
+        return [system.name for system in read_systems(",".join(map(str, systems)), None)[1]]
+
+    assert names(runs["base_s0"], copy) == [str(runs["base_s0"]), str(copy)]
+    # A name that the user gives is never another one.
+    assert names(f"base_s0={good}", copy) == ["base_s0", str(copy)]
+    refuse(f"x={good}", f"x={copy}", says=("names 2 systems 'x'", f"x={copy}", "--runs=first="))
+
+
+def test_several_references_and_perturbed_copies_are_compared(copies, tmp_path):
+    further = (copies[0] / "translations/test.txt").read_text()
     for folder in copies:
-        path = folder / "translations/test.reference.1.txt"
-        path.write_text("".join(f"{line}\n" for line in further))
+        (folder / "translations/test.reference.1.txt").write_text(further)
     refuse(*copies, says=("results.json says BLEU", "writes it again"))
-    for folder in copies:
+    for number, folder in enumerate(copies):
         texts = (folder / "translations/test.txt").read_text().splitlines()
-        results = json.loads((folder / "results.json").read_text())
+        results = unsealed(path := folder / "results.json")
         for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
-            score = metric.corpus_score(texts, [REFERENCES, further])
-            results["test"][name] = score.score
-            results["test"][f"{name}_signature"] = str(metric.get_signature())
-        (folder / "results.json").write_text(json.dumps(results))
-    assert compare(*copies, output=tmp_path / "out").code == 0
+            score = metric.corpus_score(texts, [REFERENCES, further.splitlines()])
+            signature = {f"{name}_signature": str(metric.get_signature())}
+            results["test"] |= {name: score.score, **signature}
+        results["test.copied"] = {"bleu": 40.0 + number, "clean_ratio": 0.8, "sentences": 60}
+        results["test.capitals"] = {"bleu": 0.0, "sentences": 60}  # the clean score was 0, too
+        results["test.joined"] = {"bleu": 1.0, "clean_ratio": 0.1, "sentences": 50 + number}
+        path.write_text(json.dumps(results))
+    ended = compare(*copies, output=tmp_path / "out")
     assert "reference 2" in (tmp_path / "out/comparison.html").read_text()
+    markdown = (tmp_path / "out/comparison.md").read_text()
+    assert "| base | 40.00 (0.800) | 0.00 (-) |" in markdown
+    assert "| good | 41.00 (0.800) | 0.00 (-) |" in markdown
+    assert "test.joined" not in ended.out  # of other sentences
     (copies[1] / "translations/test.reference.1.txt").unlink()
     refuse(*copies, says=("good/results.json says BLEU", "writes it again"))
+
+
+# -- other tasks
 
 
 def test_classifiers_are_compared_over_texts(tmp_path):
@@ -151,6 +219,9 @@ def test_classifiers_are_compared_over_texts(tmp_path):
 
 def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     folders = [language_model(tmp_path, n, nats) for n, nats in enumerate((2.0, 1.9))]
+    for folder in folders:  # texts may have tabs
+        path = folder / "likelihoods/test.tsv"
+        path.write_text(path.read_text().replace(" ", "\t"))
     ended = compare(*folders, output=tmp_path / "out")
     assert ended.code == 0, ended.err
     rows = table(tmp_path / "out")
@@ -160,145 +231,11 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     assert rows[nll, "trial_1"]["p"] == "<0.001"
     assert "of some segments" in ended.out
     # Of other tokens only bits of a byte compare.
-    folders.append(language_model(tmp_path, 2, 4.0, words=2))
-    assert compare(folders[0], folders[2], output=tmp_path / "bytes").code == 0
+    others = [language_model(tmp_path / "words", n, 4.0, words=n + 1) for n in (0, 1)]
+    assert compare(*others, output=tmp_path / "bytes").code == 0
     assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
-
-
-def test_bits_per_byte_are_of_the_bytes_that_a_run_counted(tmp_path):
-    (tmp_path / "likelihoods").mkdir()
-    (tmp_path / "likelihoods/test.tsv").write_text("-3.0\t3\t7\tthé a\n", encoding="utf-8")
-    counts = read_likelihoods(tmp_path).counts("bits_per_byte")
+    path.write_text("-3.0\t3\t7\tthé a\n", encoding="utf-8")
+    counts = read_likelihoods(folders[1]).counts("bits_per_byte")
     assert counts.tolist() == [[pytest.approx(3 / math.log(2)), 7]]
-
-
-def test_texts_of_language_models_may_have_tabs(tmp_path):
-    folders = [language_model(tmp_path, n, nats) for n, nats in enumerate((2.0, 1.9))]
-    compare(*folders, output=tmp_path / "blanks")
-    for folder in folders:
-        path = folder / "likelihoods/test.tsv"
-        path.write_text(path.read_text().replace(" ", "\t"))
-    ended = compare(*folders, output=tmp_path / "tabs")
-    assert ended.code == 0, ended.err
-    assert table(tmp_path / "tabs") == table(tmp_path / "blanks")
-    path.write_text("-1.0\t3\n")  # the control
+    path.write_text("-1.0\t3\n")
     refuse(*folders, says="line 1 has 2 columns instead of 4")
-
-
-# -- what changed
-
-
-def test_marked_parts_are_what_the_other_text_lacks():
-    before, after = mark("I was here, today.", "I am here today!")
-    assert "".join(part.text for part in before) == "I was here, today."
-    assert [part.text for part in before if part.differs] == ["was", ",", "."]
-    assert [part.text for part in after if part.differs] == ["am", "!"]
-    assert mark("", "new") == ([], [("new", True)])
-    assert mark("same", "same") == ([("same", False)], [("same", False)])
-
-
-def test_the_texts_that_changed_most_are_listed_in_both_directions(copies):
-    path = copies[0] / "translations/test.txt"
-    lines = path.read_text().splitlines()
-    better = (copies[1] / "translations/test.txt").read_text().splitlines()
-    measures, systems = read_systems(",".join(map(str, copies)), None)
-    [changes] = find_changes(measures, systems)
-    assert changes.system == "good"
-    assert len(changes.better) == 10
-    amounts = [float(change.difference.split()[0]) for change in changes.better]
-    assert amounts == sorted(amounts, reverse=True)
-    first = changes.better[0]
-    texts = {line.name: "".join(part.text for part in line.parts) for line in first.lines}
-    number = first.number - 1
-    assert texts["base"] == lines[number]
-    assert texts["good"] == better[number]
-    assert texts["reference"] == REFERENCES[number]
-    assert changes.worse
-    assert all(float(change.difference.split()[0]) < 0 for change in changes.worse)
-
-
-def test_texts_that_no_seed_changed_are_not_listed(runs):
-    measures, [base, good] = read_systems(f"{runs['base_s0']},{runs['good_s0']}", None)
-    [run], better = base.runs, good.runs[0]
-    # The means of three and of two scores that are equal may differ by rounding.
-    times = [dataclasses.replace(base, runs=[run] * n) for n in (3, 2)]
-    [same] = find_changes(measures, times)
-    assert same.better == same.worse == []
-    # The control: one seed changed.
-    [changed] = find_changes(measures, [base, dataclasses.replace(base, runs=[run, better])])
-    assert changed.better
-
-
-def test_names_that_are_the_same_are_told_apart_by_their_folders(runs, tmp_path):
-    copy = shutil.copytree(runs["good_s0"], tmp_path / "base_s0")
-
-    def names(*systems):
-        return [system.name for system in read_systems(",".join(map(str, systems)), None)[1]]
-
-    assert names(runs["base_s0"], copy) == [str(runs["base_s0"]), str(copy)]
-    with pytest.raises(UserError, match="named twice"):
-        names(copy, copy)
-    # A name that the user gives is never another one.
-    good = runs["good_s0"]
-    assert names(f"base_s0={good}", copy) == ["base_s0", str(copy)]
-    refuse(f"x={good}", f"x={copy}", says=("names 2 systems 'x'", f"x={copy}", "--runs=first="))
-    refuse(f"{copy}={good}", copy, f"base_s0={runs['base_s0']}", says=f"2 systems '{copy}'")
-
-
-def test_a_system_of_trials_has_the_name_of_their_sweep(runs, tmp_path):
-    for n in (0, 1):
-        shutil.copytree(runs[f"good_s{n}"], tmp_path / f"good/trials/00{n}")
-    trials = [str(tmp_path / f"good/trials/00{n}") for n in (0, 1)]
-    base = runs["base_s0"]
-    for given, name in (("+".join(trials), "good"), (trials[1], "good/001")):
-        _, systems = read_systems(f"{base},{given}", None)
-        assert [system.name for system in systems] == ["base_s0", name]
-
-
-def test_a_sweep_over_seeds_may_have_other_places_of_files(runs, tmp_path):
-    for n in (0, 1):
-        folder = shutil.copytree(runs[f"good_s{n}"], tmp_path / f"good/trials/00{n}")
-        config = json.loads((folder / "config.json").read_text())
-        config["data"]["cache_dir"] = f"cache{n}"
-        (folder / "config.json").write_text(json.dumps(config))
-    _, [_, good] = read_systems(f"{runs['base_s0']},{tmp_path / 'good'}", None)
-    assert len(good.runs) == 2
-
-
-def test_names_are_shown_as_they_are_in_markdown(runs, tmp_path):
-    name = "a_<b>|*c*`^"
-    ended = compare(f"{name}={runs['base_s0']}", runs["good_s0"], output=tmp_path / "out")
-    assert ended.code == 0, ended.err
-    markdown = (tmp_path / "out/comparison.md").read_text()
-    assert r"| BLEU | a\_\<b>\|\*c\*\`\^ | 1 |" in markdown
-    assert r"baseline, a\_\<b>|\*c\*\`\^." in markdown
-    signature = json.loads((runs["base_s0"] / "results.json").read_text())["test"]["bleu_signature"]
-    assert f"BLEU: {signature}\n" in ended.out
-
-
-def test_scores_of_perturbed_copies_are_shown_if_all_runs_have_the_same_copy(copies, tmp_path):
-    def give(folder, size: int, bleu: float) -> None:
-        path = folder / "results.json"
-        results = unsealed(path)
-        for name, own in (("test.capitals", size), ("test.copied", 60)):
-            results[name] = {"bleu": bleu, "clean_ratio": bleu / 50, "sentences": own}
-        path.write_text(json.dumps(results))
-
-    give(copies[0], 50, 40.0)
-    give(copies[1], 60, 45.0)
-    ended = compare(*copies, output=tmp_path / "out")
-    assert ended.code == 0, ended.err
-    page = (tmp_path / "out/comparison.md").read_text()
-    assert "| base | 40.00 (0.800) |" in page
-    assert "| good | 45.00 (0.900) |" in page
-    assert "test.copied" in ended.out
-    assert "test.capitals" not in ended.out
-
-
-def test_a_copy_without_a_ratio_has_a_dash(copies, tmp_path):
-    for folder in copies:
-        results = unsealed(path := folder / "results.json")
-        results["test.copied"] = {"bleu": 0.0, "sentences": 60}  # the clean score was 0, too
-        path.write_text(json.dumps(results))
-    ended = compare(*copies, output=tmp_path / "out")
-    assert "| good | 0.00 (-) |" in (tmp_path / "out/comparison.md").read_text(), ended.err

@@ -67,15 +67,6 @@ def test_the_variance_is_named_by_its_parts():
     assert f"The variance is that {over_texts}. With" in shown(ONE, OTHER)[1]
 
 
-def test_equal_scores_in_all_seeds_have_neither_interval_nor_p():
-    none = system("none", [0.0, 0.0], [0.0, 0.0])
-    [cells], text, [mark] = shown(none, dataclasses.replace(none, name="again"))
-    assert [cells[name] for name in TITLES[3:]] == ["+0.00", "-", "-"]
-    assert "such as that of equal scores in all seeds" in text
-    assert "Interval and p:" not in text
-    assert not mark.has_xerr
-
-
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
     assert [cells[name] for name in TITLES[3:]] == ["-10.00", "-", "-"]
@@ -86,8 +77,3 @@ def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     assert float(cells["p"]) > 0.05
     assert "Without interval and p" not in text
     assert mark.has_xerr
-
-
-def test_the_noun_of_a_task_is_in_its_notes():
-    for task, known in REGISTRY.items():
-        assert f"on other {known.noun}s" in shown(ONE, OTHER, task=task)[1]

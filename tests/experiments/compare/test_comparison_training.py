@@ -1,14 +1,11 @@
 """`--mode=compare` tells how long each system trained until it had a score."""
 
 import json
-import math
 
 import pytest
 
-from experiments.compare.training import Course
 from sweeps import sentences, translator
 from tiny_run import command, refused
-from transformer.metrics.registry import find
 
 pytestmark = pytest.mark.full
 
@@ -84,90 +81,60 @@ def test_minutes_to_each_level_are_those_of_the_first_evaluation_that_has_it(run
     assert page.count("<svg") == 3
 
 
-def test_the_level_is_by_default_the_best_that_all_runs_reach(runs, tmp_path):
-    told = compare(runs, tmp_path / "out")
-    found = training_of(tmp_path / "out")
-    assert found["slow"]["minutes to 31"] == "17.5 ± 3.5"
-    assert found["fast"]["minutes to 31"] == "3.0"
-    assert "Minutes of training include compilation and evaluations" in told
-    assert "different machines" not in told
-
-
-def test_a_lower_loss_reaches_a_level():
-    course = Course([1, 2, 3], [0.5, 1.0, 1.5], [4.0, 2.0, 3.0])
-    assert course.first(2.5, find("nll", "language_model")) == 1.0
-    assert course.best(find("nll", "language_model")) == 2.0
-    assert course.first(3.5, find("bleu", "translation")) == 0.5
-    assert math.isnan(course.first(5, find("bleu", "translation")))
-
-
-def test_scores_that_are_not_comparable_are_left_out_with_the_reason(runs, tmp_path):
-    (runs["fast_0"] / "held_out").mkdir()
-    (runs["fast_0"] / "held_out/validation.jsonl").write_text('{"source": "a", "target": "b"}\n')
-    told = compare(runs, tmp_path / "out")
-    reason = f"{runs['slow_0']} and {runs['fast_0']} had other texts or another search"
-    assert f"No scores during training are compared: {reason}." in told
-    assert not training_of(tmp_path / "out")
-    assert 'id="training"' not in (tmp_path / "out/comparison.html").read_text()
-
-
-def test_validation_texts_of_several_corpora_are_compared(runs, tmp_path):
-    for folder in runs.values():
-        config = json.loads((folder / "config.json").read_text())
-        config["data"]["corpora"] = [{"name": "a"}, {"name": "b"}]
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / "held_out").mkdir()
-        for name in ("a", "b"):
-            text = f'{{"source": "{name}", "target": "b"}}\n'
-            (folder / f"held_out/validation_{name}.jsonl").write_text(text)
-    assert "had other texts" not in compare(runs, tmp_path / "same")  # the control
-    (runs["fast_0"] / "held_out/validation_b.jsonl").write_text('{"source": "c", "target": "b"}\n')
-    assert "had other texts" in compare(runs, tmp_path / "other")
-
-
-@pytest.mark.parametrize("key", ["training_beam_size", "max_sentences"])
-def test_scores_of_another_search_are_left_out(key, runs, tmp_path):
-    path = runs["fast_0"] / "config.json"
-    config = json.loads(path.read_text())
-    config["evaluate"][key] += 1
-    path.write_text(json.dumps(config))
-    assert "had other texts or another search" in compare(runs, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("key", "beam_size", "comparable"),
-    [("alpha", 1, True), ("alpha", 4, False), ("max_extra", 1, False)],
-)
-def test_keys_of_decoding_count_if_the_search_uses_them(key, beam_size, comparable, runs, tmp_path):
-    for name, folder in runs.items():
-        config = json.loads((folder / "config.json").read_text())
-        config["evaluate"]["training_beam_size"] = beam_size
-        config["decode"][key] += name == "fast_0"
-        (folder / "config.json").write_text(json.dumps(config))
-    told = compare(runs, tmp_path / "out")
-    assert ("had other texts or another search" not in told) == comparable
-
-
-def test_a_run_without_times_is_named(runs, tmp_path):
-    lines = (runs["fast_0"] / "metrics.jsonl").read_text().replace("seconds", "other")
-    (runs["fast_0"] / "metrics.jsonl").write_text(lines)
-    assert f"{runs['fast_0']} has no evaluations with their times" in compare(
-        runs, tmp_path / "out"
-    )
-    (runs["fast_0"] / "metrics.jsonl").unlink()
-    assert f"{runs['fast_0']} has no evaluations" in compare(runs, tmp_path / "out")
-
-
-def test_minutes_of_different_machines_are_told_apart(runs, tmp_path):
-    other = json.dumps(MACHINE | {"processor": "B", "cores": 8})
-    (runs["fast_0"] / "environment.json").write_text(other)
-    told = compare(runs, tmp_path / "out")
-    assert "different machines: A, 2 cores, 1 x cpu; B, 8 cores, 1 x cpu." in told
-
-
 @pytest.mark.parametrize("levels", ["38,x", "nan", "1e999"])
 def test_a_level_that_is_no_score_is_refused(levels, runs):
     systems = f"--runs={runs['slow_0']},{runs['fast_0']}"
     bad = levels.split(",")[-1]
     says = (f"--levels={levels}", repr(bad), "--levels=38,40")
     refused("--mode=compare", systems, f"--levels={levels}", says=says)
+
+
+def test_the_level_is_by_default_the_best_that_all_runs_reach(runs, tmp_path):
+    other = json.dumps(MACHINE | {"processor": "B", "cores": 8})
+    (runs["fast_0"] / "environment.json").write_text(other)
+    out = compare(runs, tmp_path / "out")
+    table = training_of(tmp_path / "out")
+    assert table["slow"]["minutes to 31"] == "17.5 ± 3.5"
+    assert table["fast"]["minutes to 31"] == "3.0"
+    assert "Minutes of training include compilation and evaluations" in out
+    assert "different machines: A, 2 cores, 1 x cpu; B, 8 cores, 1 x cpu." in out
+
+
+@pytest.mark.parametrize(
+    ("key", "beam_size", "comparable"),
+    [
+        ("decode.alpha", 1, True),
+        ("decode.alpha", 4, False),
+        ("decode.max_extra", 1, False),
+        ("evaluate.max_sentences", 1, False),
+        ("", 1, False),  # other texts
+    ],
+)
+def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
+    key, beam_size, comparable, runs, tmp_path
+):
+    for name, folder in runs.items():
+        config = json.loads((folder / "config.json").read_text())
+        config["evaluate"]["training_beam_size"] = beam_size
+        config["data"]["corpora"] = [{"name": "a"}, {"name": "b"}]
+        if name == "fast_0" and key:
+            group, name = key.split(".")
+            config[group][name] += 1
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "held_out").mkdir()
+        source = "c" if folder == runs["fast_0"] and not key else "b"
+        text = f'{{"source": "{source}", "target": "b"}}\n'
+        (folder / "held_out/validation_b.jsonl").write_text(text)
+    out = compare(runs, tmp_path / "out")
+    reason = f"{runs['slow_0']} and {runs['fast_0']} had other texts or another search"
+    assert (f"No scores during training are compared: {reason}." in out) != comparable
+    assert bool(training_of(tmp_path / "out")) == comparable
+    page = (tmp_path / "out/comparison.html").read_text()
+    assert ('id="training"' in page) == comparable
+
+
+def test_a_run_without_times_is_named(runs, tmp_path):
+    lines = (runs["fast_0"] / "metrics.jsonl").read_text().replace("seconds", "other")
+    (runs["fast_0"] / "metrics.jsonl").write_text(lines)
+    reason = f"{runs['fast_0']} has no evaluations with their times"
+    assert reason in compare(runs, tmp_path / "out")

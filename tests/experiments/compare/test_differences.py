@@ -1,17 +1,12 @@
 """Scores of counts are those of sacreBLEU, and a comparison tests as a sweep does."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import sacrebleu
 
-from experiments.compare.runs import comparable, read_systems
-from experiments.results.reading import read_sweep
-from experiments.results.systems import Run, System, Trial, compare
-from experiments.results.tasks import REGISTRY
+from experiments.compare.runs import read_systems
+from experiments.results.systems import Trial, compare, read_sweep
 from experiments.results.texts import (
-    Outputs,
     bleu_of_sums,
     chrf_of_sums,
     count_characters,
@@ -23,14 +18,8 @@ REFERENCES = sentences(60)
 OTHERS = [" ".join(reversed(text.split())) for text in REFERENCES]
 
 
-def means(values):
-    """Counts of texts whose mean is compared."""
-    values = np.asarray(values, np.float64)
-    return np.stack([values, np.ones_like(values)], 1)
-
-
 @pytest.mark.parametrize("references", [[REFERENCES], [OTHERS, REFERENCES]])
-@pytest.mark.parametrize("rows", [slice(None), slice(10, 17), slice(3, 4)])
+@pytest.mark.parametrize("rows", [slice(None), slice(11, 12)])
 def test_scores_of_counts_are_those_of_sacrebleu_for_any_part_of_the_corpus(references, rows):
     texts = translations(REFERENCES, 0.3, 0)
     texts[11] = ""
@@ -42,26 +31,6 @@ def test_scores_of_counts_are_those_of_sacrebleu_for_any_part_of_the_corpus(refe
         expected = metric.corpus_score(texts[rows], parts).score
         sums = count(texts, references)[rows].sum(0, keepdims=True)
         np.testing.assert_allclose(of_sums(sums), [expected], rtol=1e-12)
-
-
-def test_chrf_of_no_text_or_no_match_is_that_of_sacrebleu():
-    for text, reference in (("", "a b"), ("a b", "x y"), ("", "")):
-        expected = sacrebleu.sentence_chrf(text, [reference]).score
-        assert chrf_of_sums(count_characters([text], [[reference]]))[0] == expected
-
-
-def test_losses_of_a_token_need_the_same_tokens_and_bits_of_a_byte_do_not():
-    measures = REGISTRY["language_model"]
-    first = {"bits_per_byte": means([1.0, 2]), "nll": np.array([[3.0, 2], [4, 5]])}
-    other = {**first, "nll": np.array([[3.0, 2], [4, 4]])}
-
-    def models(*counts):
-        lengths = np.ones(2, np.int64)
-        outputs = [Outputs({}, {}, [], lengths, own.__getitem__) for own in counts]
-        return [System("x", [Run(Path(), {}, own)]) for own in outputs]
-
-    assert comparable(measures, models(first, first)) == ["bits_per_byte", "nll"]
-    assert comparable(measures, models(first, other)) == ["bits_per_byte"]
 
 
 @pytest.mark.parametrize("task", ["translation", "classification"])

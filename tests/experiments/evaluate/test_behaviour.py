@@ -68,9 +68,7 @@ def test_a_translator_that_stops_after_a_sentence_fails_where_there_are_more(fol
 CHINESE = Pair("他在看书。", "Dr. Lee is reading a book in the garden.")
 
 
-@pytest.mark.parametrize(
-    "pair", [CHINESE, Pair("हिन्दी है।", "It is Hindi."), Pair("A 12.", "A 12.")]
-)
+@pytest.mark.parametrize("pair", [CHINESE, Pair("हिन्दी है।", "It is Hindi.")])
 @pytest.mark.parametrize(
     ("check", "translate", "passes"),
     [
@@ -91,23 +89,18 @@ def test_a_check_passes_a_right_translation_alone(folder, pair, check, translate
         for case in make_cases(folder, config_of(folder))
         if case.check == "one word"
     }
-    assert words <= {"他在看书", "हिन्दी", "है", "A", "12"}
+    assert words <= {"他在看书", "हिन्दी", "है"}
 
 
-def test_a_translator_that_copies_its_source_or_writes_nothing_is_seen(folder):
+def test_a_translator_that_copies_its_source_loops_or_writes_nothing_is_seen(folder):
     copied = checks(folder, lambda case: case.pair.source)
     assert copied["not the source"] == (15, 45)  # words and digits alone may be copied
     assert copied["number kept"] == copied["name copied"] == (5, 5)
     assert copied["negation kept"] == (0, 5)
-    empty = checks(folder, lambda case: "")
-    assert empty["not empty"] == empty["number kept"][:1] + (45,) == (0, 45)
-
-
-def test_a_translator_that_loops_is_seen(folder):
     passed, lines = checks(folder, lambda case: " ".join([case.pair.target] * 4))["no loop"]
     assert passed < lines / 2
-    rows = [row.split("\t") for row in (folder / "failures.tsv").read_text().splitlines()]
-    assert PAIRS[0].source in [source for check, source, _ in rows if check == "no loop"]
+    empty = checks(folder, lambda case: "")
+    assert empty["not empty"] == empty["number kept"][:1] + (45,) == (0, 45)
 
 
 def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder):

@@ -1,23 +1,15 @@
 """The test sets that sacreBLEU knows by name."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from sacrebleu.dataset import DATASETS
 
 from experiments.evaluate.given import fetch_named_set
-from places import ROOT
 from tiny_run import command, shared_run
 from transformer.errors import UserError
 
 SET = "sacrebleu:wmt14/full,en-de"
-PRINT = (
-    "from experiments.evaluate.given import fetch_named_set as fetch; "
-    f"print(*map(str, (lambda source, others: [source, *others])(*fetch('{SET}'))))"
-)
 
 
 @pytest.fixture
@@ -30,16 +22,6 @@ def cache(tmp_path, monkeypatch):
         (tmp_path / "wmt14/full" / f"wmt14_full.en-de.{field}").write_text("x\nx\n")
     monkeypatch.setattr(DATASETS["wmt14/full"], "_outdir", str(tmp_path / "wmt14/full"))
     return tmp_path
-
-
-def test_a_set_that_is_there_is_found_in_the_folder_of_the_environment(cache):
-    environment = os.environ | {"SACREBLEU": str(cache)}
-    ended = subprocess.run(
-        [sys.executable, "-c", PRINT], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert ended.returncode == 0, ended.stderr
-    names = [str(cache / "wmt14/full" / f"wmt14_full.en-de.{end}") for end in ("src", "ref")]
-    assert ended.stdout.split() == names
 
 
 def test_a_named_set_is_scored_as_its_files(cache, tmp_path_factory, tmp_path):

@@ -10,7 +10,7 @@ from configs import base
 from experiments.report import numbers
 from experiments.report import page as report
 from experiments.report import texts as report_texts
-from experiments.report.errors import (
+from experiments.report.texts import (
     EXACT,
     MODEL,
     SEARCH,
@@ -46,13 +46,12 @@ def test_an_error_is_the_search_s_where_the_reference_scores_higher():
     assert kinds == {-3.9: SEARCH, -4.0: MODEL, -4.1: MODEL}
     assert judged(sentence(translation="y"), -3.9, own).kind == EXACT
     assert judged(sentence(), -3.9, own)[1:3] == (-4.0, -3.9)
-
-
-@pytest.mark.parametrize(("found", "lead"), [(-4.0, 4e-3), (-0.1, 1e-3)])
-def test_a_lead_that_rounding_may_make_is_no_search_error(found, lead):
-    own, sentences = decode("none"), sentence(log_prob=found)
-    assert judged(sentences, found + 0.9 * lead, own).kind == MODEL
-    assert judged(sentences, found + 1.1 * lead, own).kind == SEARCH
+    # A lead that rounding may make is none.
+    assert judged(sentence(), -4.0 + 3e-3, own).kind == MODEL
+    assert judged(sentence(), -4.0 + 5e-3, own).kind == SEARCH
+    # Nothing was decoded of a blank sentence.
+    blank = sentence(translation="", log_prob=0.0, tokens=0)
+    assert judge([blank, sentence()], [Reference(-1.0, 1, False), None], own) == []
 
 
 def test_scores_are_compared_as_the_search_compares_them():
@@ -66,24 +65,13 @@ def test_scores_are_compared_as_the_search_compares_them():
     assert kinds == {"gnmt": SEARCH, "average": SEARCH, "none": MODEL}
 
 
-def test_sentences_without_a_translation_or_a_whole_reference_are_no_errors():
-    blank = sentence(translation="", log_prob=0.0, tokens=0)
-    assert judge([blank], [Reference(-1.0, 1, False)], decode("gnmt")) == []
-    assert judge([sentence()], [None], decode("gnmt")) == []
-
-
-def test_references_that_are_cut_are_not_scored_and_the_same_tokens_are_the_same_text():
+def test_references_that_are_cut_or_have_unknown_words_are_not_scored():
     reader = Reader()
     reader.max_length = 4
-    found = [sentence(reference=text) for text in ("a b c", "a b c d", "a")]
-    references = score_references(TrainedRun(reader, {}), found)
-    assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True)]
-    assert judged(found[2], -1.0, decode("none"), is_found=True).kind == EXACT
-    long = sentence(reference="a")._replace(source="a b c d")  # which was translated in parts
-    assert score_references(TrainedRun(reader, {}), [long]) == [None]
-
-
-def test_references_with_unknown_words_are_left_out_since_no_search_writes_them():
+    sentences = [sentence(reference=text) for text in ("a b c", "a b c d", "a")]
+    sentences.append(sentence(reference="a")._replace(source="a b c d"))  # translated in parts
+    references = score_references(TrainedRun(reader, {}), sentences)
+    assert references == [Reference(-1.0, 4, False), None, Reference(-1.0, 2, True), None]
     reader = Reader()
     reader.target_tokenizer = SimpleNamespace(
         encode=lambda texts: [

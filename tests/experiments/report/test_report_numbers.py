@@ -40,28 +40,6 @@ def test_the_command_makes_the_same_config_from_the_defaults(tiny):
     assert flatten(again) != flatten(base.get_config())
 
 
-def test_what_cleaning_dropped_is_kept_with_the_run(tiny):
-    data = json.loads((tiny.workdir / "data.json").read_text())
-    cleaning = data["cleaning"]
-    assert cleaning["read"] == 200
-    assert cleaning["kept"] + sum(cleaning["dropped"].values()) == 200
-    assert data["splits"]["train"] == {"sentence pairs": cleaning["kept"]}
-    assert data["splits"]["test"] == {"sentence pairs": 7}
-
-
-def test_the_table_of_cleaning_says_why_pairs_were_dropped():
-    found = CleaningReport(total=8, kept=5, empty=2, duplicate=1)
-    table = numbers.cleaning_table(
-        {"cleaning": {"read": found.total, "kept": found.kept, "dropped": found.dropped}}
-    )
-    assert table.rows == [
-        ["read", "8", "100.00%"],
-        ["with an empty side", "2", "25.00%"],
-        ["repeated", "1", "12.50%"],
-        ["kept", "5", "62.50%"],
-    ]
-
-
 def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
     assert environment._commit(tmp_path) is None
 
@@ -80,3 +58,16 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
     assert environment._commit(tmp_path) == {**found, "changed": True}
     (tmp_path / "within").mkdir()  # where code may lie that is not of this checkout
     assert environment._commit(tmp_path / "within") is None
+
+
+def test_the_table_of_cleaning_says_why_pairs_were_dropped(tiny):
+    data = json.loads((tiny.workdir / "data.json").read_text())
+    assert data["splits"]["train"] == {"sentence pairs": data["cleaning"]["kept"]}
+    report = CleaningReport(total=8, kept=5, empty=2, duplicate=1)
+    data["cleaning"] = {"read": report.total, "kept": report.kept, "dropped": report.dropped}
+    assert numbers.data_tables(data)[0].rows == [
+        ["read", "8", "100.00%"],
+        ["with an empty side", "2", "25.00%"],
+        ["repeated", "1", "12.50%"],
+        ["kept", "5", "62.50%"],
+    ]

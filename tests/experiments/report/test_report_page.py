@@ -3,13 +3,11 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from report_examples import same_page
 
 from chromium import PHONE, opened, overflow
-from experiments.report import page as report
 from experiments.report import texts as report_texts
 from tiny_run import command, forget_weights, refused, unsealed
 from transformer.workdir import load_config, load_results
@@ -58,18 +56,6 @@ def test_no_text_of_the_data_becomes_a_part_of_the_page(tiny, copy):
     assert page.count("&lt;script&gt;alert") > 7
 
 
-def test_the_report_is_made_again_without_the_data(tiny, copy, page):
-    (copy / "report.html").unlink()
-    shutil.rmtree(copy.parent / "cache", ignore_errors=True)
-    ended = command("--mode=report", f"--workdir={copy}")
-    assert (ended.code, ended.out) == (0, f"{copy / 'report.html'}\n"), ended.err
-    # The page is called by the run's folder, which here is another one.
-    title = "<title>workdir: training report</title>"
-    assert title in page
-    page = page.replace(">workdir: training", ">run: training")
-    assert (copy / "report.html").read_text() == page
-
-
 def test_missing_parts_name_what_adds_them(tiny, copy):
     for name in ("data.json", "environment.json", "translations/test.scores.tsv", "metrics.jsonl"):
         (copy / name).unlink()
@@ -87,23 +73,6 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     assert "translations/test.txt is damaged" in same_page(load_config(copy), copy)
 
 
-@pytest.mark.parametrize("name", ["test.txt", "test.source.txt", "test.scores.tsv"])
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\0\xff\xc0\x01\n" * 7,
-        b"1\t2\t3\n" * 7,
-        b"one\ttwo\n" * 7,
-    ],
-)
-def test_a_damaged_translation_is_named_with_what_writes_it_again(copy, name, content):
-    (copy / "translations" / name).write_bytes(content)
-    groups = report._groups(load_config(copy), copy, load_results(copy), None, "nobody looked")
-    notes = "\n".join(note for group in groups for note in group.notes)
-    assert f"translations/{name} is damaged: --mode=evaluate writes it again" in notes
-    assert str(copy) not in notes
-
-
 def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
     results = {**load_results(copy), "averaged_steps": [20]}
     (copy / "results.json").write_text(json.dumps(results))
@@ -111,15 +80,6 @@ def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
     page = (copy / "report.html").read_text()
     assert "the checkpoints are not those of the results" in page
     assert "Heat map" not in page
-
-
-def test_a_report_is_called_by_its_run_and_names_the_config_beneath(tiny, copy, monkeypatch):
-    monkeypatch.chdir(copy)
-    config = load_config(copy)
-    config.name = "imdb"
-    page = same_page(config, Path("."))
-    assert "<h1>run: training report</h1>" in page
-    assert '<p class="facts">config imdb · translation' in page
 
 
 def test_a_run_without_results_is_refused(tiny, copy):
@@ -130,10 +90,29 @@ def test_a_run_without_results_is_refused(tiny, copy):
     refused("--mode=report", f"--workdir={copy}", says="has no run")
 
 
-def test_pages_beside_the_report_are_named(tiny, copy):
-    (copy / "figures/attention/explorer.html").write_text("")
+def test_the_report_is_made_again_without_the_data(tiny, copy, page):
+    (copy / "report.html").unlink()
+    shutil.rmtree(copy.parent / "cache", ignore_errors=True)
+    ended = command("--mode=report", f"--workdir={copy}")
+    assert (ended.code, ended.out) == (0, f"{copy / 'report.html'}\n"), ended.err
+    # The page is called by the run's folder, which here is another one.
+    assert "<h1>workdir: training report</h1>" in page
+    page = page.replace(">workdir: training", ">run: training")
+    assert (copy / "report.html").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("test.txt", b"\0\xff\xc0\x01\n" * 7),
+        ("test.scores.tsv", b"1\t2\t3\n" * 7),
+        ("test.scores.tsv", b"one\ttwo\n" * 7),
+    ],
+)
+def test_a_damaged_translation_is_named_with_what_writes_it_again(copy, name, content):
+    (copy / "translations" / name).write_bytes(content)
     page = same_page(load_config(copy), copy)
-    assert '<a href="figures/attention/explorer.html">' in page
+    assert f"translations/{name} is damaged: --mode=evaluate writes it again" in page
 
 
 @pytest.mark.browser

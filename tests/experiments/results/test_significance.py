@@ -13,7 +13,6 @@ from experiments.results.statistics import (
     compare_scores,
     holm,
     ratio_of_sums,
-    scores_of_counts,
     text_values,
 )
 from experiments.results.texts import bleu_of_sums, count_ngrams
@@ -139,7 +138,7 @@ def found(rng, seeds, times, of_seeds, of_texts=0.3, texts=100, better=0.0) -> f
     return 100 * below / times
 
 
-@pytest.mark.parametrize("seeds", [*ONE_TO_TEN, (2, 5)])
+@pytest.mark.parametrize("seeds", [(1, 1), (2, 2), (5, 5), (2, 5)])
 def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_seeds(seeds):
     rng = np.random.default_rng(1)
     for of_seeds in (0.0, 3.0):
@@ -163,35 +162,3 @@ def test_the_table_of_calibration_and_power(capsys):
             print(seeds, texts, of_texts, *(f"{own:.1f}" for own in (*equal, *power)))
             assert min(equal) >= 2.6
             assert max(equal if max(seeds) > 1 else equal[:1]) <= 7
-
-
-def translated(rng, references, runs, errors) -> list[np.ndarray]:
-    """What BLEU counts of runs whose words are wrong at random, and each text in its own degree."""
-    longest, counts = references.max(), []
-    for _ in range(runs):
-        share = errors * rng.uniform(0, 2, (len(references), 1))
-        found = (rng.random((len(references), longest)) > share) & (
-            np.arange(longest) < references[:, None]
-        )
-        ngrams = [found]
-        for n in (1, 2, 3):
-            ngrams.append(ngrams[-1][:, :-1] & found[:, n:])
-        totals = [np.maximum(references - n, 0) for n in range(4)]
-        counts.append(np.stack([references] * 2 + [own.sum(1) for own in ngrams] + totals, 1))
-    return counts
-
-
-def test_equal_translators_differ_one_time_in_twenty_and_different_ones_do():
-    rng, found = np.random.default_rng(1), []
-    for _ in range(300):
-        references = rng.integers(4, 25, 20)
-        each = [translated(rng, references, n, 0.3) for n in (1, 2, 3)]
-        each.append(translated(rng, references, 3, 0.6))
-        one, two, three, worse = (scores_of_counts(own, bleu_of_sums) for own in each)
-        other = compare_scores(three, [two, worse])
-        found.append([compare_scores(one, [two])[0].p_value, *(own.p_value for own in other)])
-    # The standard error of a fraction of 300 is 0.013.
-    mixed, equal, different = np.mean(np.array(found) < LEVEL, 0)
-    assert 0.02 < mixed < 0.09
-    assert 0.02 < equal < 0.08
-    assert different > 0.5

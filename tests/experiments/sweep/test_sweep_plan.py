@@ -44,18 +44,11 @@ def test_a_trial_is_the_config_with_its_values_set():
         ({"model.num_head": 2}, ("there is no key config.model.num_head", "model.num_heads")),
         ({"model.num_heads": "two"}, ("config.model.num_heads='two'", "int")),
         ({"model.num_heads": 3}, ("model.num_heads=3", "128")),
-        ({"model.positions": "sinus"}, ("'sinus'", "rotary")),
-        ({"optimizer.learning_rate": -1.0}, ("optimizer.learning_rate=-1.0",)),
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
         ({"task": "translation"}, ("config.task", "are not comparable")),
         (["seed"], ("['seed']", "dict")),
         ({"tokenizer.kind": "unigramm"}, ("tokenizer.kind='unigramm'", "bpe, char, unigram, word")),
-        ({"tokenizer.normalization": "nfd"}, ("tokenizer.normalization='nfd'", "nfkc")),
         ({"data.source": "grammer"}, ("data.source='grammer'", "copy, files, grammar")),
-        ({"data.source": "quotations"}, ("data.source='quotations'", "grammar")),
-        ({"data.languages": ("en",)}, ("data.languages=('en',)", "two languages")),
-        ({"data.languages": ("en", "xx")}, ("data.languages: 'xx'", "choose of")),
-        ({"data.corpora": ({"name": "news", "source": "fiels"},)}, ("'news'", "source='fiels'")),
         ({"evaluate.sacrebleu_tokenizer": "14a"}, ("'14a'", "13a, intl")),
     ],
 )
@@ -73,20 +66,6 @@ def config_of(task, **changes):
     return config
 
 
-@pytest.mark.parametrize(
-    ("task", "source", "other", "says"),
-    [
-        ("language_model", "quotations", {"data.source": "toy_reviews"}, "source='toy_reviews'"),
-        ("language_model", "quotations", {"data.documents": "lines"}, "documents='lines'"),
-        ("classification", "toy_reviews", {"data.source": "grammar"}, "source='grammar'"),
-    ],
-)
-def test_the_names_of_a_trials_text_are_those_of_its_task(task, source, other, says):
-    config = config_of(task, **{"data.source": source})
-    assert says in refusal({"seed": 1}, other, config=config)
-    plan({"seed": 1}, config=config)  # the control
-
-
 def test_every_task_has_names_of_sources():
     assert SOURCES.keys() == tasks.REGISTRY.keys()
     assert sweep_plan.SIGNED.keys() <= tasks.REGISTRY.keys()
@@ -97,7 +76,6 @@ def test_every_task_has_names_of_sources():
     [
         ("translation", "grammar", "evaluate.sacrebleu_tokenizer", ("13a", "intl")),
         ("language_model", "quotations", "data.context", (8, 16)),
-        ("language_model", "quotations", "data.documents", ("line", "paragraph")),
         ("classification", "toy_reviews", "data.max_tokens", (32, 64)),
     ],
 )
@@ -114,6 +92,7 @@ def test_trials_whose_scores_will_not_be_comparable_are_refused(task, source, ke
     sweep_plan.check_space({key: [values[1]], "data.seed": [1, 2]}, config)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
 @pytest.mark.parametrize(
     "name", ["positions", "heads", "size", "norm", "regularisation", "architectures"]
@@ -140,10 +119,6 @@ def test_two_equal_trials_are_both_named():
     assert "the same as trial 0" in refusal({"seed": 1}, {"seed": 1, "model.num_heads": heads})
 
 
-def test_a_sweep_without_trials_is_refused():
-    assert "no trials" in refusal()
-
-
 def test_runs_that_differ_in_numbers_alone_share_a_program():
     trials = plan(
         {"seed": 1, "optimizer.learning_rate": 1e-4, "optimizer.warmup_steps": 7},
@@ -152,10 +127,8 @@ def test_runs_that_differ_in_numbers_alone_share_a_program():
         {"model.d_ff": 64},
         {"seed": 2},
     )
-    groups = sweep_plan.group_trials(trials, largest=9)
+    groups = sweep_plan.group_trials(trials)
     assert [[p.number for p in group] for group in groups] == [[0, 1, 4], [2], [3]]
-    smaller = sweep_plan.group_trials(trials, largest=2)
-    assert [[p.number for p in group] for group in smaller] == [[0, 1], [4], [2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -163,24 +136,20 @@ def test_runs_that_differ_in_numbers_alone_share_a_program():
     [
         ("auto", False, True, True),
         ("auto", False, False, False),
-        ("auto", True, True, False),
         ("vmap", False, False, True),
         ("vmap", True, False, False),
         ("sequential", False, True, False),
     ],
 )
-def test_runs_are_vmapped_on_accelerators_unless_they_are_pruned(
+def test_runs_are_vmapped_on_accelerators_unless_they_are_pruned_or_use_flash_attention(
     parallel, prune, on_accelerator, expected
 ):
     config = quickstart.get_config()
     config.sweep.parallel, config.sweep.prune = parallel, prune
     assert sweep_plan.is_vmapped(config.sweep, [config.model], on_accelerator) == expected
-
-
-def test_runs_with_flash_attention_are_not_vmapped():
-    plain, flash = quickstart.get_config(), quickstart.get_config()
-    flash.model.attention_implementation = "flash"
-    assert not sweep_plan.is_vmapped(plain.sweep, [plain.model, flash.model], True)
-    plain.sweep.parallel = "vmap"
-    with pytest.raises(UserError, match=r"'vmap' has no .*='flash'"):
-        sweep_plan.is_vmapped(plain.sweep, [plain.model, flash.model], False)
+    config.model.attention_implementation = "flash"
+    if parallel == "vmap":
+        with pytest.raises(UserError, match=r"'vmap' has no .*='flash'"):
+            sweep_plan.is_vmapped(config.sweep, [config.model], on_accelerator)
+    else:
+        assert not sweep_plan.is_vmapped(config.sweep, [config.model], on_accelerator)

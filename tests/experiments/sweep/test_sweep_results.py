@@ -2,22 +2,20 @@
 
 import csv
 import io
-import itertools
 import json
 import math
 import re
 
 import numpy as np
 import pytest
-import sacrebleu
 
+from experiments.results.figures import sweep_figures
 from experiments.results.notes import sweep_notes
-from experiments.results.reading import read_sweep
-from experiments.results.statistics import score_of, spread
-from experiments.results.systems import Trial
-from experiments.results.table import build_table, label, to_csv
-from experiments.results.texts import bleu_of_sums, count_ngrams, length_buckets
-from sweeps import markdown, sentences, translations, write_language_model, write_trial
+from experiments.results.statistics import holm, spread
+from experiments.results.systems import read_sweep
+from experiments.results.table import build_table, to_csv
+from experiments.results.texts import count_ngrams, length_buckets
+from sweeps import markdown, sentences, translations, write_trial
 from transformer.errors import UserError
 
 REFERENCES = sentences(60)
@@ -28,11 +26,17 @@ def counted(errors, seed=0):
     return count_ngrams(translations(REFERENCES, errors, seed), [REFERENCES])
 
 
-def write_seeds(root, settings, seeds=(0, 1, 2)):
-    """Complete trials of `settings` {name: errors}, each with all the seeds."""
+def write_seeds(root, settings, seeds=(0, 1, 2), lost=(), state="complete"):
+    """Trials of `settings` {name: errors}, each with all the seeds; `lost` numbers in a state."""
     plan = [(name, errors, seed) for name, errors in settings.items() for seed in seeds]
     return [
-        write_trial(root, number, {"model.positions": name, "seed": seed}, errors)
+        write_trial(
+            root,
+            number,
+            {"model.positions": name, "seed": seed},
+            errors,
+            state if number in lost else "complete",
+        )
         for number, (name, errors, seed) in enumerate(plan)
     ]
 
@@ -45,58 +49,10 @@ def test_spread_of_three_numbers_is_that_of_a_hand_calculation():
     np.testing.assert_allclose(found.interval, 4.302653 * math.sqrt(7 / 3), rtol=1e-6)
 
 
-def test_one_number_has_no_spread_equal_ones_have_none_and_nan_stays_nan():
-    assert spread([5.0]).mean == 5.0
-    assert math.isnan(spread([5.0]).deviation)
-    assert math.isnan(spread([5.0]).interval)
-    assert (spread([5.0, 5.0]).deviation, spread([5.0, 5.0]).interval) == (0.0, 0.0)
-    assert math.isnan(spread([5.0, math.nan]).mean)
-
-
 def test_counts_of_a_sentence_are_those_of_a_hand_count():
     # a b c x e: words a, b, c, e; pairs ab, bc; the triple abc.
     counts = count_ngrams(["a b c x e"], [["a b c d e f"]])
     np.testing.assert_array_equal(counts, [[5, 6, 4, 2, 1, 0, 5, 4, 3, 2]])
-
-
-@pytest.mark.parametrize(
-    "texts",
-    [["wrong"] * 3, ["the old", "old", "a"], ["the old letter x"] * 3, ["", "", ""], ["the"] * 3],
-)
-def test_bleu_of_few_or_no_matches_is_that_of_sacrebleu(texts):
-    references = ["the old letter on this", "chair was read by a friend", "who never came home"]
-    expected = sacrebleu.corpus_bleu(texts, [references]).score
-    found = score_of(count_ngrams(texts, [references]), bleu_of_sums)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-def test_all_complete_seeds_are_compared_whichever_they_are(tmp_path):
-    trials = write_seeds(tmp_path, {"none": 0.4, "split": 0.1})
-    trials[4] = write_trial(tmp_path / "other", 4, trials[4].values, state="waiting")
-    sweep = read_sweep("translation", trials, baseline=0)
-    scores = [
-        json.loads((p.folder / "results.json").read_text())["test"]["bleu"]
-        for p in trials
-        if p.number != 4
-    ]
-    found = sweep.comparisons[1]
-    assert found.seeds == (2, 3)
-    np.testing.assert_allclose(found.mean, np.mean(scores[3:]) - np.mean(scores[:3]))
-    assert found.p_value < 0.05
-    assert sweep.comparisons[0] is None
-    # With no common seed too.
-    apart = read_sweep("translation", [trials[0], trials[5]], baseline=0)
-    assert apart.comparisons[1].seeds == (1, 1)
-
-
-def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_path):
-    trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.3}, seeds=(5, 6))
-    sweep = read_sweep("translation", [trials[3], trials[0], trials[1], trials[2]], baseline=1)
-    assert [setting.values["model.positions"] for setting in sweep.systems] == ["none", "split"]
-    assert [[o.trial.seed for o in s.runs] for s in sweep.systems] == [[6, 5], [5, 6]]
-    assert sweep.baseline is sweep.systems[1]
-    assert read_sweep("translation", trials, None).baseline is None
-    assert read_sweep("translation", trials, None).comparisons == [None, None]
 
 
 def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path):
@@ -118,15 +74,6 @@ def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path):
     sweep = read_sweep("translation", seeds)
     assert build_table(sweep).rows[0][1] == "2"
     assert not any("left out" in line for line in sweep_notes(sweep))
-
-
-def test_a_baseline_that_failed_leaves_the_others_without_comparison(tmp_path):
-    trials = [
-        write_trial(tmp_path, 0, {"a.b": 1}, state="failed"),
-        write_trial(tmp_path, 1, {"a.b": 2}),
-    ]
-    sweep = read_sweep("translation", trials, baseline=0)
-    assert (sweep.baseline, sweep.comparisons) == (None, [None])
 
 
 def test_curves_have_the_steps_that_every_seed_has(tmp_path):
@@ -177,79 +124,12 @@ def test_different_test_sets_are_refused_by_both_trials(tmp_path):
         read_sweep("translation", trials)
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "{", "[]", "{}", '{"test": 1}', '{"test": {"bleu": 1}}']
-)
-def test_a_damaged_results_file_is_named(tmp_path, text):
-    trial = write_trial(tmp_path, 4, {"a.b": 1})
-    path = trial.folder / "results.json"
-    path.write_text(text) if text is not None else path.unlink()
-    with pytest.raises(UserError, match=r"trial_4/results\.json (cannot be read|is missing)"):
-        read_sweep("translation", [trial])
-
-
-def test_a_missing_metrics_file_is_named(tmp_path):
-    trial = write_trial(tmp_path, 4, {"a.b": 1})
-    (trial.folder / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match=r"trial_4/metrics\.jsonl.*restore"):
-        read_sweep("translation", [trial])
-
-
 def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
     texts = ["one two three four\x85five", "six seven\u2028eight nine\rten"]
     trial = write_trial(tmp_path, 0, {}, references=texts, hypotheses=texts)
     (trial.folder / "translations" / "test.txt").write_bytes("\n".join([*texts, ""]).encode())
     outputs = read_sweep("translation", [trial]).systems[0].runs[0].texts
     assert outputs.counts("exact_match").tolist() == [[1, 1], [1, 1]]
-
-
-def test_no_complete_trial_and_an_unknown_baseline_are_said(tmp_path):
-    waiting = Trial(0, {"a.b": 1}, tmp_path, "waiting")
-    with pytest.raises(UserError, match="no trial is complete yet"):
-        read_sweep("translation", [waiting])
-    with pytest.raises(UserError, match="the baseline, trial 9, is not a trial"):
-        read_sweep("translation", [waiting, write_trial(tmp_path, 1, {"a.b": 2})], baseline=9)
-
-
-def test_a_label_names_the_last_part_of_a_key_unless_two_end_alike(tmp_path):
-    values = {"optimizer.name": "adam", "name": "", "model.dropout_residual": 0.1, "seed": 3}
-    sweep = read_sweep("translation", [write_trial(tmp_path, 0, values)])
-    expected = 'optimizer.name=adam, name="", dropout_residual=0.1'
-    # `name` is the last part of two keys, so both are written out.
-    assert label(sweep.systems[0], sweep.keys) == expected
-    assert label(sweep.systems[0], []) == "as configured"
-
-
-def test_the_csv_has_a_row_for_every_trial_and_every_score(tmp_path):
-    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": SIGNATURE}
-    trials = [
-        write_trial(
-            tmp_path,
-            0,
-            {"a.b": [1, 2], "seed": 1},
-            length_generalization=longer,
-            tokens_per_second=5.5,
-        ),
-        write_trial(tmp_path, 1, {"a.b": 'x,"y"', "seed": 2}, state="pruned"),
-    ]
-    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("translation", trials)))))
-    results = json.loads((trials[0].folder / "results.json").read_text())
-    first = rows[0]
-    assert (first["number"], first["a.b"], first["seed"], first["state"]) == (
-        "0",
-        "[1, 2]",
-        "1",
-        "complete",
-    )
-    assert float(first["test_bleu"]) == results["test"]["bleu"]
-    assert float(first["validation_chrf"]) == results["validation"]["chrf"]
-    assert first["test_chrf_signature"] == results["test"]["chrf_signature"]
-    assert (first["length_generalization_bleu"], first["tokens_per_second"], first["step"]) == (
-        "7.5",
-        "5.5",
-        "1200",
-    )
-    assert (rows[1]["a.b"], rows[1]["state"], rows[1]["test_bleu"]) == ('x,"y"', "pruned", "")
 
 
 def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
@@ -279,89 +159,164 @@ def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     assert not {"tokens/s", "GFLOP/token", "length generalization: BLEU"} & set(table.head)
 
 
+def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_path):
+    trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.3}, seeds=(5, 6))
+    sweep = read_sweep("translation", [trials[3], trials[0], trials[1], trials[2]], baseline=1)
+    assert [setting.values["model.positions"] for setting in sweep.systems] == ["none", "split"]
+    assert [[o.trial.seed for o in s.runs] for s in sweep.systems] == [[6, 5], [5, 6]]
+    assert sweep.baseline is sweep.systems[1]
+    assert read_sweep("translation", trials, None).comparisons == [None, None]
+    # A baseline that failed leaves the others without comparison.
+    failed = write_trial(tmp_path, 9, {"model.positions": "x"}, state="failed")
+    sweep = read_sweep("translation", [failed, *trials], baseline=9)
+    assert (sweep.baseline, sweep.comparisons) == (None, [None, None])
+    with pytest.raises(UserError, match="no trial is complete yet"):
+        read_sweep("translation", [failed])
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"test": 1}', '{"test": {"bleu": 1}}'])
+def test_damaged_results_and_missing_metrics_are_named(tmp_path, text):
+    trial = write_trial(tmp_path, 4, {"a.b": 1})
+    path = trial.folder / "results.json"
+    whole = path.read_text()
+    path.write_text(text) if text is not None else path.unlink()
+    with pytest.raises(UserError, match=r"trial_4/results\.json (cannot be read|is missing)"):
+        read_sweep("translation", [trial])
+    path.write_text(whole)
+    (trial.folder / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match=r"trial_4/metrics\.jsonl.*restore"):
+        read_sweep("translation", [trial])
+
+
+def test_the_csv_has_a_row_for_every_trial_and_every_score(tmp_path):
+    longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": SIGNATURE}
+    changes = {"length_generalization": longer, "tokens_per_second": 5.5}
+    trials = [
+        write_trial(tmp_path, 0, {"a.b": [1, 2], "seed": 1}, **changes),
+        write_trial(tmp_path, 1, {"a.b": 'x,"y"\n', "seed": 2}, state="pruned"),
+    ]
+    first, second = csv.DictReader(io.StringIO(to_csv(read_sweep("translation", trials))))
+    results = json.loads((trials[0].folder / "results.json").read_text())
+    shown = [first[name] for name in ("number", "a.b", "seed", "state", "step")]
+    assert shown == ["0", "[1, 2]", "1", "complete", "1200"]
+    assert float(first["test_bleu"]) == results["test"]["bleu"]
+    assert float(first["validation_chrf"]) == results["validation"]["chrf"]
+    assert first["test_chrf_signature"] == results["test"]["chrf_signature"]
+    assert (first["length_generalization_bleu"], first["tokens_per_second"]) == ("7.5", "5.5")
+    assert (second["a.b"], second["state"], second["test_bleu"]) == ('x,"y"\n', "pruned", "")
+
+
 def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_path):
     longer = {"bleu": 7.5, "exact_match": 1.0, "bleu_signature": "another"}
-    changes = {
-        "length_generalization": longer,
-        "tokens_per_second": 1234.5,
-        "flops_per_token": 4.26e6,
-    }
-    trials = [write_trial(tmp_path, 0, {"a.b": 1}, **changes), write_trial(tmp_path, 1, {"a.b": 2})]
+    costs = {"tokens_per_second": 1234.5, "flops_per_token": 4.26e6}
+    # `name` is the last part of two keys, so both are written out.
+    values = {"optimizer.name": "adam", "name": "", "model.dropout_residual": 0.1}
+    trials = [
+        write_trial(tmp_path, 0, values, length_generalization=longer, **costs),
+        write_trial(tmp_path, 1, values | {"name": "b"}),
+    ]
     sweep = read_sweep("translation", trials)
     table = build_table(sweep)
+    assert table.head[: len(values)] == ["optimizer.name", "name", "dropout_residual"]
     first, second = (dict(zip(table.head, row, strict=True)) for row in table.rows)
-    assert (
-        first["length generalization: BLEU"],
-        first["length generalization: exact (%)"],
-    ) == ("7.50", "1.00")
+    assert first["name"] == '""'
+    assert first["length generalization: BLEU"] == "7.50"
+    assert first["length generalization: exact (%)"] == "1.00"
     assert (first["tokens/s"], first["GFLOP/token"]) == ("1,234", "0.00426")
     assert (second["length generalization: BLEU"], second["tokens/s"]) == ("-", "-")
     assert "length generalization: BLEU: `another`" in markdown(sweep, "", "")
 
 
+TORN = "one\ntwo|three\r\nfour\u2028five\\|six"
+
+
 def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path):
-    trials = write_seeds(tmp_path, {"a|b": 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
-    trials.append(write_trial(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed"))
-    text = markdown(
-        read_sweep("translation", trials, baseline=0), "Positions", "python launch.py --sweep"
-    )
-    assert text.startswith("# Positions\n\n```\npython launch.py --sweep\n```\n")
+    trials = write_seeds(tmp_path, {TORN: 0.2, "none": 0.5, "split": 0.4}, seeds=(0,))
+    lost = write_trial(tmp_path, 9, {"model.positions": "x", "seed": 4}, state="failed")
+    trials.append(lost._replace(note="it broke\n| here"))
+    text = markdown(read_sweep("translation", trials, baseline=0), "A\ntitle", "a\n```\ncommand")
     lines = text.splitlines()
+    assert lines[:6] == ["# A title", "", "````", "a", "```", "command"]
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 5
-    assert table[2].startswith("| **a\\|b** | **1** |")
+    # Bars that are not escaped divide cells.
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
+    assert table[2].startswith(r"| **one\\ntwo\|three\\r\\nfour")
     assert table[3].startswith("| none | 1 |")
     assert text.count(SIGNATURE) == 1
     assert "these two trained models, on other sentences" in text
     assert "corrected for the 2 comparisons" in text
-    assert "- trial 9, failed: model.positions=x, seed=4" in lines
+    assert "- trial 9, failed: model.positions=x, seed=4 (it broke | here)" in lines
 
 
-def test_a_score_that_is_no_number_is_shown_and_sorted_last(tmp_path):
-    trials = [write_language_model(tmp_path, n, {"a.b": n}, math.nan) for n in range(2)]
-    table = build_table(read_sweep("language_model", trials, baseline=0))
-    second = dict(zip(table.head, table.rows[1], strict=True))
-    assert second["perplexity"] == "nan"
-    assert (second["95% interval"], second["difference"]) == ("-", "-")
+# -- seeds
 
 
-FORMULAS = ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1"]
+def row(sweep, number):
+    """The texts of a row of the table, by title."""
+    table = build_table(sweep)
+    return dict(zip(table.head, table.rows[number], strict=True))
 
 
-def test_no_cell_of_the_csv_is_a_formula_and_numbers_stay_numbers(tmp_path):
-    trials = [
-        write_trial(
-            tmp_path, n, {"model.architecture": text, "=a.key": -0.5}, test={"nll": -1.25e-7}
-        )
-        for n, text in enumerate(FORMULAS)
+def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
+    two = read_sweep("translation", write_seeds(tmp_path / "2", {"a": 0.1, "b": 0.3}, (0, 1)), 0)
+    one = read_sweep("translation", write_seeds(tmp_path / "1", {"a": 0.1, "b": 0.3}, (0,)), 0)
+    assert two.comparisons[1].signature == "t|two-sided|seeds:2,2|texts:40"
+    assert one.comparisons[1].signature == "t|two-sided|seeds:1,1|texts:40"
+    assert float(row(two, 1)["p"]) == pytest.approx(two.comparisons[1].p_value, abs=0.0006)
+    told = {n: " ".join(sweep_notes(sweep)) for n, sweep in ((1, one), (2, two))}
+    assert "of new seeds of these settings, on other sentences" in told[2]
+    assert "of these two trained models, on other sentences" not in told[2]
+    assert "of these two trained models, on other sentences" in told[1]
+    for text in told.values():  # of a single comparison there is nothing to correct
+        assert "Holm" not in text
+
+
+def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
+    sweep = read_sweep(
+        "translation", write_seeds(tmp_path, {"a": 0.1, "b": 0.3, "c": 0.5}, (0, 1)), 0
+    )
+    rows = list(csv.DictReader(io.StringIO(to_csv(sweep))))
+    assert [row["p_raw"] for row in rows[:2]] == ["", ""]
+    for number, found in ((1, sweep.comparisons[1]), (2, sweep.comparisons[2])):
+        for line in rows[2 * number : 2 * number + 2]:
+            assert float(line["p_raw"]) == found.p_value
+            assert float(line["p_corrected"]) == found.corrected
+            assert line["p_test"] == "t|two-sided|seeds:2,2|texts:40"
+    corrected = [found.corrected for found in sweep.comparisons[1:]]
+    assert corrected == holm([found.p_value for found in sweep.comparisons[1:]])
+
+
+def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
+    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, lost=[5], state="failed")
+    sweep = read_sweep("translation", trials, 0)
+    cells = row(sweep, 1)
+    assert cells["n"] == "2 of 3"
+    assert cells["BLEU"].startswith("(")
+    assert (cells["95% interval"], cells["difference"]) == ("-", "-")
+    assert "p" not in cells
+    assert "In brackets: means over the remaining seeds" in " ".join(sweep_notes(sweep))
+    names = [text.get_text() for text in sweep_figures(sweep)["scores"].axes[0].get_yticklabels()]
+    assert names[1].replace("\n", " ") == "positions=b (2 of 3 seeds)"
+    # Nothing is compared with it.
+    sweep = read_sweep("translation", trials, 3)
+    assert sweep.comparisons == [None, None]
+    assert "Nothing is compared" in " ".join(sweep_notes(sweep))
+    # The control: all three are there.
+    whole = read_sweep("translation", write_seeds(tmp_path / "all", {"a": 0.3, "b": 0.1}), 0)
+    assert row(whole, 1)["n"] == "3"
+    assert row(whole, 1)["difference"].startswith("+")
+    assert "In brackets" not in " ".join(sweep_notes(whole))
+
+
+def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):
+    trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, lost=[5], state="running")
+    sweep = read_sweep("translation", trials, 0)
+    assert row(sweep, 1)["n"] == "2 of 3"
+    assert sweep.comparisons[1].seeds == (2, 3)
+    scores = [
+        json.loads((trials[i].folder / "results.json").read_text())["test"]["bleu"]
+        for i in range(5)
     ]
-    trials.append(write_trial(tmp_path, 9, {"model.architecture": "-1e-3"}))
-    text = to_csv(read_sweep("translation", trials))
-    titles, *rows = csv.reader(io.StringIO(text))
-    for cell in itertools.chain(titles, *rows):
-        if cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-            float(cell)
-    kinds = [row[titles.index("model.architecture")] for row in rows]
-    assert kinds == [*(f"'{text}" for text in FORMULAS[:4]), "\\t=1", "\\r=1", "-1e-3"]
-    assert "'=a.key" in titles
-    assert float(rows[0][titles.index("'=a.key")]) == -0.5
-    assert float(rows[0][titles.index("test_nll")]) == -1.25e-7
-
-
-TORN = "one\ntwo|three\r\nfour\u2028five\\|six"
-
-
-def test_a_value_of_several_lines_and_bars_stays_one_cell_of_the_markdown(tmp_path):
-    trials = [write_trial(tmp_path, n, {"model.architecture": f"{n}{TORN}"}) for n in range(2)]
-    lost = write_trial(tmp_path, 2, {"model.architecture": TORN}, state="failed")
-    trials.append(lost._replace(note="it broke\n| here"))
-    text = markdown(read_sweep("translation", trials, 0), "A\ntitle", "a\n```\ncommand")
-    lines = text.splitlines()
-    assert lines[:6] == ["# A title", "", "````", "a", "```", "command"]
-    table = [line for line in lines if line.startswith("|")]
-    assert len(table) == 4
-    # Bars that are not escaped divide cells.
-    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in table}) == 1
-    assert r"one\\ntwo\|three\\r\\nfour" in table[3]
-    assert "(it broke | here)" in lines[-1]
-    assert lines[-1].startswith("- trial 2, failed: ")
+    expected = np.mean(scores[3:]) - np.mean(scores[:3])
+    np.testing.assert_allclose(sweep.comparisons[1].mean, expected)

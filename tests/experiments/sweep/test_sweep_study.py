@@ -44,60 +44,6 @@ def waiting(study):
     return [number for number, state in study.states().items() if state == "waiting"]
 
 
-def test_two_workers_share_the_trials_and_none_gets_one_twice(tmp_path):
-    workers = [grid(tmp_path), grid(tmp_path)]
-    taken = []
-    for turn in range(5):
-        if got := begin(workers[turn % 2]):
-            taken.append(got[0].number)
-    assert taken == [0, 1, 2, 3]
-    assert begin(workers[1]) is None
-    assert workers[0].states() == dict.fromkeys(range(4), "running")
-
-
-def test_trials_of_one_structure_are_taken_one_after_another(tmp_path):
-    config = quickstart.get_config()
-    values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
-    study = Study(config, plan_trials(config, values, tmp_path), None, tmp_path)
-    assert [begin(study)[0].number for _ in values] == [0, 2, 1, 3]
-
-
-def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
-    storage = {"sweep.storage": f"sqlite:///{tmp_path / 'all.db'}"}
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    first, second = grid(tmp_path / "a", **storage), grid(tmp_path / "b", range(2), **storage)
-    begin(first)
-    assert len(waiting(second)) == 2
-    assert len(waiting(grid(tmp_path / "a", **storage))) == 3
-
-
-@pytest.mark.parametrize("choice", [("lgo", 1, 2), ("log", 2, 1), ("int", 1), [], 5])
-def test_a_space_that_is_no_range_and_no_list_is_refused(tmp_path, monkeypatch, choice):
-    monkeypatch.setitem(SPACE, "model.d_ff", choice)
-    with pytest.raises(UserError, match=r"space\(\) says model.d_ff"):
-        search(tmp_path, "random")
-
-
-@pytest.mark.parametrize(
-    ("key", "choice", "says"),
-    [
-        ("model.d_ff", ("log", 0, 4), "a logarithmic range begins above 0"),
-        ("model.d_fff", [4, 8], "model.d_ff"),
-        ("model.d_ff", ("uniform", 4, 8), "model.d_ff"),
-        ("model.positions", ["rotary", 3], "model.positions"),
-        ("sweep.trials", [1, 2], "the sweep's own"),
-    ],
-)
-def test_a_space_that_no_trial_could_have_is_refused_before_one_is_drawn(
-    tmp_path, monkeypatch, key, choice, says
-):
-    monkeypatch.setitem(SPACE, key, choice)
-    with pytest.raises(UserError, match=says):
-        search(tmp_path, "random")
-    assert not list(tmp_path.iterdir())
-
-
 def test_trials_end_as_complete_pruned_or_failed(tmp_path):
     study = grid(tmp_path)
     for value, state in ((41.5, "complete"), (None, "pruned"), (None, "failed")):
@@ -136,30 +82,6 @@ def test_of_many_workers_at_once_one_takes_a_trial(tmp_path):
     assert [own[0].number for own in taken if own] == [0, 1, 2]
 
 
-def test_a_trial_that_a_worker_lets_go_is_free_at_once(tmp_path):
-    study = grid(tmp_path, range(1))
-    _, attempt = begin(study)
-    assert begin(grid(tmp_path, range(1))) is None
-    study.let_go(attempt)
-    assert begin(grid(tmp_path, range(1)))[0].number == 0
-
-
-@pytest.mark.parametrize("kind", ["random", "tpe"])
-def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kind):
-    workers = [search(tmp_path, kind), search(tmp_path, kind)]
-    drawn = []
-    while got := begin(workers[len(drawn) % 2]):
-        trial, attempt = got
-        drawn.append(json.dumps(trial.values))
-        workers[len(drawn) % 2].end(attempt, float(len(drawn)), "complete")
-        assert 1e-4 <= trial.config.optimizer.learning_rate <= 1e-2
-        assert trial.config.model.norm_position in SPACE["model.norm_position"]
-        assert 1 <= trial.config.model.num_encoder_layers <= 3
-    assert len(set(drawn)) == len(drawn) == 6
-    # The draws are a function of the seed, and can be read back.
-    assert list(map(json.dumps, search(tmp_path, kind).values().values())) == drawn
-
-
 def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, monkeypatch):
     monkeypatch.setitem(SPACE, "model.num_heads", [3, 4])  # of a width of 128
     study, numbers = search(tmp_path, "random", attempts=8), []
@@ -170,50 +92,6 @@ def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, mo
     assert failed
     assert sorted(failed + numbers) == list(range(8))
     assert "model.num_heads=3" in study.notes()[failed[0]]
-
-
-def test_a_trial_whose_worker_died_while_it_was_drawn_is_drawn_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
-    suggest, calls = sweep_study._suggest, []
-
-    def killed(*told):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        suggest(*told)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep_study, "_suggest", killed)
-        with pytest.raises(KeyboardInterrupt):
-            begin(search(tmp_path, "random"))
-    trial, _ = begin(search(tmp_path, "random"))
-    (tmp_path / "whole").mkdir()
-    whole, _ = begin(search(tmp_path / "whole", "random"))
-    assert (trial.number, trial.values) == (0, whole.values)
-
-
-def test_draws_depend_on_the_seed_alone(tmp_path):
-    def first(name, seed):
-        folder = tmp_path / name
-        folder.mkdir()
-        return begin(search(folder, "random", **{"sweep.seed": seed}))[0].values
-
-    assert first("a", 3) == first("b", 3) != first("c", 4)
-
-
-def test_a_study_of_another_config_is_refused_and_the_key_named(tmp_path):
-    grid(tmp_path)
-    with pytest.raises(UserError, match=r"train\.steps was 1200 and is 9.*--workdir"):
-        grid(tmp_path, **{"train.steps": 9})
-    changes = {"train.steps": 9, "data.train_source": 300 * "a", "model.d_ff": 8}
-    with pytest.raises(UserError) as error:
-        grid(tmp_path, **changes)
-    for part in ("train.steps was 1200 and is 9", "model.d_ff was 256 and is 8"):
-        assert part in str(error.value)
-    assert "data.train_source was 'train.en' and is 'aaaa" in str(error.value)
-    assert len(str(error.value)) < 600
-    # How it is run may change.
-    grid(tmp_path, **{"sweep.parallel": "vmap", "sweep.trials": 3})
 
 
 @pytest.mark.parametrize(
@@ -236,86 +114,6 @@ def listed(folder, *values, **changes) -> Study:
 
 def numbers(study) -> dict[int, dict]:
     return {number: trial.values for number, trial in study.trials.items()}
-
-
-def test_a_space_that_changed_is_refused_by_what_changed_in_it(tmp_path, monkeypatch):
-    long = [300 * "x", "first"]
-    monkeypatch.setitem(SPACE, "data.path", long)
-    search(tmp_path, "random")
-    monkeypatch.setitem(SPACE, "data.path", [long[0], "second"])
-    with pytest.raises(UserError, match=r"space\(\) data\.path was .*'first'.*'second'") as error:
-        search(tmp_path, "random")
-    assert len(str(error.value)) < 400
-
-
-def test_trials_that_are_added_anywhere_extend_a_sweep_and_the_others_keep_their_numbers(tmp_path):
-    first = listed(tmp_path, {"seed": 0}, {"seed": 1})
-    trial, attempt = begin(first)
-    first.end(attempt, 1.5, "complete")
-    second = listed(tmp_path, {"seed": 5}, {"seed": 0}, {"model.d_ff": 32}, {"seed": 1})
-    others = {2: {"model.d_ff": 32}, 4: {"seed": 5}}
-    assert numbers(second) == {0: {"seed": 0}, 1: {"seed": 1}, **others}
-    assert second.trials[0].folder == trial.folder
-    assert second.trials[4].folder == tmp_path / "trials/004"
-    assert second.states() == {0: "complete", 1: "waiting", 2: "waiting", 4: "waiting"}
-    # Again, and in another order: nothing moves.
-    third = listed(tmp_path, {"model.d_ff": 32}, {"seed": 1}, {"seed": 0}, {"seed": 5})
-    assert dict(sorted(numbers(third).items())) == dict(sorted(numbers(second).items()))
-    assert third.states() == second.states()
-
-
-def test_a_key_that_is_added_with_the_value_it_had_makes_no_new_trial(tmp_path):
-    listed(tmp_path, {"seed": 0}, {"seed": 1})
-    heads = quickstart.get_config().model.num_heads
-    grown = listed(
-        tmp_path,
-        *({"model.num_heads": n, "seed": seed} for n in (2, heads) for seed in (0, 1)),
-    )
-    assert {number: values["model.num_heads"] for number, values in numbers(grown).items()} == {
-        4: 2,
-        5: 2,
-        0: heads,
-        1: heads,
-    }
-
-
-def test_many_trials_are_listed_once(tmp_path):
-    count = 2 * quickstart.get_config().sweep.trials
-    grid(tmp_path, range(count))
-    assert len(grid(tmp_path, range(count))._all()) == count
-
-
-def test_trials_that_are_removed_stay_in_the_study_and_leave_the_sweep(tmp_path):
-    listed(tmp_path, {"seed": 0}, {"seed": 1}, {"seed": 2})
-    fewer = listed(tmp_path, {"seed": 0}, {"seed": 2}, {"seed": 3})
-    assert numbers(fewer) == {0: {"seed": 0}, 2: {"seed": 2}, 3: {"seed": 3}}
-    assert fewer.left_out == {1: {"seed": 1}}
-    taken = []
-    while got := begin(fewer):
-        taken.append(got[0].config.seed)
-    assert taken == [0, 2, 3]
-    assert fewer.states() == {0: "running", 2: "running", 3: "running"}
-    # It comes back where it was.
-    assert listed(tmp_path, {"seed": 1}).states() == {1: "waiting"}
-
-
-def test_a_worker_with_the_old_list_works_on_what_another_adds(tmp_path):
-    old = listed(tmp_path, {"seed": 0}, {"seed": 1})
-    new = listed(tmp_path, {"seed": 7}, {"seed": 0}, {"seed": 1})
-    trained = {}
-    for turn in range(3):
-        trial, attempt = begin((old, new)[turn % 2])
-        trained[trial.number] = trial.config.seed
-        new.end(attempt, 1.0, "complete")
-    assert trained == {0: 0, 1: 1, 3: 7}
-    assert begin(old) is None
-    assert sorted(old.values().items()) == sorted(new.values().items())
-    assert old.states() == new.states()
-    # One that starts with the old list leaves the new trial be.
-    late = listed(tmp_path, {"seed": 0}, {"seed": 1})
-    assert begin(late) is None
-    assert late.left_out == {3: {"seed": 7}}
-    assert new.states()[3] == "complete"
 
 
 def test_a_listing_that_was_interrupted_gives_the_numbers_of_one_that_was_not(
@@ -350,35 +148,127 @@ def test_the_trials_of_a_folder_have_the_numbers_of_its_study(tmp_path):
     assert {number: trial.config.seed for number, trial in found.items()} == {2: 4, 1: 1}
 
 
-def test_what_failed_is_tried_again_once_where_that_is_asked_for(tmp_path):
-    study = grid(tmp_path)
-    _, attempt = begin(study)
-    study.end(attempt, None, "failed", "out of memory")
-    assert grid(tmp_path).states()[0] == "failed"
-    again = {"sweep.retry_failed": True}
-    assert grid(tmp_path, **again).states()[0] == grid(tmp_path, **again).states()[0] == "waiting"
-    study = grid(tmp_path)
-    while got := begin(study):
-        study.end(got[1], 1.0, "complete")
-    assert study.states() == dict.fromkeys(range(4), "complete")
-    assert study.notes()[0] == ""
+def test_two_workers_share_the_trials_and_those_of_one_structure_follow_one_another(tmp_path):
+    values = [{"seed": seed, "model.d_ff": d_ff} for seed in (0, 1) for d_ff in (64, 32)]
+    workers = [listed(tmp_path, *values), listed(tmp_path, *values)]
+    taken = [begin(workers[turn % 2])[0].number for turn in range(4)]
+    assert taken == [0, 2, 1, 3]
+    assert begin(workers[1]) is None
+    assert workers[0].states() == dict.fromkeys(range(4), "running")
+
+
+def test_two_sweeps_of_one_name_can_share_a_database(tmp_path):
+    storage = {"sweep.storage": f"sqlite:///{tmp_path / 'all.db'}"}
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    first, second = grid(tmp_path / "a", **storage), grid(tmp_path / "b", range(2), **storage)
+    begin(first)
+    assert len(waiting(second)) == 2
+    assert len(waiting(grid(tmp_path / "a", **storage))) == 3
 
 
 @pytest.mark.parametrize("kind", ["random", "tpe"])
-def test_a_draw_that_failed_is_tried_again_with_its_values(tmp_path, kind):
-    study = search(tmp_path, kind, attempts=3)
-    values = []
-    for state in ("complete", "failed", "complete"):
-        trial, attempt = begin(study)
-        values.append(trial.values)
-        study.end(attempt, 1.0, state)
-    assert begin(study) is None
-    study = search(tmp_path, kind, attempts=3, **{"sweep.retry_failed": True})
+def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kind):
+    workers = [search(tmp_path, kind), search(tmp_path, kind)]
+    drawn = []
+    while trial := begin(workers[len(drawn) % 2]):
+        (_, values, config, _), attempt = trial
+        drawn.append(json.dumps(values))
+        state = "failed" if len(drawn) == 2 else "complete"
+        workers[len(drawn) % 2].end(attempt, float(len(drawn)), state)
+        assert 1e-4 <= config.optimizer.learning_rate <= 1e-2
+        assert config.model.norm_position in SPACE["model.norm_position"]
+        assert 1 <= config.model.num_encoder_layers <= 3
+    assert len(set(drawn)) == len(drawn) == 6
+    # The draws can be read back, and one that failed is tried again with its values.
+    assert list(map(json.dumps, search(tmp_path, kind).values().values())) == drawn
+    study = search(tmp_path, kind, **{"sweep.retry_failed": True})
     trial, attempt = begin(study)
-    assert (trial.number, trial.values) == (1, values[1])
+    assert (trial.number, json.dumps(trial.values)) == (1, drawn[1])
     study.end(attempt, 1.0, "complete")
     assert begin(study) is None
-    assert study.states() == dict.fromkeys(range(3), "complete")
-    assert list(study.values().values()) == values
     # More draws have numbers of their own.
-    assert begin(search(tmp_path, kind, attempts=4))[0].number == 3
+    assert begin(search(tmp_path, kind, attempts=7))[0].number == 6
+
+
+def test_a_draw_is_a_function_of_the_seed_also_if_its_worker_died_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
+    suggest, calls = sweep_study._suggest, []
+
+    def killed(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        suggest(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep_study, "_suggest", killed)
+        with pytest.raises(KeyboardInterrupt):
+            begin(search(tmp_path, "random"))
+    draws = [begin(search(tmp_path, "random"))[0]]
+    for name, seed in (("same", 0), ("other", 1)):
+        (tmp_path / name).mkdir()
+        draws.append(begin(search(tmp_path / name, "random", **{"sweep.seed": seed}))[0])
+    assert [trial.number for trial in draws] == [0, 0, 0]
+    assert draws[0].values == draws[1].values != draws[2].values
+
+
+@pytest.mark.parametrize(
+    ("key", "choice", "says"),
+    [
+        *(("model.d_ff", each, r"space\(\) says model.d_ff") for each in [("lgo", 1, 2), [], 5]),
+        ("model.d_ff", ("log", 2, 1), r"space\(\) says model.d_ff"),
+        ("model.d_ff", ("log", 0, 4), "a logarithmic range begins above 0"),
+        ("model.d_fff", [4, 8], "model.d_ff"),
+        ("model.d_ff", ("uniform", 4, 8), "model.d_ff"),
+        ("model.positions", ["rotary", 3], "model.positions"),
+        ("sweep.trials", [1, 2], "the sweep's own"),
+    ],
+)
+def test_a_space_that_no_trial_could_have_is_refused_before_one_is_drawn(
+    tmp_path, monkeypatch, key, choice, says
+):
+    monkeypatch.setitem(SPACE, key, choice)
+    with pytest.raises(UserError, match=says):
+        search(tmp_path, "random")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_study_of_another_config_or_space_is_refused_and_the_key_named(tmp_path, monkeypatch):
+    grid(tmp_path)
+    changes = {"train.steps": 9, "data.train_source": 300 * "a", "model.d_ff": 8}
+    with pytest.raises(UserError, match=r"train\.steps was 1200 and is 9.*--workdir") as error:
+        grid(tmp_path, **changes)
+    assert "model.d_ff was 256 and is 8" in str(error.value)
+    assert "data.train_source was 'train.en' and is 'aaaa" in str(error.value)
+    assert len(str(error.value)) < 600
+    # How it is run may change.
+    grid(tmp_path, **{"sweep.parallel": "vmap", "sweep.trials": 3})
+    (tmp_path / "search").mkdir()
+    search(tmp_path / "search", "random")
+    monkeypatch.setitem(SPACE, "model.norm_position", ["post"])
+    with pytest.raises(UserError, match=r"space\(\) model\.norm_position was .*'pre'.*"):
+        search(tmp_path / "search", "random")
+
+
+def test_trials_that_are_added_or_removed_leave_the_others_their_numbers(tmp_path):
+    first = listed(tmp_path, {"seed": 0}, {"seed": 1})
+    trial, attempt = begin(first)
+    first.end(attempt, 1.5, "complete")
+    second = listed(tmp_path, {"seed": 5}, {"seed": 0}, {"model.d_ff": 32}, {"seed": 1})
+    others = {2: {"model.d_ff": 32}, 4: {"seed": 5}}
+    assert numbers(second) == {0: {"seed": 0}, 1: {"seed": 1}, **others}
+    assert second.trials[0].folder == trial.folder
+    assert second.trials[4].folder == tmp_path / "trials/004"
+    assert second.states() == {0: "complete", 1: "waiting", 2: "waiting", 4: "waiting"}
+    # In another order nothing moves; nor if a trial says what is so anyway.
+    heads = quickstart.get_config().model.num_heads
+    seeds = [{"model.num_heads": heads, "seed": seed} for seed in (1, 0, 5)]
+    fewer = listed(tmp_path, *seeds)
+    assert sorted(fewer.trials) == [0, 1, 4]
+    assert fewer.left_out == [2]
+    assert [begin(fewer)[0].config.seed for _ in range(2)] == [1, 5]
+    assert begin(fewer) is None
+    assert fewer.states() == {0: "complete", 1: "running", 4: "running"}
+    # It comes back where it was.
+    assert listed(tmp_path, {"model.d_ff": 32}).states() == {2: "waiting"}

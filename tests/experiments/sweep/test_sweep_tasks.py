@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.results.figures import MAX_TOLD_APART, OTHERS, sweep_figures
+from experiments.results.figures import sweep_figures
 from experiments.results.notes import sweep_notes
-from experiments.results.reading import read_sweep
+from experiments.results.systems import read_sweep
 from experiments.results.table import build_table, sweep_signatures, to_csv
-from experiments.results.tasks import REGISTRY
-from experiments.sweep.page import write_results
+from experiments.sweep.sweep import write_results
 from sweeps import markdown, write_classifier, write_language_model
-from transformer import tasks
 from transformer.errors import UserError
 
 
@@ -50,10 +48,6 @@ def classifiers(root, wrong, **changes):
 
 
 WRONG = ([range(12), range(3, 16)], [range(2), range(5)])  # of two settings, two seeds each
-
-
-def test_every_task_has_measures():
-    assert set(tasks.REGISTRY) <= set(REGISTRY)
 
 
 def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
@@ -96,25 +90,6 @@ def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so
     assert tested.measures.main.path == "test.perplexity"
 
 
-def test_the_lowest_perplexities_and_the_baseline_are_told_apart(tmp_path):
-    nlls = [1.0 + 0.1 * n for n in range(12)]
-    sweep = read_sweep("language_model", language_models(tmp_path, nlls, seeds=(0,)), baseline=11)
-    axes = sweep_figures(sweep)["curves"].axes[0]
-    assert axes.get_ylabel() == "validation nll (nats)"
-    apart = [n for n, line in enumerate(axes.lines) if line.get_color() != OTHERS]
-    assert apart == [*range(MAX_TOLD_APART - 1), 11]
-
-
-def test_the_answer_of_language_models_has_no_picture_by_length(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        trials = language_models(tmp_path)
-        paths = write_results("language_model", trials, tmp_path / "answer", "T", "c", 0)
-    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png"]
-    rows = list(csv.DictReader(io.StringIO(to_csv(read_sweep("language_model", trials)))))
-    assert float(rows[0]["test_nll"]) == pytest.approx(1.5, abs=0.05)
-
-
 def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte(tmp_path):
     trials = language_models(tmp_path)
     for trial in trials[3:]:  # of the second setting, whose tokens are half as long
@@ -150,15 +125,6 @@ def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):
         read_sweep("classification", [*trials, *others])
 
 
-def test_a_run_without_the_main_score_is_named(tmp_path):
-    trials = classifiers(tmp_path, WRONG)
-    (tmp_path / "trial_0/results.json").write_text("{}")
-    with pytest.raises(UserError, match=r"trial_0/.*it holds no validation\.perplexity with a"):
-        read_sweep("language_model", trials)
-    with pytest.raises(UserError, match=r"trial_0/.*it holds no test\.accuracy with a signature"):
-        read_sweep("classification", trials)
-
-
 def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
     sweep = read_sweep("classification", classifiers(tmp_path, WRONG), baseline=0)
     first, second = cells(sweep)
@@ -179,47 +145,6 @@ def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
     assert sweep_signatures(sweep) == {"accuracy (%)": "texts"}
 
 
-def test_the_csv_has_numbers_and_signatures_alone(tmp_path):
-    trials = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
-    [titles, *_] = to_csv(read_sweep("classification", trials)).splitlines()
-    assert {"test_accuracy", "test_accuracy_signature"} <= set(titles.split(","))
-    assert "confusion" not in titles
-    assert "classes" not in titles
-
-
-def test_accuracies_by_length_are_those_of_the_texts_of_that_length(tmp_path):
-    sweep = read_sweep("classification", classifiers(tmp_path, WRONG))
-    [axes] = sweep_figures(sweep)["lengths"].axes
-    assert (axes.get_ylabel(), axes.get_xlabel()) == ("accuracy (%)", "words (texts)")
-    texts = [outcome.texts for outcome in sweep.systems[0].runs]
-    longest = int(axes.get_xticklabels()[0].get_text().split("\n")[0].split("–")[-1])
-    short = texts[0].lengths <= longest
-    expected = 100 * np.mean([of_seed.counts("accuracy")[short, 0].mean() for of_seed in texts])
-    np.testing.assert_allclose(axes.lines[0].get_ydata()[0], expected)
-
-
-def test_the_answer_of_classifiers_has_its_own_curves_and_captions(tmp_path):
-    trials = classifiers(tmp_path, WRONG)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        paths = write_results("classification", trials, tmp_path / "answer", "T", "c", 0)
-    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png", "lengths.png"]
-    page = paths[0].read_text()
-    assert "The test set by words, with the number of texts below" in page
-    assert "BLEU" not in page
-    sweep = read_sweep("classification", trials)
-    figures = sweep_figures(sweep)
-    names = [axes.get_ylabel() for axes in figures["curves"].axes]
-    assert names == ["validation loss (nats)", "validation accuracy (%)"]
-    _, values = sweep.systems[0].curve("accuracy")
-    drawn = figures["curves"].axes[1].lines[0].get_ydata()
-    np.testing.assert_allclose(drawn, 100 * values.mean(0))
-    assert [axes.get_xlabel() for axes in figures["scores"].axes] == [
-        "accuracy (%)",
-        "macro F1 (%)",
-    ]
-
-
 def test_different_texts_or_labels_are_refused(tmp_path):
     trials = classifiers(tmp_path, WRONG)
     path = trials[3].folder / "predictions/test.tsv"
@@ -235,21 +160,28 @@ def test_different_texts_or_labels_are_refused(tmp_path):
     read_sweep("classification", trials)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        (None, "No such file"),
-        ("", "it is empty"),
-        ("a\tb\t0.5\tx\na\tb\t0.5\n", "line 2 has 3 columns instead of 4"),
-        (
-            "a\ta\t0.5\tx\n",
-            r"says accuracy 70\.00, and the predictions in .* have 100\.00",
-        ),
-    ],
-)
-def test_damaged_predictions_are_named(tmp_path, text, reason):
-    [trial] = classifiers(tmp_path, [[range(12)]])
-    path = trial.folder / "predictions/test.tsv"
-    path.write_text(text) if text is not None else path.unlink()
-    with pytest.raises(UserError, match=f"trial_0.*{reason}"):
-        read_sweep("classification", [trial])
+def test_the_answer_of_a_task_has_its_own_pictures_and_captions(tmp_path):
+    trials = classifiers(tmp_path, WRONG, confusion=[[1, 2], [3, 4]], classes={"bad": 1})
+    models = language_models(tmp_path / "models", seeds=(0,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        paths = write_results("classification", trials, tmp_path / "answer", "T", "c", 0)
+        others = write_results("language_model", models, tmp_path / "others", "T", "c", 0)
+    assert [path.name for path in paths[3:]] == ["scores.png", "curves.png", "lengths.png"]
+    assert [path.name for path in others[3:]] == ["scores.png", "curves.png"]
+    page = paths[0].read_text()
+    assert "The test set by words, with the number of texts below" in page
+    assert "BLEU" not in page
+    titles = paths[2].read_text().partition("\n")[0].split(",")
+    assert {"test_accuracy", "test_accuracy_signature"} <= set(titles)
+    assert not {"test_confusion", "test_classes"} & set(titles)
+    figures = sweep_figures(read_sweep("classification", trials))
+    labels = {name: [axes.get_ylabel() for axes in each.axes] for name, each in figures.items()}
+    assert labels["curves"] == ["validation loss (nats)", "validation accuracy (%)"]
+    assert labels["lengths"] == ["accuracy (%)"]
+    # With one seed there is no p, and the notes say why.
+    text = others[1].read_text()
+    assert "With one seed there is no p" in text
+    assert "Holm" not in text
+    with pytest.raises(UserError, match=r"trial_0/.*it holds no test\.perplexity with a signature"):
+        read_sweep("language_model", trials)

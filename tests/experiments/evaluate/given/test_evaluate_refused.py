@@ -19,14 +19,11 @@ def bad_input(place: Path, name: str, text: str | bytes) -> Path:
 BAD = {
     "other number": (("a", "a\nb\n"), ("b", "a\n"), ("a: 2 and", "b: 1")),
     "empty": (("a", ""), ("b", ""), "is empty"),
-    "empty rows": (("a.tsv", ""), None, "is empty"),
     "one column": (("a.tsv", "a\nb\n"), None, ("no tab in its first line", "--references")),
-    "sources alone": (("a.txt", "a\nb\n"), None, ("no tab in its first line", "--references")),
     "broken row": (("a.tsv", "a\tb\nc\n"), None, ("line 2", "1 column(s)")),
     "not UTF-8": (("a", b"a\xff\n"), ("b", "a\n"), ("line 1", "not UTF-8")),
     "blank source": (("a", "a\n \n"), ("b", "a\nb\n"), "sentence 2 is blank"),
     "blank reference": (("a", "a\nb\n"), ("b", "a\n\n"), "sentence 2, its reference is blank"),
-    "rows": (("a", "a\n"), ("b.jsonl", "{}\n"), "b.jsonl is a file of rows"),
     "rows and references": (("a.jsonl", "{}\n"), ("b", "a\n"), "a.jsonl is a file of rows"),
     "no such field": (("a.jsonl", '{"x": 1}\n'), None, ("no field '0'", "data.source_field")),
 }
@@ -46,7 +43,6 @@ def test_what_cannot_be_scored_is_named_in_one_line(case, translator, tmp_path):
     ("flags", "says"),
     [
         (["--input=none.tsv"], "--input=none.tsv: there is no such file"),
-        (["--input="], "--input=: there is no such file"),
         (["--input=FILE", "--references=none,FILE"], "--references=none: there is no such file"),
         (["--references=FILE"], ("--references=", "name it with --input")),
         (["--name=x"], ("--name=x is for another text", "--input")),
@@ -64,20 +60,15 @@ def test_flags_that_do_not_fit_are_refused_in_one_line(flags, says, translator, 
     refused("--mode=evaluate", f"--workdir={translator}", *flags, says=says)
 
 
-@pytest.mark.parametrize("task", ["language_model", "classification"])
-def test_flags_of_translators_are_refused_for_other_tasks(task, folders, tmp_path):
-    run = "--mode=evaluate", f"--workdir={folders[task]}"
-    empty = f"--input={written(tmp_path / 'empty.tsv', [])}"
-    refused(*run, empty, "--references=x", says=("--references=x is for config.task=translation",))
-    refused(*run, empty, says="is empty")
-
-
-def test_a_label_that_the_classifier_never_saw_is_named(folders, tmp_path):
+def test_flags_of_translators_and_unknown_labels_are_refused_for_classifiers(folders, tmp_path):
     rows = ["label\ttext", "good\tthe plot", "mixed\tthe cast", "mixed\tthe film"]
     file = written(tmp_path / "reviews.tsv", rows)
     says = "the classifier never saw: 'mixed' of 2 texts", "its classes are 'bad', 'good'"
-    run = "--mode=evaluate", f"--workdir={folders['classification']}"
-    refused(*run, f"--input={file}", says=says)
+    run = "--mode=evaluate", f"--workdir={folders['classification']}", f"--input={file}"
+    refused(*run, says=says)
+    refused(*run, "--references=x", says="--references=x is for config.task=translation")
+    written(file, [])
+    refused(*run, says="is empty")
 
 
 def test_a_run_that_is_not_finished_is_not_scored(translator, tmp_path):

@@ -10,6 +10,7 @@ from experiments.sweep import worker as sweep_worker
 from experiments.sweep.plan import plan_trials
 from experiments.sweep.study import Study
 from log_lines import heard
+from transformer.errors import UserError
 from transformer.run import Run
 
 FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
@@ -25,31 +26,29 @@ class Fakes:
     Args:
       errors: what training raises, by seed; each is made when it is raised.
       most: runs that fit into memory.
+      missing: numbers of trials whose text cannot be read.
     """
 
-    def __init__(self, monkeypatch, errors=None, most=99):
-        self.errors, self.most = errors or {}, most
-        self.trained, self.done, self.closed = [], [], 0
+    def __init__(self, monkeypatch, errors=None, most=99, missing=()):
+        self.errors, self.most, self.missing = errors or {}, most, missing
+        self.trained, self.done = [], []
         self._made_before, self._failed = [], []
         # What the tests before have compiled is of use to those that come.
         monkeypatch.setattr(jax, "clear_caches", lambda: None)
         monkeypatch.setattr(sweep_worker, "Run", self._one)
         monkeypatch.setattr(sweep_worker, "Trainer", self._trainer)
-        monkeypatch.setattr(sweep_worker, "_prepare_one", self.prepare)
-        monkeypatch.setattr(
-            sweep_worker.Worker, "_make_tasks", lambda worker, trials: [None] * len(trials)
-        )
+        monkeypatch.setattr(sweep_worker, "_prepare", lambda trials, runs: None)
+        monkeypatch.setattr(sweep_worker, "_load_task", self._load_task)
         monkeypatch.setattr(sweep_worker.Worker, "_score", lambda *told: self._score(*told))
 
     def _score(self, worker, trial, attempt, task):
         self.done.append(trial.number)
         worker.study.end(attempt, 1.0, "complete")
 
-    def prepare(self, trial, member):
-        """What is done with a folder before the training."""
-
-    def _close(self):
-        self.closed += 1
+    def _load_task(self, trial, other):
+        if trial.number in self.missing:
+            raise UserError("there is no file train.en")
+        return SimpleNamespace(with_config=lambda config: None)
 
     def _run(self, configs):
         self.trained.append([config.seed for config in configs])
@@ -72,7 +71,7 @@ class Fakes:
 
     def _one(self, task, config, folder):
         made = Run.__new__(Run)  # without checkpoints and an optimizer
-        made.config, made.close, made.total_steps = config, self._close, 1
+        made.config, made.total_steps = config, 1
         return made
 
     def _trainer(self, runs, **more):
@@ -84,11 +83,12 @@ class _Program(SimpleNamespace):
     pass
 
 
-def study_of(folder, count=4, **changes) -> Study:
+def study_of(folder, count=4, trials=(), **changes) -> Study:
+    """The study of trials, by default of seeds."""
     config = quickstart.get_config()
     config.update_from_flattened_dict(changes)
-    trials = plan_trials(config, [{"seed": seed} for seed in range(count)], folder)
-    return Study(config, trials, None, folder)
+    trials = trials or [{"seed": seed} for seed in range(count)]
+    return Study(config, plan_trials(config, trials, folder), None, folder)
 
 
 def work(folder, count=4, **changes):
@@ -97,7 +97,3 @@ def work(folder, count=4, **changes):
     with heard() as said:
         sweep_worker.Worker(study).work()
     return [study.states()[n] for n in range(count)], study.notes(), said
-
-
-def together(**changes):
-    return {"sweep.parallel": "vmap", **changes}

@@ -1,113 +1,275 @@
 """An error of one trial ends that trial alone; one of the machine ends the sweep, losing none."""
 
+import contextlib
 import errno
 
+import jax
 import pytest
 from sweep_fakes import Fakes, out_of_memory, study_of, work
 
+from experiments.sweep import study as sweep_study
 from experiments.sweep import worker as sweep_worker
+from experiments.sweep.study import MAX_KILLS, Study, SweepError
 from transformer.errors import RunError, UserError
 
 pytestmark = pytest.mark.full
+HOW = pytest.mark.parametrize("how", ["sequential", "vmap"])
+TOGETHER = {"sweep.parallel": "vmap"}
+PATHS = [{"data.path": f"text_{number}"} for number in range(4)]
+
+
+def kills(study, number):
+    """How often workers took a running trial at its step, as if the system had killed them."""
+    return sweep_study._lease(study._newest()[number]).kills
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (out_of_memory, "out of memory (RESOURCE_EXHAUSTED"),
-        (MemoryError, "out of memory (MemoryError)"),
         (lambda: ValueError("no\nsuch thing"), "ValueError: no such thing; see "),
         (lambda: UserError("config.json cannot be read"), "config.json cannot be read"),
         (lambda: RunError("not finite in 50 steps"), "not finite in 50 steps"),
-        (
-            lambda: NotADirectoryError(errno.ENOTDIR, "Not a directory", "x"),
-            "Not a directory: 'x'; see ",
-        ),
     ],
 )
-@pytest.mark.parametrize("how", ["sequential", "vmap"])
+@HOW
 def test_an_error_of_one_trial_fails_it_with_its_reason_and_the_others_go_on(
     tmp_path, monkeypatch, how, make, says
 ):
     fakes = Fakes(monkeypatch, {1: make})
-    states, notes, said = work(tmp_path, **{"sweep.parallel": how})
+    states, notes, log = work(tmp_path, **{"sweep.parallel": how})
     assert states == ["complete", "failed", "complete", "complete"]
     assert says in notes[1]
     assert "\n" not in notes[1]
-    assert any("trial 1 (seed=1) failed: " in line and says in line for line in said)
+    assert any("trial 1 (seed=1) failed: " in line and says in line for line in log)
     assert sorted(fakes.done) == [0, 2, 3]
     file = tmp_path / "errors/001.txt"
     assert file.exists() is ("see" in says)
     assert not file.exists() or "Traceback" in file.read_text()
 
 
+def full_disk_of_a_checkpoint():
+    error = UserError("the checkpoint could not be written")
+    error.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    return error
+
+
 @pytest.mark.parametrize(
     "make",
     [
         KeyboardInterrupt,
-        lambda: sweep_worker.SweepError("the storage cannot be reached"),
+        lambda: SweepError("the storage cannot be reached"),
         lambda: OSError(errno.ENOSPC, "No space left on device", "x"),
-        lambda: OSError(errno.ESTALE, "Stale file handle", "x"),
-        lambda: PermissionError(errno.EACCES, "Permission denied", "x"),
-        lambda: OSError(errno.ENOLCK, "No locks available"),
-        BrokenPipeError,
         lambda: UserError("could not be written (ValueError: No space left on device)"),
+        full_disk_of_a_checkpoint,
     ],
 )
 def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkeypatch, make):
     Fakes(monkeypatch, {1: make})
     with pytest.raises(type(make())):
         work(tmp_path)
-    assert list(study_of(tmp_path).states().values()) == [
-        "complete",
-        "running",
-        "waiting",
-        "waiting",
-    ]
+    study = study_of(tmp_path)
+    assert list(study.states().values()) == ["complete", "running", "waiting", "waiting"]
+    assert kills(study, 1) == 0  # it is free at once, and was not killed
 
 
-def test_a_disk_that_was_full_under_another_error_concerns_all():
-    error = UserError("the checkpoint could not be written")
-    assert not sweep_worker.concerns_all(error)
-    error.__context__ = OSError(errno.ENOSPC, "No space left on device")
-    assert sweep_worker.concerns_all(error)
-
-
-def test_a_failed_trial_is_tried_again_only_where_that_is_asked_for(tmp_path, monkeypatch):
-    Fakes(monkeypatch, {1: out_of_memory})
-    assert work(tmp_path)[0][1] == "failed"
-    fakes = Fakes(monkeypatch)
-    assert work(tmp_path)[0][1] == "failed"
-    assert fakes.trained == []
-    states, notes, _ = work(tmp_path, **{"sweep.retry_failed": True})
-    assert states == ["complete"] * 4
-    assert fakes.trained == [[1]]
-    assert notes[1] == ""
-    assert work(tmp_path, **{"sweep.retry_failed": True})[0] == states
-    assert fakes.trained == [[1]]
-
-
-@pytest.mark.parametrize("damage", ["file", "lock"])
-def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypatch, damage):
+def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypatch):
     Fakes(monkeypatch)
     (tmp_path / "trials").mkdir()
-    if damage == "file":
-        (tmp_path / "trials/001").write_text("not a folder")
-    else:
-        (tmp_path / "trials/001/lock").mkdir(parents=True)
+    (tmp_path / "trials/001").write_text("not a folder")
     states, notes, _ = work(tmp_path)
     assert states == ["complete", "failed", "complete", "complete"]
     assert "001" in notes[1]
 
 
-def test_a_damaged_results_file_of_a_done_trial_does_not_stop_the_others(tmp_path, monkeypatch):
-    Fakes(monkeypatch)
-    study = study_of(tmp_path)
-    trial, attempt = study.take(0)
-    study.end(attempt, 1.0, "complete")
-    trial.folder.mkdir(parents=True)
-    (trial.folder / "results.json").write_text("{")
-    worker = sweep_worker.Worker(study)
-    worker.print_plan(list(study.trials.values()))
-    worker.work()
-    assert set(study.states().values()) == {"complete"}
+# -- groups
+
+
+def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, most=2)
+    states, _, log = work(tmp_path, 6, **TOGETHER)
+    assert states == ["complete"] * 6
+    assert [len(seeds) for seeds in fakes.trained] == [6, 3, 2, 2, 2]
+    assert any("trying 0, 1, 2, 3, 4, 5 again from their checkpoints" in line for line in log)
+
+
+def test_a_group_is_whole_again_once_the_trial_that_failed_is_known(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, {1: lambda: ValueError("x")})
+    states, _, _ = work(tmp_path, 8, **{**TOGETHER, "sweep.max_vmapped_runs": 4})
+    assert states == ["complete", "failed", *["complete"] * 6]
+    assert fakes.trained == [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3], [4, 5, 6, 7]]
+
+
+def test_a_group_whose_trials_resume_from_different_steps_is_divided_by_step(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch)
+    train, folder = fakes._run, study_of(tmp_path, **TOGETHER).trial(1).folder
+
+    def run(configs):
+        if len(configs) < 4:
+            return train(configs)
+        # As if the newest checkpoints of the others were damaged, and have been moved away.
+        (folder / "checkpoints" / "3").mkdir(parents=True)
+        raise UserError("4 runs cannot train together from the steps 0, 3")
+
+    fakes._run = run
+    assert work(tmp_path, **TOGETHER)[0] == ["complete"] * 4
+    assert fakes.trained == [[0, 2], [1], [3]]
+
+
+def test_a_trial_that_does_not_fit_alone_is_tried_once_more_in_empty_memory(tmp_path, monkeypatch):
+    fakes, errors = Fakes(monkeypatch), [out_of_memory]
+    once = fakes._run
+
+    def run(configs):
+        if errors and configs[0].seed == 1:
+            raise errors.pop()()
+        return once(configs)
+
+    fakes._run = run
+    cleared = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(1))
+    assert work(tmp_path, 2)[0] == ["complete", "complete"]
+    assert cleared == [1]
+
+
+def test_trials_of_a_group_that_are_done_are_not_trained_again_after_an_error(
+    tmp_path, monkeypatch
+):
+    fakes = Fakes(monkeypatch)
+    score = fakes._score
+
+    def failing(worker, trial, attempt, task):
+        if trial.number == 2 and 2 not in fakes.done:
+            fakes.done.append(2)
+            raise out_of_memory()
+        score(worker, trial, attempt, task)
+
+    monkeypatch.setattr(sweep_worker.Worker, "_score", failing)
+    assert work(tmp_path, **TOGETHER)[0] == ["complete"] * 4
+    assert fakes.trained == [[0, 1, 2, 3], [2], [3]]
+
+
+# -- workers
+
+
+def test_a_signal_leaves_the_trials_that_have_ended_as_they_are(tmp_path, monkeypatch):
+    fakes = Fakes(monkeypatch, most=2)
+    trainer = fakes._trainer
+
+    def stopped(runs, **more):
+        program = trainer(runs, **more)
+        if [run.config.seed for run in runs] == [2, 3]:
+            program.run, program.stop_signal = lambda: False, 15
+        return program
+
+    monkeypatch.setattr(sweep_worker, "Trainer", stopped)
+    study = study_of(tmp_path, **TOGETHER)
+    assert sweep_worker.Worker(study).work() == 15
+    assert list(study.states().values()) == ["complete", "complete", "running", "running"]
+    assert [kills(study, number) for number in (2, 3)] == [0, 0]
+
+
+def broken_device():
+    return jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS")
+
+
+@HOW
+def test_a_worker_whose_trials_all_fail_stops_and_leaves_the_rest_to_others(
+    tmp_path, monkeypatch, how
+):
+    changes = {"sweep.parallel": how}
+    Fakes(monkeypatch, dict.fromkeys(range(6), broken_device))
+    with pytest.raises(SweepError) as stopped:
+        work(tmp_path, 6, **changes)
+    line = str(stopped.value)
+    assert line.startswith("3 trials in a row failed unexpectedly, the last trial 2 (seed=2) (")
+    assert "INTERNAL: CUDA_ERROR_ILLEGAL_ADDRESS; see " in line
+    assert "retry_failed=True" in line
+    assert "\n" not in line
+    assert list(study_of(tmp_path, 6).states().values()).count("failed") == 2
+    # A worker of another machine.
+    fakes = Fakes(monkeypatch)
+    states, _, _ = work(tmp_path, 6, **changes)
+    assert states == ["failed", "failed", *["complete"] * 4]
+    assert sorted(fakes.done) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("errors", "states"),
+    [
+        (dict.fromkeys([0, 1, 3, 4], broken_device), "ffcffc"),  # a success between them
+        (dict.fromkeys(range(5), out_of_memory), "fffffc"),  # by themselves
+        (dict.fromkeys(range(5), lambda: RunError("x")), "fffffc"),
+    ],
+)
+def test_failures_that_are_not_in_a_row_or_not_unexpected_stop_no_worker(
+    tmp_path, monkeypatch, errors, states
+):
+    Fakes(monkeypatch, errors)
+    assert "".join(state[0] for state in work(tmp_path, 6)[0]) == states
+
+
+def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
+    monkeypatch.setattr(Study, "let_go", lambda *_: None)  # who is killed lets nothing go
+
+    def start():
+        """A worker that dies of trial 0, as by the system; what it trained."""
+        fakes = Fakes(monkeypatch, {0: Killed})
+        with contextlib.suppress(Killed):
+            work(tmp_path, 3)
+        return fakes.trained
+
+    assert start() == [[0]]
+    assert start() == [[0]]
+    assert start() == [[1], [2], [0]]
+    for _ in range(MAX_KILLS - 3):
+        assert start() == [[0]]
+    assert start() == []
+    study = study_of(tmp_path, 3)
+    assert list(study.states().values()) == ["failed", "complete", "complete"]
+    assert study.notes()[0] == f"its worker was killed {MAX_KILLS} times at one step"
+
+
+def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
+    study = study_of(tmp_path, 1)
+    for step in range(2 * MAX_KILLS):
+        trial, attempt = study.take(0)
+        assert kills(study, 0) == 1
+        (trial.folder / f"checkpoints/{step + 1}").mkdir(parents=True)
+    study.take(0)  # the control: it got no further
+    _, attempt = study.take(0)
+    assert kills(study, 0) == 2
+    study.let_go(attempt)
+    assert kills(study, 0) == 0
+
+
+# -- texts
+
+
+@HOW
+def test_a_text_of_one_trial_that_cannot_be_read_fails_that_trial(tmp_path, monkeypatch, how):
+    Fakes(monkeypatch, missing=[1, 3])
+    study = study_of(tmp_path, trials=PATHS, **{"sweep.parallel": how})
+    sweep_worker.Worker(study).work()
+    assert list(study.states().values()) == ["complete", "failed", "complete", "failed"]
+    assert study.notes()[1] == "there is no file train.en"
+
+
+def test_a_text_of_all_trials_that_cannot_be_read_ends_the_sweep(tmp_path, monkeypatch):
+    Fakes(monkeypatch, missing=range(4))
+    with pytest.raises(SweepError, match=r"there is no file train\.en"):
+        work(tmp_path)
+    assert list(study_of(tmp_path).states().values()) == ["running", *["waiting"] * 3]
+
+
+def test_texts_of_trials_that_cannot_be_read_one_after_another_end_the_sweep(tmp_path, monkeypatch):
+    Fakes(monkeypatch, missing=range(4))
+    study = study_of(tmp_path, trials=PATHS)
+    with pytest.raises(SweepError, match=r"3 trials in a row .*no file.*stays open"):
+        sweep_worker.Worker(study).work()
+    assert list(study.states().values()) == ["failed", "failed", "running", "waiting"]
