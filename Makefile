@@ -5,7 +5,7 @@ WORKDIR ?= runs/quickstart
 OUT ?= runs/accelerator
 BENCH ?= runs/bench
 
-.PHONY: demo check test test-slow test-browser accelerator bench lint docs clean
+.PHONY: demo check test test-full test-slow test-browser accelerator bench lint docs clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -14,7 +14,7 @@ demo: .venv/installed
 # simple code is made, and by one thread for each of the two processes. The slow tests, and pytest without these, compile as users do.
 QUICK_COMPILES := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
-MARKS ?= not slow and not browser
+MARKS ?= not full and not slow and not browser
 
 test: .venv/installed
 	$(QUICK_COMPILES) $(BIN)/python -m pytest -n 2 --dist worksteal -m "$(MARKS)"
@@ -22,6 +22,10 @@ test: .venv/installed
 # Before a commit: lint, types, the imports between folders, and the tests of what was touched.
 check: lint
 	$(QUICK_COMPILES) $(BIN)/python -m pytest -x --durations=0 --durations-min=5 tests/test_structure.py $$($(BIN)/python tests/support/touched.py)
+
+# Products of registries, processes, terminals, fuzz, docs and load: what CI runs beside `make test`.
+test-full:
+	$(MAKE) test MARKS="full and not slow and not browser"
 
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed

@@ -63,14 +63,6 @@ def test_what_a_row_lacks_of_one_is_the_weight_of_the_end(rows):
     np.testing.assert_allclose(found.sum(-1) + end, 1, rtol=1e-5)
 
 
-def test_words_without_tokens_neither_attend_nor_are_attended_to():
-    found = word_weights(distributions(4, 3), words(0, 2, count=5), words(0, 0, 2, count=7))
-    assert found.shape == (7, 5)
-    assert (found.sum(axis=1) > 0).tolist() == [True, False, True] + [False] * 4
-    assert (found.sum(axis=0) > 0).tolist() == [True, False, True, False, False]
-    assert most_attended(found).sum() == 2
-
-
 # -- links
 
 
@@ -96,29 +88,6 @@ def test_scores_of_shared_links_are_the_mean_over_random_choices():
 
 
 # -- scores
-
-
-def test_perfect_attention_has_no_errors():
-    gold = [GoldLinks([(2, 0), (0, 1), (1, 2)]), GoldLinks([(0, 0), (1, 1)])]
-    perfect = [np.eye(3)[[2, 0, 1]], np.eye(2)]
-    scores = alignment_scores([most_attended(w) for w in perfect], gold)
-    assert scores == (0.0, 1.0, 1.0, 5.0)
-    # The control: one link astray of five.
-    astray = alignment_scores([np.eye(3)[[2, 0, 0]], np.eye(2)], gold)
-    np.testing.assert_allclose(astray, [0.2, 0.8, 0.8, 5])
-
-
-def test_uniform_attention_errs_as_chance_does():
-    # A word of n is the right one with chance 1/n, so a sentence of n words has one hit of n.
-    lengths, found, gold = (5, 7), [], []
-    for n in lengths:
-        one_token_each = words(*range(n))
-        uniform = np.full((2, n + 1, n + 1), 1 / (n + 1), np.float32)
-        found.append(most_attended(word_weights(uniform, one_token_each, one_token_each)))
-        gold.append(GoldLinks([(i, n - 1 - i) for i in range(n)]))
-    scores = alignment_scores(found, gold)
-    np.testing.assert_allclose(scores.error_rate, [1 - 2 / 12] * 2, rtol=1e-6)
-    np.testing.assert_allclose(scores.recall, [2 / 12] * 2, rtol=1e-6)
 
 
 def test_sure_and_possible_links_count_as_defined():

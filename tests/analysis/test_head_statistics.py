@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.analysis.statistics import RowSums, head_statistics
+from transformer.analysis.statistics import head_statistics
 
 BATCH, HEADS, QUERIES, KEYS = 3, 2, 5, 7
 
@@ -85,40 +85,11 @@ def test_sums_of_batches_are_those_of_one_batch_of_all():
         np.testing.assert_allclose(merged.mean(), values, rtol=2e-6)
 
 
-def test_batches_of_few_rows_count_for_less_than_those_of_many():
-    few, many = RowSums(np.array([2.0]), np.array(1)), RowSums(np.array([9.0]), np.array(9))
-    assert few.merge(many).mean().tolist() == [1.1]
-
-
 def test_uniform_attention_has_the_largest_entropy():
     uniform = of_map(np.full((3, 5), 1 / 5))
     assert uniform["entropy"] == pytest.approx(math.log(5))
     assert uniform["relative_entropy"] == pytest.approx(1.0)
     assert of_map([[0.4, 0.3, 0.3]])["relative_entropy"] < 0.999
-
-
-def test_uniform_attention_to_the_past_is_as_uniform_as_it_can_be():
-    mask = np.tril(np.ones((4, 4), bool))
-    found = of_map(mask / mask.sum(axis=1, keepdims=True), mask)
-    # The first of four rows sees one key alone: it has no choice, and counts only for the entropy.
-    assert found["relative_entropy"] == pytest.approx(1.0)
-    assert found["entropy"] == pytest.approx(math.log(24) / 4)
-
-
-def test_attention_of_each_token_to_itself_is_diagonal_without_distance_or_entropy():
-    found = of_map(np.eye(5))
-    assert found["entropy"] == found["relative_entropy"] == found["distance"] == 0.0
-    assert found["diagonality"] == 1.0
-
-
-def test_attention_to_the_token_before_is_one_token_away():
-    before = np.eye(5, k=-1)
-    before[0, 0] = 1.0
-    found = of_map(before)
-    assert found["distance"] == pytest.approx(4 / 5)
-    # The farthest keys of rows 0 to 4 are 4, 3, 2, 3 and 4 tokens away.
-    near = [1, 1 - 1 / 3, 1 - 1 / 2, 1 - 1 / 3, 1 - 1 / 4]
-    assert found["diagonality"] == pytest.approx(sum(near) / 5)
 
 
 def test_uniform_attention_is_as_diagonal_as_its_rows_are_by_hand():
@@ -131,13 +102,3 @@ def test_cross_attention_that_keeps_pace_with_a_longer_source_is_diagonal():
     assert of_map(pace)["diagonality"] == 1.0
     assert of_map(pace[::-1])["diagonality"] == pytest.approx(1 / 3)  # of the rows: 0, 1 and 0
     assert of_map(np.eye(5)[:3])["diagonality"] < 0.9  # of one token a step
-
-
-def test_attention_to_the_end_of_the_sentence_alone_has_all_of_its_share():
-    assert of_map(np.eye(4)[[3, 3, 3]])["end_fraction"] == 1.0
-    assert of_map(np.eye(4)[[0, 1, 2]])["end_fraction"] == 0.0
-    assert of_map(np.full((3, 4), 1 / 4))["end_fraction"] == pytest.approx(1 / 4)
-
-
-def test_a_batch_of_padding_alone_has_no_mean():
-    assert all(map(math.isnan, of_map(np.zeros((0, 0))).values()))

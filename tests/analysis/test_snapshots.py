@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import base
 from runs import toy_config
 from transformer.analysis.alignment import (
     GoldLinks,
@@ -19,14 +18,11 @@ from transformer.analysis.snapshots import (
     HeadSnapshots,
     LinkedPair,
     Snapshot,
-    batch_rows,
     divide,
-    kept_first,
 )
 from transformer.run import Run
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
-from transformer.tasks.pair_text import snapshot_of_pairs
 from transformer.tasks.translation import TranslationTask
 
 NOTHING = Snapshot({}, {})
@@ -164,21 +160,6 @@ def test_tokens_are_those_that_the_model_reads(tracked):
         assert len(empty) == 0
 
 
-@pytest.mark.parametrize("name", MAKE)
-def test_rows_of_padding_are_not_kept(name, cache):
-    tokens = 15 if name == "classifier" else 40  # three rows of the longest text
-    changes = {"evaluate.snapshot_sentences": 9, "data.batch_tokens": tokens}
-    task = MAKE[name](cache, **changes)
-    rows = np.concatenate([jax.tree.leaves(b)[0] for b in task._head_snapshot._batches])
-    real = int((rows != 0).any(axis=1).sum())
-    arrays = task.snapshot(fresh(task)).arrays
-    kept = {key.split("/")[1] for key in arrays if key.startswith("sentences/")}
-    assert len(kept) == real < len(rows)  # a control: there are rows of padding
-    assert len(kept) < 9
-    side = "source" if name == "classifier" else "target"
-    assert all(len(arrays[f"sentences/{n}/{side}_tokens"]) for n in kept)
-
-
 # -- of translators
 
 
@@ -203,22 +184,6 @@ def test_statistics_are_over_all_rows_of_all_sentences(cache):
         np.testing.assert_allclose(of_heads[f"encoder_self/{name}"], total / rows, rtol=1e-5)
 
 
-def test_batches_are_no_larger_than_those_of_training_and_of_one_shape(cache):
-    batches = translator(cache, **{"data.batch_tokens": 40})._head_snapshot._batches
-    assert {batch.source.shape for batch in batches} == {(3, 13)}
-    assert [int((batch.source[:, 0] != 0).sum()) for batch in batches] == [3, 3, 1]
-
-
-def test_a_recurrent_translator_has_cross_attention_alone(cache):
-    task = translator(cache, **{"model.architecture": "recurrent", "model.cell": "gru"})
-    variables = {"params": task.predictor.param_shapes()}
-    [batch] = task._head_snapshot._batches
-    found = jax.eval_shape(task.predictor.batch_attention, variables, batch)
-    assert found.keys() == {"cross"}
-    assert found["cross"].weights.shape == (1, len(batch.source), 1, 13, 13)
-    assert found["cross"].value_norms is None
-
-
 def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cache):
     for make in MAKE.values():
         task = make(cache, **{"evaluate.snapshot_statistics": 0})
@@ -227,6 +192,7 @@ def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cac
     assert task.snapshot(fresh(task)) == NOTHING
 
 
+@pytest.mark.full
 def test_the_training_step_is_the_same_program_with_snapshots_and_without(cache, tmp_path):
     def program(task):
         run = Run(task, task.config, tmp_path)
@@ -268,27 +234,6 @@ def test_all_batches_of_all_evaluations_are_one_program():
     assert model.traced == 1
 
 
-def test_what_is_kept_is_cropped_and_may_be_spread_over_batches():
-    weights = jnp.arange(35.0).reshape(5, 7)
-    kept = [(["▁a"] * columns, ["<s>"] * rows) for rows, columns in ((2, 3), (4, 1), (3, 5))]
-    snapshot = HeadSnapshots(Fixed(), [np.ones(2, bool)] * 3, kept)
-    (shown, _), *_ = jax.eval_shape(snapshot._run, weights, np.ones(2, bool))[0].values()
-    assert shown.shape == (2, 2, 3, 4, 5)  # layers, rows of a batch, heads, longest sides
-    found = snapshot(weights).arrays
-    for n, (source, target) in enumerate(kept):
-        for own in found[f"sentences/{n}/weights/cross"].reshape(6, len(target), len(source)):
-            np.testing.assert_array_equal(own, weights[: len(target), : len(source)])
-    assert "sentences/3/weights/cross" not in found
-
-
-def test_a_pair_of_which_no_word_is_linked_leaves_the_links_of_the_others(cache):
-    task = translator(cache)
-    [*pairs, last] = task.examples("validation", 3)
-    for alignment, count in (((), 3), (None, 0)):
-        given = [*pairs, last._replace(alignment=alignment)]
-        assert len(snapshot_of_pairs(task.predictor, given, task.config)._linked) == count
-
-
 def test_heads_are_scored_against_the_links_of_their_own_sentence():
     # Rows <s>, x, y; columns a, b, </s>: x is linked to b and y to a.
     crossed = np.array([[0.1, 0.8, 0.1], [0.8, 0.1, 0.1], [0.3, 0.3, 0.4]], np.float32)
@@ -319,21 +264,3 @@ def test_kept_texts_are_readable_and_spread_and_none_is_too_long():
     assert divide([50, 40], 100, 5, 1, 50).texts == [[0], [1]]  # fewer than are to be kept
     assert divide([50, 40], 30, 2, 1, 50).texts == []
     assert divide([5, 4], 30, 0, 1, 5).texts == [[0], [1]]
-
-
-def test_as_many_texts_are_tracked_at_once_as_leave_room_for_the_maps_of_all_layers(monkeypatch):
-    assert batch_rows(length=100, maps=1, tokens=4096) == 40
-    # 48 maps of 1024 x 1024 float32 numbers are 192 MB.
-    assert batch_rows(length=1024, maps=48, tokens=16384) == 1
-    assert batch_rows(length=512, maps=48, tokens=16384) == 5
-    monkeypatch.setattr(jax, "device_count", lambda: 8)
-    assert batch_rows(length=100, maps=1, tokens=4096) == 5
-
-
-def test_what_is_kept_is_spread_over_the_candidates():
-    assert kept_first(range(7), range(7), 3) == [0, 2, 4, 1, 3, 5, 6]
-
-
-def test_the_default_keeps_a_few_sentences():
-    settings = base.get_config().evaluate
-    assert 0 < settings.snapshot_sentences <= settings.snapshot_statistics

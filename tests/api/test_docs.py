@@ -16,6 +16,8 @@ from tiny_run import without_pictures
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import REGISTRY
 
+pytestmark = pytest.mark.full
+
 PAGES = sorted(
     str(path.relative_to(ROOT))
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

@@ -22,6 +22,8 @@ from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.tasks import pair_text
 
+pytestmark = pytest.mark.full
+
 HOUSES = Pair("Where are the 17 houses of Vera, in Łódź?", "¿Dónde están las 17 casas de Vera?")
 RAIN = Pair("It is raining.", "Está lloviendo.")
 CHINESE = Pair("他在看书。", "彼は本を読む。")

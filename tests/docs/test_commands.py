@@ -19,6 +19,7 @@ from places import ROOT
 from transformer.config import check
 from transformer.errors import UserError
 
+pytestmark = pytest.mark.full
 GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
 FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of data.json, train.de

@@ -9,6 +9,7 @@ import tiny_run
 from places import ROOT
 from tiny_run import command, shared_run, without_pictures
 
+pytestmark = pytest.mark.full
 PAGE = (ROOT / "docs/first_hour.md").read_text("utf-8")
 LINES = [line for _, block in BLOCK.findall(PAGE) for line in block.splitlines()]
 

@@ -27,6 +27,7 @@ def pages_of(nav) -> list[str]:
     ]
 
 
+@pytest.mark.full
 def test_every_page_is_in_the_navigation_once():
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     named = pages_of(yaml.safe_load(text[text.index("\nnav:") :])["nav"])
@@ -47,12 +48,14 @@ def modules() -> set[str]:
     return {".".join(name).removesuffix(".__init__") for name in names}
 
 
+@pytest.mark.full
 def test_every_module_of_the_library_is_in_the_reference_once():
     pages = [page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md")]
     named = re.findall(r"^::: (transformer.*)$", "\n".join(pages), re.MULTILINE)
     assert sorted(named) == sorted(modules())
 
 
+@pytest.mark.full
 def test_what_is_fetched_from_elsewhere_would_be_seen():
     assert REMOTE.search('<script src="https://cdn.org/x.js"></script>')
     assert REMOTE.search("@font-face { src: url(//fonts.org/x) }")

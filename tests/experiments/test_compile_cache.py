@@ -9,6 +9,8 @@ import pytest
 
 from experiments.compile_cache import ProgramCache, keep_programs
 
+pytestmark = pytest.mark.full
+
 PROGRAM = bytes(range(256)) * 5
 
 

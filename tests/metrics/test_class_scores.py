@@ -86,15 +86,6 @@ def test_the_interval_is_that_of_resampled_texts():
     assert "accuracy_ci" not in class_scores(truth, probabilities, LABELS)
 
 
-@pytest.mark.parametrize(("texts", "bootstrap"), [(1, 50), (3, 1)])
-def test_a_single_text_or_a_single_resample_has_no_interval(texts, bootstrap):
-    truth, probabilities = draws()
-    assert "accuracy_ci" not in class_scores(
-        truth[:texts], probabilities[:texts], LABELS, bootstrap=bootstrap
-    )
-    assert "accuracy_ci" in class_scores(truth[:2], probabilities[:2], LABELS, bootstrap=2)
-
-
 def test_scores_are_json_even_where_the_true_class_has_no_probability():
     probabilities = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
     scores = class_scores(np.array([1, 1]), probabilities, ("a", "b"), bootstrap=10)

@@ -9,8 +9,7 @@ import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
 from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
-from transformer.model.positions.base import NoPositions
-from transformer.model.positions.registry import REGISTRY, SumOfPositions
+from transformer.model.positions.registry import SumOfPositions
 
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 
@@ -134,51 +133,6 @@ def test_many_heads_equal_the_papers_equations(bias):
     assert np.abs(attend(p, x, memory, mask, bias, heads=1) - expected(H)).max() > 0.01
 
 
-def test_heads_read_with_their_own_slices_of_the_projections():
-    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
-    p["output"] = {"kernel": jnp.eye(D), "bias": jnp.zeros(D)}  # shows the heads as they are
-    changed = {**p, "query": {**p["query"], "kernel": np.array(p["query"]["kernel"])}}
-    changed["query"]["kernel"][:, :K] *= -1.0  # the first head's queries
-    arguments = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool), True
-    before, after = attend(p, *arguments), attend(changed, *arguments)
-    np.testing.assert_array_equal(before[..., K:], after[..., K:])
-    assert (before[..., :K] != after[..., :K]).all()
-
-
-def test_an_encoding_can_bias_scores_and_turn_queries_and_keys(monkeypatch):
-    class Biased(NoPositions):
-        def bias(self, query_positions, key_positions):
-            distance = key_positions - query_positions[:, None]
-            return jnp.array([0.0, 0.5])[:, None, None] * distance
-
-    class Turned(NoPositions):
-        def rotate(self, heads, positions):
-            return heads * (1.0 + positions[:, None, None])
-
-    p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
-    x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
-
-    def weights(positions):
-        monkeypatch.setitem(REGISTRY, "made_up", positions)
-        _, sown = attend(p, x, memory, mask, True, names="made_up", mutable=["intermediates"])
-        return sown["intermediates"]["weights"][0]
-
-    plain, biased, turned = np.log(weights(NoPositions)), weights(Biased), weights(Turned)
-    distance = np.arange(M) - np.arange(L)[:, None]
-    by_hand = jax.nn.softmax(plain + np.array([0.0, 0.5])[:, None, None] * distance)
-    np.testing.assert_allclose(biased, by_hand, rtol=2e-5)
-    # The logarithms of weights lack a constant of each row, so take the scores themselves.
-    heads = [
-        (np.asarray(v) @ p[n]["kernel"] + p[n]["bias"]) for v, n in ((x, "query"), (memory, "key"))
-    ]
-    queries, keys = (h.reshape(B, -1, H, K) for h in heads)
-    scores = np.einsum("BLHK,BMHK->BHLM", queries, keys) / np.sqrt(K)
-    factors = np.outer(1 + np.arange(L), 1 + np.arange(M))
-    np.testing.assert_allclose(turned, jax.nn.softmax(scores * factors), rtol=1e-3, atol=1e-6)
-    assert np.abs(turned - np.exp(plain)).max() > 0.1
-    assert np.abs(biased - np.exp(plain)).max() > 0.1
-
-
 def test_softmax_is_in_float32_whatever_the_compute_type():
     p = reference.parameters(tiny_config())["decoder_layers_0"]["cross_attention"]
     x, memory, mask = random(B, L, D), random(B, M, D, seed=1), jnp.ones((1, 1, 1, M), bool)
@@ -231,26 +185,6 @@ def test_value_norms_are_of_each_value_times_its_heads_rows_of_the_output(heads,
         np.testing.assert_allclose(norms[:, head], np.linalg.norm(added, axis=-1), rtol=1e-5)
     # Control: other rows would give other norms.
     assert np.abs(np.linalg.norm(values[:, :, 0] @ rows[1], axis=-1) - norms[:, 0]).min() > 1e-3
-
-
-def test_value_norms_of_talking_heads_are_of_all_that_a_head_is_mixed_into():
-    config = tiny_config(talking_heads=True)
-    p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
-    p["talk_weights"] = random(H, H, seed=2)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
-    inputs = AttentionInputs(jnp.ones((1, 1, 1, M), bool), jnp.arange(L), jnp.arange(M))
-    module = MultiHeadAttention(config, "none")
-    _, sown = module.apply({"params": p}, x, memory, inputs, mutable=["intermediates"])
-    (norms,) = sown["intermediates"]["value_norms"]
-    p, memory = reference.float64(p), np.float64(memory)
-    values = (memory @ p["value"]["kernel"] + p["value"]["bias"]).reshape(B, M, H, K)
-    rows = p["output"]["kernel"].reshape(H, K, D)
-    for head in range(H):
-        added = sum(p["talk_weights"][head, g] * values[:, :, g] @ rows[g] for g in range(H))
-        np.testing.assert_allclose(norms[:, head], np.linalg.norm(added, axis=-1), rtol=1e-5)
-        # Control: the head's own rows of W^O alone are not what it adds.
-        own = np.linalg.norm(values[:, :, head] @ rows[head], axis=-1)
-        assert np.abs(own - norms[:, head]).max() > 1e-2
 
 
 # --- the weights of a whole model

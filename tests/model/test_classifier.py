@@ -14,7 +14,6 @@ from transformer.model.classifier import (
     BagOfEmbeddings,
     Classifier,
     bigram_hash,
-    masked_mean,
 )
 from transformer.model.config import Dtypes
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -64,14 +63,6 @@ def float64(tree):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_and_embeddings_have_their_shapes(variables, name):
-    result = RUN[name](variables[name], TOKENS, MASK)
-    assert result.logits.shape == (B, C)
-    assert result.embedding.shape == (B, E if name.startswith("bag_of_embeddings") else D)
-    assert {x.dtype for x in result} == {jnp.dtype("float32")}
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_padding_changes_nothing_and_a_token_does(variables, name):
     def run(tokens, mask):
         return np.asarray(RUN[name](variables[name], tokens, mask).logits)
@@ -90,17 +81,6 @@ def test_a_text_without_tokens_gets_finite_scores(variables, name):
     assert all(np.isfinite(x).all() for x in result)
     if name != "first":
         np.testing.assert_array_equal(result.embedding, 0)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_every_parameter_has_a_gradient(variables, name):
-    def loss(params):
-        logits = MODELS[name].apply({"params": params}, TOKENS, MASK).logits
-        return -jax.nn.log_softmax(logits)[jnp.arange(B), jnp.arange(B)].sum()
-
-    gradients = jax.jit(jax.grad(loss))(variables[name]["params"])
-    largest = jax.tree.map(lambda x: np.abs(x).max(), gradients)
-    assert min(jax.tree.leaves(largest)) > 0, largest
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -141,7 +121,7 @@ def test_attention_weights_are_sown_and_sum_to_one_over_the_tokens():
     assert np.ptp(weights[0]) > 1e-3  # control: they are no plain mean
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["attention", "recurrent", "bag_of_embeddings with bigrams"])
 @pytest.mark.parametrize("word", [False, True])
 def test_dropout_acts_only_if_rates_are_given(variables, name, word):
     rates = (
@@ -157,12 +137,6 @@ def test_dropout_acts_only_if_rates_are_given(variables, name, word):
 
     np.testing.assert_array_equal(run(NO_DROPOUT, 0), run(NO_DROPOUT, 1))
     assert np.abs(run(rates, 0) - run(rates, 1)).max() > 1e-3
-
-
-def test_the_masked_mean_is_over_the_tokens_alone():
-    x = jnp.arange(12.0).reshape(2, 3, 2)
-    mask = jnp.array([[True, True, False], [False, False, True]])
-    np.testing.assert_allclose(masked_mean(x, mask), [[1, 2], [10, 11]])
 
 
 def test_a_bag_of_embeddings_is_its_equation(variables):

@@ -46,7 +46,7 @@ def test_a_gate_of_one_changes_nothing_and_one_of_zero_removes_its_head():
     np.testing.assert_allclose(changes, gated(ones.at[1].set(0.0)) - gated(ones), atol=1e-5)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     fields = {**SMALL, "num_decoder_layers": 2, "scan_layers": True, "share_layers": shared}
     model, variables = tiny_model(**fields)
@@ -74,23 +74,6 @@ def test_stacked_layers_and_steps_of_decoding_have_their_gates(shared):
     assert np.abs(whole - others).max() > 0.01  # control: heads of another kind
 
 
-def test_the_gates_of_a_model_are_those_of_its_parts_and_layers():
-    assert unit_gates(tiny_config(num_encoder_layers=0)).keys() == {"decoder_self"}
-    config = tiny_config(num_encoder_layers=3, num_decoder_layers=0)
-    gates = unit_gates(config)
-    assert {kind: own.shape for kind, own in gates.items()} == {"encoder_self": (3, 2)}
-    # A name that no layer has would switch nothing off.
-    layers = gate_variables({"encoder_self": jnp.arange(6.0).reshape(3, 2)}, config, "encoder")
-    own = {name: layer["self_attention"]["heads"] for name, layer in layers["encoder"].items()}
-    assert {name: list(heads) for name, heads in own.items()} == {
-        "encoder_layers_0": [0, 1], "encoder_layers_1": [2, 3], "encoder_layers_2": [4, 5]
-    }  # fmt: skip
-    shared = tiny_config(share_layers=True)
-    assert gate_variables(unit_gates(shared), shared).keys() == {
-        "encoder_layers_0", "decoder_layers_0"
-    }  # fmt: skip
-
-
 def programs(model, variables):
     """What is compiled for training and for reading, as StableHLO."""
     inputs = tiny_inputs()
@@ -106,6 +89,7 @@ def programs(model, variables):
     }
 
 
+@pytest.mark.full
 def test_gates_and_norms_nobody_asks_for_are_not_in_the_program(monkeypatch):
     model, variables = tiny_model(num_encoder_layers=1, num_decoder_layers=1)
     plain = programs(model, variables)

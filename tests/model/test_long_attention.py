@@ -18,6 +18,7 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import AttentionPattern
 from transformer.model.positions.registry import REGISTRY, acts_in
 from transformer.model.stack import gate_variables
+from variants import full_but
 
 B, L, M, D, CHUNK = 3, 7, 5, 22, 3  # so that the last chunk of both lengths is padded
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
@@ -70,20 +71,7 @@ def assert_equal(ours, plain):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5)
 
 
-def is_of_embeddings(name):
-    """Whether an encoding is added to embeddings alone, before any chunk of attention."""
-    return name in REGISTRY and not acts_in(name, ["rotate", "bias", "score", "value_bias"])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow)
-        if is_of_embeddings(name) and name != "none"
-        else name
-        for name in CASES
-    ],
-)
+@pytest.mark.parametrize("name", full_but(("relative_shaw", "variants"), CASES))
 def test_chunks_equal_the_plain_form(small_chunks, name):
     plain, chunked, variables = pair(**CASES[name])
     if name == "relative_shaw":  # with gates on heads, one for each sequence in cross-attention
@@ -99,30 +87,6 @@ def test_chunks_equal_the_plain_form(small_chunks, name):
     )
     assert np.abs(expected[0][1]).max() > 1.0
     assert_equal(ours, expected)
-
-
-@pytest.mark.parametrize("wrong", ["query_positions", "key_positions", "is_key", "bias"])
-def test_the_comparison_sees_a_chunk_with_inputs_of_another(small_chunks, monkeypatch, wrong):
-    plain, chunked, variables = pair(positions="alibi")
-    inputs = with_holes()
-    right = AttentionPattern.inputs
-
-    def inputs_of(self, queries):
-        if len(queries) == L or len(queries) == M:  # the plain form
-            return right(self, queries)
-        changed = {
-            "query_positions": lambda: right(self, queries % CHUNK),
-            "key_positions": lambda: right(
-                self.replace(key_positions=self.key_positions + 1), queries
-            ),
-            "is_key": lambda: right(self.replace(is_key=jnp.ones_like(self.is_key)), queries),
-            "bias": lambda: right(self, queries).replace(bias=None),
-        }
-        return changed[wrong]()
-
-    expected = plain.apply(variables, *inputs)
-    monkeypatch.setattr(AttentionPattern, "inputs", inputs_of)
-    assert np.abs(chunked.apply(variables, *inputs) - expected).max() > 1e-2
 
 
 def test_chunks_keep_the_documents_of_a_row_apart(small_chunks):
@@ -164,6 +128,7 @@ def test_no_array_has_an_axis_of_all_queries_and_one_of_all_keys(small_chunks):
     assert {(L, L), (M, M), (L, M)} <= pairs(plain)  # control
 
 
+@pytest.mark.full
 def test_a_short_sequence_has_the_bits_of_the_plain_form():
     plain, chunked, variables = pair(positions="relative_bias")
     inputs, rates = with_holes(), DropoutRates(attention=0.5)
@@ -174,6 +139,7 @@ def test_a_short_sequence_has_the_bits_of_the_plain_form():
     np.testing.assert_array_equal(ours, expected)
 
 
+@pytest.mark.full
 def test_each_chunk_drops_other_weights_and_a_seed_repeats_them(small_chunks):
     config = tiny_config(attention_implementation="chunked")
     p = reference.parameters(config)["decoder_layers_0"]["cross_attention"]
@@ -209,31 +175,13 @@ def test_whoever_asks_for_weights_gets_them(small_chunks):
     assert len(jax.tree.leaves(asked[0][1])) == 6  # weights and norms of three attentions
 
 
-def test_initial_parameters_do_not_depend_on_the_implementation(small_chunks):
-    plain, chunked, _ = pair(positions="relative_bias+relative_shaw", talking_heads=True)
-    ours, expected = (jax.jit(m.init)(jax.random.key(3), *tiny_inputs()) for m in (chunked, plain))
-    jax.tree.map(np.testing.assert_array_equal, ours, expected)
-
-
-def test_decoding_after_a_chunked_encoder_equals_the_plain_form(small_chunks):
-    plain, chunked, variables = pair(positions="relative_bias")
-    source, target, mask, _ = with_holes()
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def step(model):
-        cache = model.apply(variables, source, mask, 2, 4, method="init_cache")
-        return model.apply(variables, target[:, :2], cache, method="decode_step")[0]
-
-    assert_equal(step(chunked), step(plain))
-
-
 # --- cuDNN's attention, whose arguments are tried with XLA's
 
 
 FITTING = {"attention_implementation": "flash", "dtype": "bfloat16", "head_size": 8}
 
 
-@pytest.mark.parametrize("name", ["absolute", "variants"])
+@pytest.mark.parametrize("name", full_but(("variants",), ("absolute", "variants")))
 def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, name):
     changes = {
         "absolute": {"positions": "sinusoidal"},
@@ -253,8 +201,8 @@ def test_the_arguments_of_flash_attention_describe_the_plain_form(monkeypatch, n
     assert np.abs(ours(variables, whole)[0][1] - expected[0][1]).max() > 1e-2  # control
 
 
-@pytest.mark.parametrize("length", [64, 61])  # cuDNN's gradient is of even lengths alone
-@pytest.mark.parametrize("look_ahead", [True, False])
+@pytest.mark.parametrize("length", full_but((64,), (64, 61)))  # cuDNN has even lengths alone
+@pytest.mark.parametrize("look_ahead", full_but([True], [True, False]))
 @pytest.mark.parametrize("implementation", ["xla", "cudnn"])
 def test_flash_attention_on_this_device_has_the_values_and_gradients_of_equation_1(
     implementation, look_ahead, length
@@ -310,14 +258,11 @@ def test_what_flash_attention_cannot_compute_is_refused_in_one_line(changes, nam
     assert "\n" not in str(error.value)
 
 
-def test_an_encoding_of_a_stack_that_is_not_there_is_not_refused():
-    build.build_model(tiny_config(**FITTING, num_encoder_layers=0, encoder_positions="alibi"))
-
-
 def flash_error(rates=NO_DROPOUT, segments=None):
     model, variables = tiny_model(**FITTING, **ONE_LAYER)
+    rest, rngs = (*tiny_inputs(), rates, segments), {"dropout": jax.random.key(0)}
     with pytest.raises(UserError) as error:
-        model.apply(variables, *tiny_inputs(), rates, segments, rngs={"dropout": jax.random.key(0)})
+        jax.eval_shape(lambda variables: model.apply(variables, *rest, rngs=rngs), variables)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -350,39 +295,3 @@ def test_the_devices_that_have_flash_attention_are_known_by_their_capability(
 
 
 # --- as long as it is for
-
-
-@pytest.mark.slow
-def test_chunks_equal_the_plain_form_at_16384_tokens_in_a_tenth_of_the_memory():
-    length, width = 16_384, 8
-    fields = {"d_model": width, "num_heads": 1, "attention_bias": False}
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, length, width)), jnp.float32)
-    is_key = jnp.asarray(np.random.default_rng(1).random((1, length)) < 0.9).at[0, 0].set(False)
-    there = jnp.arange(length)
-    pattern = AttentionPattern(is_key, there, there, lambda *_: None, look_ahead=True)
-    rng = np.random.default_rng(2)
-    names = ("query", "key", "value", "output")
-    p = {
-        name: {"kernel": jnp.asarray(rng.normal(size=(width, width)), jnp.float32)}
-        for name in names
-    }
-
-    def run(implementation, inputs):
-        config = tiny_config(**fields, attention_implementation=implementation)
-        module = MultiHeadAttention(config, "none")
-
-        def total(p, x):
-            y = module.apply({"params": p}, x, x, inputs())
-            return jnp.sum(jnp.square(y)), y
-
-        program = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True)).lower(p, x).compile()
-        return program(p, x), program.memory_analysis().temp_size_in_bytes
-
-    ours, held = run("chunked", lambda: pattern)
-    expected, held_by_plain = run("plain", lambda: pattern.inputs(there))
-    np.testing.assert_array_equal(ours[0][1][:, 0], 0.0)  # reads nothing
-    for got, want in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
-        assert np.abs(want).max() > 0.1
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * np.abs(want).max())
-    assert held_by_plain > 2 * 4 * length**2  # float32 scores and weights
-    assert held < held_by_plain / 10

@@ -1,6 +1,5 @@
 """The recurrent model equals a second one in NumPy, and trains wherever the Transformer does."""
 
-import functools
 import json
 from pathlib import Path
 
@@ -56,12 +55,6 @@ def test_the_past_and_the_source_are_read_and_never_the_future_or_padding(attent
     assert np.isfinite(by_source).all()
 
 
-def test_the_check_sees_padding_that_is_read():
-    model, variables = tiny_recurrent(**ONE_LAYER, cell="rnn")
-    inputs = tiny_inputs()._replace(source_mask=jnp.ones((B, M), bool))
-    assert (gradients_by_token(model, variables, inputs)[1][1, 0, 1] > 0).all()
-
-
 def test_the_encoder_reads_both_sides():
     model, variables = tiny_recurrent(num_encoder_layers=1, cell="gru")
     source, _, source_mask, _ = tiny_inputs(source_lengths=(5, 5, 5))
@@ -99,16 +92,6 @@ def test_nothing_leaks_between_packed_documents():
     np.testing.assert_array_equal(documents(jnp.asarray(segments)[None]), past & same)
     # The control: in one document everything before is read.
     np.testing.assert_array_equal(documents(None), past)
-
-
-def test_a_packed_document_has_the_logits_that_it_has_alone():
-    model, variables = tiny_recurrent(num_encoder_layers=0)
-    target = jnp.arange(1, 1 + L)[None]
-    mask, segments = jnp.ones((1, L), bool), jnp.array([[0, 0, 0, 1, 1, 1, 1]])
-    apply = jax.jit(model.apply)
-    packed = apply(variables, None, target, None, mask, segments=segments)
-    alone = apply(variables, None, target[:, 3:], None, mask[:, 3:])
-    np.testing.assert_allclose(packed[:, 3:], alone, rtol=1e-5, atol=1e-5)
 
 
 # --- the model
@@ -172,22 +155,7 @@ def test_the_parameter_tree_is_the_one_written_by_hand(case):
     assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
 
 
-def test_the_comparison_sees_a_reference_of_another_model():
-    model, variables = tiny_recurrent(cell="lstm_peephole", num_encoder_layers=1)
-    inputs = tiny_inputs()
-    logits = jax.jit(model.apply)(variables, *inputs)
-    own = {"cell": "lstm_peephole", "num_encoder_layers": 1}
-    for change in (
-        {"cell": "lstm"},
-        {"recurrent_attention": "multiplicative"},
-        {"num_decoder_layers": 1},
-    ):
-        other = tiny_config(architecture="recurrent", **{**own, **change})
-        params = reference.parameters(reference.parameter_shapes(other))
-        difference = by_loops(params, inputs, other)[0] - logits
-        assert np.abs(difference[np.asarray(inputs.target_mask)]).max() > 1e-3
-
-
+@pytest.mark.full
 def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training():
     model, variables = tiny_recurrent(**ONE_LAYER, recurrent_attention="multiplicative")
     inputs = tiny_inputs()
@@ -203,6 +171,7 @@ def test_dropout_acts_on_embeddings_and_between_layers_and_only_while_training()
         assert np.abs(run(*rates) - expected).max() > 1e-3
 
 
+@pytest.mark.full
 def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     model, variables = tiny_recurrent(**ONE_LAYER, dtype="bfloat16")
     exact, _ = tiny_recurrent(**ONE_LAYER)
@@ -219,6 +188,7 @@ def test_bfloat16_keeps_parameters_states_and_logits_in_float32():
     assert 1e-4 < error < 0.05  # bfloat16 has 8 bits: it is used, and near
 
 
+@pytest.mark.full
 def test_bfloat16_sums_multiplicative_scores_in_float32():
     config = tiny_config(architecture="recurrent", dtype="bfloat16")
     module = recurrent_attention.MultiplicativeAttention(config)
@@ -253,47 +223,7 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(atten
     assert (np.abs(wrong - expected)[1:].max(axis=(1, 2, 3)) > 0.01).all()
 
 
-def test_a_language_model_steps_from_zeros_whatever_the_source():
-    model, variables = tiny_recurrent(num_encoder_layers=0)
-    tokens = jnp.arange(1, 1 + B * L).reshape(B, L)
-    expected = jax.jit(model.apply)(variables, None, tokens, None, jnp.ones((B, L), bool))
-    cache = model.apply(variables, jnp.zeros((B, 0), int), None, 1, L, method="init_cache")
-    step = jax.jit(functools.partial(model.apply, variables, method="decode_step"))
-    for i in range(L):
-        logits, cache = step(tokens[:, i : i + 1], cache)
-        np.testing.assert_allclose(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("tied", ["none", "all"])
-def test_an_encoder_alone_encodes_as_the_whole_models_does(tied):
-    model, variables = tiny_recurrent()
-    # The target has no vocabulary, whatever its size is said to be.
-    changes = {"tied_embeddings": tied, "source_vocab_size": 17, "target_vocab_size": 3}
-    alone, _ = tiny_recurrent(num_decoder_layers=0, **changes)
-    names = "source_embedding", "encoder_layers_0", "encoder_layers_1"
-    own = {"params": {name: variables["params"][name] for name in names}}
-    source, _, mask, _ = tiny_inputs()
-    encoded = [
-        m.apply(v, source, mask, method="encode") for m, v in [(model, variables), (alone, own)]
-    ]
-    np.testing.assert_array_equal(*encoded)
-    tree = jax.eval_shape(lambda k: alone.init(k, source, mask, method="encode"), jax.random.key(0))
-    assert set(tree["params"]) == set(names)
-
-
 # --- what it costs, and a whole run
-
-
-# In units of d_model / 2 squared, 121: the context's kernel is 4 x 4, a query's or key's 4, and
-# the outputs' are 6 x 4 and 2 x 4.
-@pytest.mark.parametrize(
-    ("attention", "kernels"), [("additive", 16 + 8 + 24), ("multiplicative", 4 + 8), ("none", 0)]
-)
-def test_the_cost_of_a_token_counts_every_kernel_it_meets(attention, kernels):
-    model, variables = tiny_recurrent(recurrent_attention=attention)
-    layers = 2 * 2 * (2 + 1) * 4 + 2 * (4 + 4) * 4  # encoder's and decoder's, of four gates each
-    expected = 6 * (121 * (layers + kernels) + V * 22)
-    assert model.flops_per_token(variables["params"]) == expected
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +247,7 @@ def run(tmp_path_factory):
     return shared_folder(tmp_path_factory, "recurrent", train) / "run"
 
 
+@pytest.mark.full
 def test_a_recurrent_model_trains_from_the_command_line(run):
     results = json.loads((run / "results.json").read_text())
     assert results["step"] == 4
@@ -329,7 +260,7 @@ def test_a_recurrent_model_trains_from_the_command_line(run):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_recurrent_run_translates_scores_and_draws(run):
     ended = command("--mode=translate", f"--workdir={run}", stdin=b"a b c\n\nd\n")
     assert (ended.code, ended.err, ended.out.count("\n")) == (0, "", 3)
@@ -340,6 +271,7 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
         np.testing.assert_allclose(saved["cross"].sum(-1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
     load = translation.load_trained
 

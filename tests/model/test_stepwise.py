@@ -9,40 +9,10 @@ import pytest
 
 from tiny_models import tiny_inputs, tiny_model
 from transformer.model.config import NORM_POSITIONS
-from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
+from variants import full_but
 
 B, P, STEPS, V = 3, 4, 5, 23
-
-
-class Turning(NoPositions):
-    """Turns the first two numbers of each head by the position; for tests."""
-
-    def rotate(self, heads, positions):
-        sine = jnp.sin(0.3 * positions)[:, None]
-        cosine = jnp.cos(0.3 * positions)[:, None]
-        first, second = heads[..., 0], heads[..., 1]
-        turned = [first * cosine - second * sine, first * sine + second * cosine]
-        return jnp.concatenate([jnp.stack(turned, axis=-1), heads[..., 2:]], axis=-1)
-
-
-class Distance(NoPositions):
-    """Lowers the scores of distant keys; for tests."""
-
-    def bias(self, query_positions, key_positions):
-        distance = jnp.abs(query_positions[:, None] - key_positions)
-        return -jnp.array([0.2, 0.5])[:, None, None] * distance
-
-
-HOOKS = {"turning": Turning, "distance": Distance}
-
-
-@pytest.fixture(params=[*REGISTRY, *HOOKS])
-def positions(request, monkeypatch):
-    """The name of every registered encoding, and of one for each hook that none of them uses."""
-    if request.param in HOOKS:
-        monkeypatch.setitem(REGISTRY, request.param, HOOKS[request.param])
-    return request.param
 
 
 @functools.lru_cache(4)
@@ -97,15 +67,17 @@ def compare(**changes):
     np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("positions", full_but(("rotary", "relative_shaw", "alibi"), REGISTRY))
 def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(positions):
     compare(positions=positions)
 
 
-@pytest.mark.parametrize("norm_position", NORM_POSITIONS)
+@pytest.mark.parametrize("norm_position", full_but(["pre"], NORM_POSITIONS))
 def test_stepwise_logits_are_the_full_passs_wherever_norms_stand(norm_position):
     compare(norm_position=norm_position)
 
 
+@pytest.mark.full
 def test_in_bfloat16_a_step_is_as_near_to_the_full_pass_as_rounding_allows():
     model, variables = tiny_model(num_encoder_layers=1, dtype="bfloat16")
     right, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
@@ -134,12 +106,17 @@ def test_the_comparison_sees_a_cache_that_is_wrong(wrong):
     assert (difference[2:].max(axis=(1, 2, 3)) > 0.01).all()
 
 
-def test_the_hooks_for_turning_and_biasing_change_the_model(monkeypatch):
-    one_layer = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    plain, variables = tiny_model(positions="none", **one_layer)
-    inputs = tiny_inputs()
-    expected = jax.jit(plain.apply)(variables, *inputs)
-    for name, encoding in HOOKS.items():
-        monkeypatch.setitem(REGISTRY, name, encoding)
-        model, _ = tiny_model(positions=name, **one_layer)
-        assert np.abs(jax.jit(model.apply)(variables, *inputs) - expected).max() > 0.01
+def test_a_cache_that_grows_is_one_that_had_the_room_from_the_start():
+    model, variables = tiny_model(num_encoder_layers=1)
+    source, _, source_mask, _ = tiny_inputs()
+    start, one_step, _ = programs(model)
+
+    def after_a_step(room):
+        cache = start(variables, source, source_mask, P, room)
+        return one_step(variables, jnp.arange(B * P).reshape(B, P), cache)[1]
+
+    small, large = after_a_step(2), after_a_step(STEPS)
+    leaves = (jax.tree.leaves(cache) for cache in (small.grow(STEPS), large))
+    for grown, expected in zip(*leaves, strict=True):
+        np.testing.assert_array_equal(grown, expected)
+    assert small.layers[0].keys.shape != large.layers[0].keys.shape  # control

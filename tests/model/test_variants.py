@@ -13,7 +13,7 @@ import reference
 import reference_positions
 from tiny_models import Inputs, tiny_config, tiny_inputs, tiny_model
 from transformer.model.transformer import Transformer
-from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, is_paired, pairs_of
+from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, full_but, pairs_of
 
 B = 3
 
@@ -32,15 +32,7 @@ def test_the_cases_hold_every_pair():
             assert ((a, x), (b, y)) in seen
 
 
-def unless(slow, names):
-    """Names of models as parameters, of which those in `slow` are slow."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
-
-
-PAIRED_ALONE = {name for name, (fields, *_) in VARIANTS.items() if is_paired(fields)}
-
-
-@pytest.mark.parametrize("name", unless(PAIRED_ALONE, MODELS))
+@pytest.mark.parametrize("name", full_but(VARIANTS, MODELS))
 def test_the_model_equals_the_papers_equations_in_float64(name):
     model, variables = tiny_model(**MODELS[name])
     inputs = tiny_inputs()
@@ -63,8 +55,8 @@ def test_the_comparison_sees_a_model_without_the_variant(name, without):
     assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
 
 
-# Of pairs, the test above finds what is missing or has another shape.
-@pytest.mark.parametrize("name", unless(MODELS.keys() - VARIANTS.keys(), MODELS))
+@pytest.mark.full
+@pytest.mark.parametrize("name", VARIANTS)
 def test_the_parameter_tree_is_the_one_written_by_hand(name):
     config = tiny_config(**MODELS[name])
     tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
@@ -76,8 +68,8 @@ def test_the_parameter_tree_is_the_one_written_by_hand(name):
 @pytest.mark.parametrize(
     "fields",
     [
-        *EACH_VALUE,
-        *(pytest.param(fields[0], marks=pytest.mark.slow) for fields in VARIANTS.values()),
+        *full_but(EACH_VALUE[:2], EACH_VALUE),
+        *(pytest.param(fields[0], marks=pytest.mark.full) for fields in VARIANTS.values()),
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
@@ -94,8 +86,7 @@ RELATIVE = ("rotary", "relative_bias", "relative_shaw", "alibi")
 ABSOLUTE = ("sinusoidal", "split", "learned", "sinusoidal+rotary", "learned+alibi")
 
 
-# Two at once equal their equations, above: that places matter to them is slow.
-@pytest.mark.parametrize("positions", unless(ABSOLUTE[3:], [*RELATIVE, *ABSOLUTE]))
+@pytest.mark.parametrize("positions", full_but(("rotary", "sinusoidal"), (*RELATIVE, *ABSOLUTE)))
 def test_only_distances_matter_to_relative_encodings(positions):
     cross = {"cross_positions": positions} if positions in RELATIVE else {}
     model, variables = tiny_model(positions=positions, head_size=6, **cross)
@@ -159,7 +150,7 @@ def test_a_scanned_stack_is_the_stack_of_its_layers():
     assert np.abs(other - expected).max() > 1e-3
 
 
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("scan_layers", full_but([True], [False, True]))
 def test_a_shared_stack_is_one_of_equal_layers(scan_layers):
     config = tiny_config()
     params = reference.parameters(config)
@@ -177,13 +168,14 @@ def test_a_shared_stack_is_one_of_equal_layers(scan_layers):
     assert np.abs(logits_of(params) - shared).max() > 1e-3  # control
 
 
-SLOW = [
-    pytest.param({key: True}, marks=pytest.mark.slow) for key in ("scan_layers", "share_layers")
-]
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 
 
-@pytest.mark.parametrize("changes", [ONE_LAYER, *SLOW], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    full_but([ONE_LAYER], [ONE_LAYER, {"scan_layers": True}, {"share_layers": True}]),
+    ids=str,
+)
 def test_remat_changes_no_gradient(changes):
     params = reference.parameters(tiny_config(**changes))
 
@@ -196,30 +188,6 @@ def test_remat_changes_no_gradient(changes):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, expected
     )
-
-
-def with_more_keys(tree, copy):
-    """Parameters in which `copy` has made more of the heads [..., H, K] of keys and values."""
-    if not isinstance(tree, dict):
-        return tree
-    changed = {name: with_more_keys(value, copy) for name, value in tree.items()}
-    for name in {"key", "value"} & tree.keys():
-        changed[name] = {
-            part: copy(x.reshape(*x.shape[:-1], -1, 6)).reshape(*x.shape[:-1], -1)
-            for part, x in tree[name].items()
-        }
-    return changed
-
-
-def test_a_group_of_heads_reads_the_same_keys():
-    sizes = {"num_heads": 4, "head_size": 6}
-    params = reference.parameters(tiny_config(num_kv_heads=2, **sizes))
-    grouped = logits_of(params, num_kv_heads=2, **sizes)
-    each = logits_of(with_more_keys(params, lambda x: np.repeat(x, 2, axis=-2)), **sizes)
-    np.testing.assert_allclose(grouped, each, rtol=1e-5, atol=1e-5)
-    # Control: neighbours are a group, not every second head.
-    others = logits_of(with_more_keys(params, lambda x: np.concatenate([x, x], axis=-2)), **sizes)
-    assert np.abs(grouped - others).max() > 1e-3
 
 
 # --- by hand
@@ -298,10 +266,3 @@ def test_the_model_reads_the_rows_of_t5(side, by_hand):
         for head, sign in enumerate((1.0, -1.0)):
             diagonal = np.diagonal(found[head], offset=position)
             np.testing.assert_allclose(diagonal, sign * row, atol=1e-3, err_msg=str(position))
-
-
-def test_rotary_turns_pairs_by_hand():
-    # K = 4: angles t and t / 100, whose sines and cosines test_positions.py has, too.
-    expected = [[1.0, 0.0, 0.0, 1.0], [0.540302, 0.841471, -0.010000, 0.999950]]
-    turned = reference_positions.rotary(np.array([[1.0, 0.0, 0.0, 1.0]] * 2))
-    np.testing.assert_allclose(turned, expected, atol=1e-6)

@@ -15,6 +15,8 @@ from transformer.model.positions.registry import REGISTRY
 from transformer.storage import variants
 from transformer.workdir import claim, load_config
 
+pytestmark = pytest.mark.full
+
 
 def execute_module(name):
     with executed(Path(name)):

@@ -22,6 +22,8 @@ from studies.cooccurrence import (
     train,
 )
 
+pytestmark = pytest.mark.full
+
 
 @functools.cache
 def built_in():

@@ -22,6 +22,8 @@ from studies.gradient_distance import (
 from tiny_models import tiny_config
 from transformer.model.build import build_model
 
+pytestmark = pytest.mark.full
+
 LANGUAGE_MODEL = {"num_encoder_layers": 0, "num_decoder_layers": 1}
 RNN = tiny_config(architecture="recurrent", cell="rnn", **LANGUAGE_MODEL)
 TRANSFORMER = tiny_config(**LANGUAGE_MODEL)

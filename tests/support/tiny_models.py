@@ -1,5 +1,6 @@
 """Tiny models with a different prime for every axis, shared by the tests of the core."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -61,11 +62,15 @@ def tiny_config(**changes) -> ModelConfig:
     return ModelConfig(**fields)
 
 
+@functools.cache
+def made_once(config: ModelConfig, seed: int) -> tuple[Transformer, dict]:
+    return Transformer(config), jax.tree.map(jnp.asarray, reference.parameters(config, seed))
+
+
 def tiny_model(seed=0, **changes) -> tuple[Transformer, dict]:
-    """A tiny model and random variables for it."""
-    config = tiny_config(**changes)
-    params = jax.tree.map(jnp.asarray, reference.parameters(config, seed))
-    return Transformer(config), {"params": params}
+    """A tiny model, the same object at each call, and random variables that may be changed."""
+    model, params = made_once(tiny_config(**changes), seed)
+    return model, {"params": jax.tree.map(lambda x: x, params)}
 
 
 class Inputs(NamedTuple):

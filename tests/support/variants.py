@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 # Fields of a model that has the variant, then of models that lack it or a part of it. Of 22 = 2 *
 # 11 the heads are no divisor where they need not be, and 6 is even, for encodings that turn pairs.
 VARIANTS = {
@@ -121,10 +123,9 @@ def few(cases, held):
         missing -= held(best)
 
 
-def is_paired(fields):
-    """Whether cases in which any two values meet have these fields, too."""
-    sizes = {"num_heads": (PAIRED_SIZES["num_heads"],)}
-    return all(value in (PAIRED | sizes).get(name, ()) for name, value in fields.items())
+def full_but(few, names):
+    """Names as parameters of a test, of which all but a few are marked as full."""
+    return [name if name in few else pytest.param(name, marks=pytest.mark.full) for name in names]
 
 
 CASES = list(covering_cases())

@@ -9,6 +9,8 @@ from tiny_run import command, refused, shared_folder, without_pictures
 from transformer.tasks.translation import TranslationTask
 from transformer.workdir import load_config
 
+pytestmark = pytest.mark.full
+
 CONFIG = """
 from configs import directions
 

@@ -10,6 +10,8 @@ from transformer.data.pairs import Pair
 from transformer.metrics.text import corpus_scores
 from transformer.tasks.pair_scores import TYPO_RATE, perturb, score_copies
 
+pytestmark = pytest.mark.full
+
 NAMES = ("capitals", "title", "typos", "punctuation", "joined", "copied")
 PAIRS = [
     Pair(f"<2de> The green house number {i} of {{name}} stands.", f"Das grüne Haus {i} steht.")

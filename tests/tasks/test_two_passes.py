@@ -14,6 +14,8 @@ from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.layers import DropoutRates
 from transformer.tasks import REGISTRY
 
+pytestmark = pytest.mark.full
+
 TASKS = {
     "translation": {},
     "language_model": {"data.context": 16},

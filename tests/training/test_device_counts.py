@@ -1,23 +1,18 @@
 """A run of some devices trains, and goes on as one of any other number of them."""
 
-import os
 import re
-import subprocess
-import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from device_processes import on_devices
 
 from log_lines import heard
-from runs import Unigrams, lines, newest_state, toy_config, unigram_config
+from runs import Unigrams, lines, newest_state, unigram_config
 from transformer import losses
 from transformer.data.parallel.batches import BatchPlan
 from transformer.devices.placement import SingleRun, VmappedRuns
 from transformer.run import Run
-from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
 
@@ -46,6 +41,7 @@ def newest_weights(folder):
     return np.asarray(weights)
 
 
+@pytest.mark.full
 def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
     eight, one = tmp_path / "eight", tmp_path / "one"
     on_devices(8, train_unigrams, eight)
@@ -71,33 +67,6 @@ def reductions(program):
         elif re.search(r" all-reduce(-start)?\(", line):
             inside, outside = inside + (name in bodies), outside + (name not in bodies)
     return inside, outside
-
-
-def reduce_a_step(folder):
-    config = toy_config(folder / "cache")
-    task = TranslationTask(config)
-    run = Run(task, config, folder / "run")
-    rows, length = task.plan[0].labels.shape
-    size = task.predictor.model.config.target_vocab_size
-    losses.CHUNK_LOGITS["cpu"] = rows // 2 * size * -(-length // 3)  # a third of the positions
-    trainer = Trainer([run])
-    batch = trainer.placement.put_batch(task.plan[0])
-    arguments = trainer.fresh_state(), batch, trainer.hparams
-    inside, outside = reductions(trainer.train_step.compile(*arguments)[0])
-    assert (inside, outside > 0) == (0, True)
-
-    def add(rows):
-        start, steps = jnp.zeros((7, 7)), jnp.moveaxis(rows, 1, 0)
-        return jax.lax.scan(lambda total, x: (total + x.T @ x, None), start, steps)[0]
-
-    # Control: XLA's own division of such a loop, whose body reduces the sum over the rows.
-    own = trainer.placement.put_batch(np.ones((2 * 11, 5, 7), np.float32))
-    assert reductions(jax.jit(add).lower(own).compile())[0] > 0
-
-
-@pytest.mark.slow
-def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_path):
-    on_devices(2, reduce_a_step, tmp_path)
 
 
 def reduce_gradients(r_drop=None):
@@ -137,6 +106,7 @@ def reduce_gradients_of_two_passes():
     reduce_gradients(r_drop=0.7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("work", [reduce_gradients, reduce_gradients_of_two_passes])
 def test_the_gradients_of_five_devices_are_those_of_one(work):
     on_devices(5, work)
@@ -203,65 +173,3 @@ def divide_runs(folder):
 @pytest.mark.slow
 def test_runs_of_any_number_use_as_many_devices_as_help_and_are_what_they_would_be_alone(tmp_path):
     on_devices(8, divide_runs, tmp_path)
-
-
-# -- one step
-
-
-DEVICES = """
-import sys
-sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
-from pathlib import Path
-import jax, numpy as np
-from runs import toy_config
-from transformer.tasks.translation import TranslationTask
-from transformer.run import Run
-from transformer.train import Trainer
-
-folder = Path(sys.argv[1])
-config = toy_config(folder)
-results = {}
-task = TranslationTask(config)
-start = Run(task, config, folder / "1").fresh_state()
-for count in (1, 3, 8):
-    trainer = Trainer([Run(task, config, folder / str(count))], jax.devices()[:count])
-    state = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
-    losses = []
-    for i in range(3):
-        batch = trainer.placement.put_batch(task.plan[i])
-        assert len(batch.source.sharding.device_set) == count
-        rows = batch.source.addressable_shards[0].data.shape[0]
-        assert rows == -(-len(task.plan[i].source) // count)
-        state, metrics = trainer.train_step(state, batch, trainer.hparams)
-        losses.append([float(x) for x in (metrics.loss.total, metrics.loss.count)])
-    assert jax.tree.leaves(state.params)[0].sharding.is_fully_replicated
-    results[f"{count} losses"] = np.array(losses)
-    for i, leaf in enumerate(jax.tree.leaves(state.params)):
-        results[f"{count} parameter {i}"] = np.array(leaf)
-    # The same step as the last, but for the number that dropout depends on.
-    before = jax.device_put(jax.tree.map(np.array, start), trainer.placement.replicated)
-    for number in (0, 1):
-        again = jax.tree.map(jax.numpy.copy, before).replace(step=before.step + number)
-        _, metrics = trainer.train_step(again, batch, trainer.hparams)
-        results[f"{count} dropout {number}"] = np.array(metrics.loss.total)
-np.savez(folder / "results.npz", **results)
-"""
-
-
-@pytest.mark.slow  # test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way is fast
-def test_any_number_of_devices_gives_the_losses_and_parameters_of_one(tmp_path):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
-    environment["JAX_PLATFORMS"] = "cpu"
-    subprocess.run([sys.executable, "-c", DEVICES, tmp_path], env=environment, check=True)
-    found = np.load(tmp_path / "results.npz")
-    names = [name.removeprefix("1 ") for name in found if name.startswith("1 ")]
-    assert len(names) > 13
-    # Adam makes much of the rounding of gradients that are nearly zero.
-    tolerances = {"losses": (1e-5, 0.0), "dropout": (1e-5, 0.0), "parameter": (1e-3, 1e-4)}
-    for name in names:
-        rtol, atol = tolerances[name.split()[0]]
-        for count in (3, 8):
-            theirs, ours = found[f"{count} {name}"], found[f"1 {name}"]
-            np.testing.assert_allclose(theirs, ours, rtol, atol)
-    # Other zeros change the loss by far more than other devices do.
-    assert abs(found["1 dropout 0"] / found["1 dropout 1"] - 1) > 1e-4

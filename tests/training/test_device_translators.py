@@ -8,12 +8,9 @@ import jax
 import numpy as np
 import pytest
 from device_processes import on_devices
-from test_vmapped_runs import seeds
 
 from runs import toy_config
 from transformer import workdir
-from transformer.devices.placement import VmappedRuns
-from transformer.inference import batching
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
@@ -33,14 +30,6 @@ def train_translator(folder, steps=4):
     assert Trainer([Run(task, config, folder)]).run()
 
 
-def train_together(folder):
-    assert seeds(folder.parent, folder.name, count=9, **{"train.steps": 3}).run()
-    for trial in folder.iterdir():
-        config = toy_config(folder.parent / "cache", seed=int(trial.name), **{"train.steps": 3})
-        workdir.claim(trial, config)
-        TranslationTask(config).save_assets(trial)
-
-
 def translate(folder, *outputs):
     """Writes the translations of a few texts, and the digest of the weights."""
     config = workdir.load_config(folder)
@@ -50,27 +39,6 @@ def translate(folder, *outputs):
     texts = [(best.text, best.tokens) for [best, *_] in found]  # scores differ by rounding
     bits = b"".join(np.asarray(x).tobytes() for x in jax.tree.leaves(variables))
     outputs[0].write_text(json.dumps([str(texts), hashlib.sha256(bits).hexdigest()]))
-
-
-def divide_batches():
-    variables = {"params": {"w": np.ones((3, 2)), "b": np.ones(2)}}
-    rows = np.arange(8.0).reshape(8, 1)
-    everywhere = devices.on_all_devices(variables)
-    parts = [
-        float(shard.data[0, 0]) for shard in batching.divide(everywhere, rows).addressable_shards
-    ]
-    assert sorted(parts) == [0, 2, 4, 6]
-    for left in (
-        (everywhere, rows[:7]),  # not divisible by four
-        (variables, rows),  # on no device yet
-        (jax.device_put(variables, jax.devices()[1]), rows),
-        (jax.device_put({"w": rows}, VmappedRuns(jax.devices(), 8).by_run), rows),
-    ):
-        assert batching.divide(*left) is left[1]
-
-
-def test_batches_are_divided_among_devices_that_hold_the_same_variables():
-    on_devices(4, divide_batches)
 
 
 def use_everywhere(folder):
@@ -129,14 +97,3 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
         for other in weights[1:]:
             for a, b in zip(weights[0], other, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_trials_that_trained_together_on_eight_devices_are_used_on_one(tmp_path):
-    on_devices(8, train_together, tmp_path / "together")
-    for number in (0, 8):
-        trial, outputs = tmp_path / "together" / str(number), []
-        for count in (1, 8):
-            outputs.append(tmp_path / f"{number}_{count}.json")
-            on_devices(count, translate, trial, outputs[-1])
-        assert outputs[0].read_text() == outputs[1].read_text()

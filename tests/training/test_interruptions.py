@@ -5,8 +5,6 @@ import os
 import signal
 import threading
 import time
-import types
-from concurrent.futures import Future
 
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
@@ -15,8 +13,6 @@ from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigr
 from transformer.devices.placement import StepQueue
 from transformer.errors import UserError
 from transformer.run import Run
-from transformer.signals import StopSignals
-from transformer.storage.checkpoint import Checkpoints
 from transformer.train import Trainer
 
 
@@ -92,7 +88,7 @@ def test_a_mistake_of_the_user_that_an_evaluation_finds_ends_the_run(tmp_path):
         ended(Failing("evaluate", error=UserError), unigram_config(), tmp_path)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2))])
 @pytest.mark.parametrize("what", ["evaluate", "snapshot"])
 def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     what, place, unbroken, tmp_path
@@ -105,22 +101,7 @@ def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_lines_of_an_evaluation_that_was_not_recorded_are_not_there_twice(
-    unbroken, tmp_path, monkeypatch
-):
-    config, whole = unbroken
-
-    def killed(*args):
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("transformer.storage.checkpoint.Checkpoints.record_evaluation", killed)
-        assert not ended(Snapshots(bad=[6]), config, tmp_path)
-    assert scored(tmp_path) == [5]
-    assert ended(Snapshots(bad=[6]), config, tmp_path)
-    assert_same_run(Snapshots(), config, whole, tmp_path)
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
 def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path, said):
     config, whole = unbroken
@@ -137,22 +118,6 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
     assert Trainer([Run(Snapshots(), config, tmp_path)]).runs[0].finished()
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
-
-
-def test_an_evaluation_that_a_signal_ends_is_not_counted_as_failed(unbroken, tmp_path):
-    config, whole = unbroken
-
-    class Stopping(Snapshots):
-        def evaluate(self, params, split, final):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(0.5)
-            return super().evaluate(params, split, final)
-
-    for _ in range(6):
-        assert not ended(Stopping(bad=[6]), config, tmp_path)
-        assert saved_steps(tmp_path) == [5]
-    assert ended(Snapshots(bad=[6]), config, tmp_path)
-    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 # -- saves by the clock
@@ -176,37 +141,6 @@ def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bit
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_a_line_whose_sums_are_still_saved_is_not_there_twice(unbroken, tmp_path):
-    config, _ = unbroken
-
-    def killed_at_7(**changes):
-        def kill(i):
-            if i == 7:
-                raise Killed
-
-        task = Snapshots(bad=[6], on_read=kill)
-        assert not ended(task, with_changes(config, **changes), tmp_path)
-        assert saved_steps(tmp_path)[-1] == 7
-
-    killed_at_7(**{"train.save_minutes": 1e-9})
-    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, 6]
-    killed_at_7(**{"train.log_every": 1})  # where it has written the line of the saved sums
-    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, 6, 7]
-    assert ended(Snapshots(bad=[6]), with_changes(config, **{"train.log_every": 1}), tmp_path)
-    assert [line["step"] for line in lines(tmp_path, "train")] == [3, 5, *range(6, 13)]
-
-
-def test_lines_differ_where_the_sums_of_an_interval_are_forgotten(unbroken, tmp_path, monkeypatch):
-    config, whole = unbroken
-    often = with_changes(config, **{"train.save_minutes": 1e-9})
-    monkeypatch.setattr(Trainer, "_take_up_pending", lambda self: None)
-    task = Snapshots(bad=[6], on_read=lambda i: i == 7 and os.kill(os.getpid(), signal.SIGTERM))
-    assert not ended(task, often, tmp_path)
-    assert saved_steps(tmp_path) == [5, 8]
-    assert ended(Snapshots(bad=[6]), often, tmp_path)
-    assert lines(tmp_path, "train") != lines(whole, "train")
-
-
 def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_is_off(
     tmp_path, monkeypatch
 ):
@@ -226,26 +160,6 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     assert some == sorted(some)
     assert len(some) >= 3
     assert some[-1] == 12
-
-
-def test_a_run_whose_time_is_up_while_its_evaluation_is_recorded_ends_as_recorded(
-    tmp_path, monkeypatch
-):
-    now, record = 0.0, Checkpoints.record_evaluation
-
-    def slowed(*arguments):  # as by a slow disk
-        nonlocal now
-        record(*arguments)
-        now += 60.0
-
-    monkeypatch.setattr("transformer.progress.time", types.SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(Checkpoints, "record_evaluation", slowed)
-    config = unigram_config(**{"train.steps": 99, "train.minutes": 0.5})
-    assert ended(Snapshots(), config, tmp_path)
-    assert saved_steps(tmp_path)[-1] == 6  # one after the first evaluation
-    run = Run(Snapshots(), config, tmp_path)
-    assert run.finished()
-    run.close()
 
 
 # -- signals
@@ -298,15 +212,6 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-def test_work_that_is_waited_for_returns_raises_and_calls_back():
-    calls = []
-    with StopSignals() as signals:
-        assert signals.wait_for(lambda: time.sleep(2.2) or 7, lambda: calls.append(1)) == 7
-        with pytest.raises(ZeroDivisionError):
-            signals.wait_for(lambda: 1 // 0, lambda: None)
-    assert len(calls) == 2
-
-
 class Result:
     """The result of a step that takes so long."""
 
@@ -334,14 +239,11 @@ def test_the_host_runs_ahead_by_many_short_steps_and_by_no_long_one(seconds, ahe
 @pytest.mark.parametrize(
     ("changes", "scores", "line"),
     [
-        ({}, [1.0], "step 12: train.steps=12; best loss 1 at step 5"),
-        ({"train.epochs": 0.5}, [1.0], "step {half}: train.epochs=0.5; best loss 1 at step 5"),
         (
             {"train.patience": 1},
             [0.5, 2.0],
             "step 10: train.patience=1 evaluations without a better one; best loss 0.5 at step 5",
         ),
-        ({"train.minutes": 1e-9}, [1.0], "step 1: train.minutes=1e-09; best loss 1 at step 1"),
         (
             {"optimizer.warmup_steps": 13},
             [1.0],

@@ -57,6 +57,7 @@ def bleu(folder) -> float:
     return json.loads((folder / "results.json").read_text())["test"]["bleu"]
 
 
+@pytest.mark.full
 def test_a_translator_learns_a_toy_language_and_knows_nothing_of_it_before(tmp_path):
     (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
     folder = tmp_path / "run"

@@ -23,7 +23,7 @@ from transformer.products import (
     weighted_sums,
 )
 
-SIZES = (1, 2, 3, 17)  # of each axis
+SIZES = (1, 3, 17)  # of each axis
 FORMS = {
     "nn": (product, lambda x, y: x @ y, lambda n, k, m: ((n, k), (k, m))),
     "nt": (product_nt, lambda x, y: x @ y.T, lambda n, k, m: ((n, k), (m, k))),
@@ -44,7 +44,7 @@ def close(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_product_is_that_of_its_factors_summed_in_float32(form, dtype):
     ours, expected, shapes = FORMS[form]
@@ -93,15 +93,6 @@ def test_no_factor_of_a_gradient_is_float32_on_any_platform(monkeypatch, platfor
     assert found == ["bfloat16"] * 6
 
 
-def test_the_result_has_the_dtype_that_is_asked_for():
-    x, kernel = draw(7, 5), draw(5, 3, seed=1)
-    for factors, result in itertools.product(("float32", "bfloat16"), repeat=2):
-        found = linear(x, kernel, factors, result)
-        assert found.dtype == jnp.dtype(result)
-        expected = rounded(x, factors) @ rounded(kernel, factors)
-        np.testing.assert_allclose(np.float64(found), expected, rtol=0.01, atol=0.01)
-
-
 @pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
 def test_products_of_several_runs_at_the_same_time_are_those_of_each(axes):
     runs, n, k, m = 2, 7, 5, 3
@@ -115,22 +106,6 @@ def test_products_of_several_runs_at_the_same_time_are_those_of_each(axes):
         own = (a if axis is None else a[run] for a, axis in zip((x, kernel), axes, strict=True))
         for found, expected in zip(ours, expected_gradients(*own, wanted), strict=True):
             close(found, expected)
-
-
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 5, 3), (16, 16, 16)])
-def test_transposed_factors_and_results_of_a_larger_program_change_nothing(sizes):
-    n, k, m = sizes
-    x, kernel, other = draw(k, n), draw(m, k, seed=1), draw(m, k, seed=2)
-
-    @jax.jit
-    def several(x, kernel, other):
-        results = [linear(x.T, y.T, "bfloat16", "float32").T for y in (kernel, other)]
-        return jnp.concatenate(results)
-
-    close(
-        several(x, kernel, other),
-        np.concatenate([rounded(y) @ rounded(x) for y in (kernel, other)]),
-    )
 
 
 @pytest.mark.skipif(not has_amx(), reason="needs a CPU with AMX")
@@ -154,7 +129,7 @@ def test_on_a_cpu_with_amx_no_product_is_converted_to_float32():
     assert set(dtypes(plain)) == {("f32", "f32")}  # control: what XLA does alone
 
 
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("scan", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_model_with_rounded_factors_is_near_the_exact_one(scan):
     def outputs(**changes):
         model, variables = tiny_model(scan_layers=scan, **changes)
@@ -205,21 +180,6 @@ def test_the_products_of_attention_and_their_gradients_are_those_of_numpy(
     assert (by_x.dtype, by_y.dtype) == (x.dtype, y.dtype)
     close(np.float64(by_x), g64 @ np.swapaxes(y64, 2, 3))
     close(np.float64(by_y), np.swapaxes(x64, 2, 3) @ g64)
-
-
-@pytest.mark.parametrize("length", [0, 1], ids=["short", "long"])
-@pytest.mark.parametrize("name", ATTENTION)
-def test_the_products_of_attention_of_several_runs_are_those_of_each(name, length):
-    ours, shapes = ATTENTION[name]
-    x, y = (draw(3, *shape, seed=i) for i, shape in enumerate(shapes[length]))
-
-    def gradients(x, y):
-        return jax.grad(lambda *each: (ours(*each) ** 2).sum(), (0, 1))(x, y)
-
-    together = jax.vmap(gradients)(x, y)
-    for i in range(3):
-        for found, expected in zip(together, gradients(x[i], y[i]), strict=True):
-            np.testing.assert_allclose(found[i], expected, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])

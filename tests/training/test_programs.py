@@ -1,7 +1,6 @@
 """Programs are compiled in other threads, before the batches come that need them."""
 
 import contextlib
-import itertools
 import threading
 
 import jax
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.devices.programs import CACHE_HIT, StepPrograms, cache_hits, look_ahead
+from transformer.devices.programs import CACHE_HIT, StepPrograms, look_ahead
 from transformer.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
 from transformer.train_step import init_state, make_train_step
@@ -89,13 +88,6 @@ def test_batches_are_prepared_ahead_except_those_that_are_not_needed(ahead, coun
         assert seen == list(range(expected))
 
 
-def test_how_many_are_prepared_may_depend_on_those_that_had_their_turn():
-    seen = []
-    coming = look_ahead(iter(range(100)), [1, 1, 4].__getitem__, 20, seen.append)
-    prepared = [len(seen) for _ in itertools.islice(coming, 3)]
-    assert prepared == [2, 3, 7]
-
-
 @pytest.mark.parametrize(
     ("cores", "from_cache", "expected"),
     [
@@ -114,19 +106,6 @@ def test_programs_from_the_cache_do_not_delay_the_first_steps(
         prepare(known).result()
     assert [known.ahead(taken, 8) for taken in range(4)] == expected
     assert known.ahead(0, 0) == known.ahead(9, 0) == 0
-
-
-def test_only_what_the_thread_itself_reads_counts_as_read():
-    with cache_hits() as hits:
-        other = threading.Thread(target=jax.monitoring.record_event, args=(CACHE_HIT,))
-        other.start()
-        other.join()
-        jax.monitoring.record_event("another event")
-        assert not hits
-        jax.monitoring.record_event(CACHE_HIT)
-        assert len(hits) == 1
-    jax.monitoring.record_event(CACHE_HIT)
-    assert len(hits) == 1
 
 
 # -- a training step

@@ -1,15 +1,12 @@
 """What a person sees before and while a command runs."""
 
 import io
-import logging
 import re
 import sys
 
 import numpy as np
 import pytest
 
-from experiments.process import logging_to
-from tiny_models import tiny_model
 from transformer import progress
 from transformer.progress import Progress, line_progress, parameter_table
 
@@ -25,14 +22,6 @@ def test_the_parameters_are_counted_by_part_and_the_layers_of_a_stack_together()
         "norm                    7",
         "all parameters      2,417",
     ]
-
-
-def test_the_parts_of_a_model_add_up_to_all_its_parameters():
-    _, variables = tiny_model(num_encoder_layers=3)
-    *parts, total = parameter_table(variables["params"]).splitlines()
-    assert any(line.startswith("encoder_layers (3) ") for line in parts)
-    counts = [int(line.split()[-1].replace(",", "")) for line in (*parts, total)]
-    assert sum(counts[:-1]) == counts[-1] > 0
 
 
 class Terminal(io.StringIO):
@@ -123,50 +112,6 @@ def test_a_terminal_s_bar_moves_at_every_step_and_says_compiling_only_meanwhile(
     assert said == []
 
 
-@pytest.mark.parametrize(
-    ("columns", "shown"),
-    [
-        (120, "loss 2.500  12,345 tokens/s  250 ms/step  1:30:03 left"),
-        (80, "loss 2.500  12,345 tokens/s  1:30:03 left"),
-        (60, "loss 2.500  1:30:03 left"),
-        (40, "loss 2.500"),
-    ],
-)
-def test_a_narrow_terminal_s_bar_is_one_line_without_what_matters_least(
-    columns, shown, clock, monkeypatch, said
-):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    with Progress(76_000, 54_000, "tokens") as bar:
-        clock.now += 80
-        bar.update(54_321, NUMBERS | {"tokens_per_second": 12_345.0})
-        bar._bar.refresh()
-    last = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", terminal.getvalue()).split("\r")[-1].rstrip()
-    assert last.startswith("step 54321/76000 ")
-    assert len(re.findall("[━╸╺]", last)) >= progress.NARROWEST
-    assert re.split("[━╸╺]+ +", last)[-1] == shown
-    assert len(last) <= columns
-    assert said == []
-
-
-def test_a_log_file_gets_all_lines_though_errors_go_to_a_terminal(clock, monkeypatch):
-    terminal, file = Terminal(), io.StringIO()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(sys, "stdout", file)
-    monkeypatch.setenv("TERM", "xterm")
-    with logging_to("stdout"), Progress(9, 0, "tokens") as lines:
-        lines.update(3, NUMBERS)
-        lines.note(3, {"loss": 1.5})
-        logging.getLogger("transformer.x").warning("a warning")
-    step, *others = file.getvalue().splitlines()
-    assert step.startswith("step 3/9  loss 2.500")
-    assert others == ["validation at step 3: loss 1.5", "a warning"]
-    assert terminal.getvalue() == ""
-
-
 @pytest.mark.usefixtures("elsewhere")
 def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_minute(clock, said):
     with Progress(1000, 0, "tokens") as lines:
@@ -187,13 +132,6 @@ def test_elsewhere_there_is_a_line_at_each_log_interval_and_at_least_every_half_
         assert said[5].startswith("step 64/1000  loss 2.500  1,200 tokens/s  250 ms/step  rate")
         lines.note(64, {"loss": 2.0, "bleu": 17.76})
         assert said[6] == "validation at step 64: loss 2  bleu 17.76"
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_no_line_says_compiling_where_nothing_is_compiled(said):
-    with Progress(9, 9, "tokens"):
-        pass
-    assert said == []
 
 
 @pytest.mark.usefixtures("elsewhere")

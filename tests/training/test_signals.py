@@ -1,6 +1,5 @@
 """A signal is answered within a second and obeyed within a few, in processes of their own."""
 
-import logging
 import os
 import re
 import signal
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from places import ROOT
-from transformer.signals import StopSignals
+
+pytestmark = pytest.mark.full
 
 # A program that XLA runs for a minute, in which Python does nothing.
 BUSY = """
@@ -131,41 +131,6 @@ def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
     )
 
 
-# Ctrl-C with `| tee` ends `tee` at once.
-UNREAD = (
-    BUSY
-    + """
-import signal
-from experiments.process import logging_to, run_process
-from runs import Unigrams, unigram_config
-from transformer.run import Run
-from transformer.train import Trainer
-
-def main():
-    def stop(i):
-        if i == 7:
-            signal.raise_signal(signal.SIGINT)
-
-    with logging_to("stdout"):
-        trainer = Trainer([Run(Unigrams(on_read=stop), unigram_config(), Path(sys.argv[1]))])
-        return 0 if trainer.run() else 128 + trainer.stop_signal
-
-sys.exit(run_process(main))
-"""
-)
-
-
-def test_a_training_whose_output_nobody_reads_is_saved_by_a_signal(tmp_path):
-    command = [sys.executable, "-c", UNREAD, tmp_path]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
-        process.stdout.close()
-        errors = process.stderr.read()
-    assert process.returncode == 130, errors
-    assert (tmp_path / "checkpoints" / "8").is_dir()
-    assert errors == ""
-
-
 def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp_path):
     program = BUSY + (
         "from experiments.process import logging_to\n"
@@ -252,14 +217,3 @@ def test_a_signal_to_the_command_is_answered_and_obeyed_in_every_phase(
     assert answered < 1
     assert ended < 5
     assert "Traceback" not in process.text
-
-
-def test_the_answer_to_a_signal_stands_before_what_is_said_of_its_end(said, monkeypatch):
-    [*_, handler] = logging.getLogger("transformer").handlers
-    monkeypatch.setattr(handler, "filter", lambda record: time.sleep(0.3) or True)  # say it slowly
-    with StopSignals() as stop:
-        stop.wait_for_answer()  # there is none
-        signal.raise_signal(signal.SIGINT)
-        stop.wait_for_answer()
-        said.append("saved")
-    assert said == ["SIGINT: saving, then stopping; repeat it to stop at once", "saved"]

@@ -1,6 +1,5 @@
 """The loop: what it counts, logs and saves, and when a run ends."""
 
-import errno
 import os
 import signal
 import types
@@ -17,7 +16,6 @@ from runs import (
     unigram_config,
 )
 from transformer import run as run_module
-from transformer.config import check
 from transformer.errors import UserError
 from transformer.run import Run
 from transformer.run_progress import RunProgress
@@ -67,29 +65,6 @@ def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
     rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
     noam = [0.1 * 4**-0.5 * min(u**-0.5, u * 2**-1.5) for u in (1, 2, 3, 4)]
     np.testing.assert_allclose(rates, np.repeat(noam, 3), rtol=1e-6)
-
-
-def test_rates_and_warnings_count_the_run_s_last_update_of_fewer_batches(tmp_path, said):
-    changes = {
-        "optimizer.schedule": "cosine",
-        "optimizer.warmup_steps": 1,
-        "optimizer.gradient_accumulation_steps": 4,
-        "train.steps": 10,
-    }
-    trained(tmp_path, **changes)
-    rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
-    # Three updates: the peak, half of it and its end.
-    np.testing.assert_allclose(rates, np.repeat([0.1, 0.05, 0.0], [4, 4, 2]), atol=1e-7)
-    config = unigram_config(**{**changes, "optimizer.warmup_steps": 2})
-    said.clear()
-    run = Run(Unigrams(), config, tmp_path / "late")
-    run.warn()
-    assert "3 updates are planned" in said[0]
-    # The end says what the warning says.
-    fix = "set config.optimizer.warmup_steps=1, or train longer"
-    assert said[0].endswith(fix)
-    assert run.ending(4, 0).endswith(fix)
-    run.close()
 
 
 def test_a_weight_decay_that_the_optimizer_ignores_is_warned_of(tmp_path, said):
@@ -214,26 +189,6 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
     assert (memory.best, memory.best_step, memory.evaluations_since_best) == (2.0, 4, 0)
 
 
-def test_scores_that_are_not_numbers_use_up_the_patience():
-    memory = RunProgress("x")
-    for step in range(1, 4):
-        memory.record(step, "loss", {"loss": np.nan})
-    assert memory.evaluations_since_best == 2
-
-
-@pytest.mark.parametrize("key", ["train.steps", "train.epochs", "train.patience", "train.minutes"])
-def test_the_key_that_ended_a_run_is_known(tmp_path, key):
-    changes = {"train.steps": 20, "train.evaluate_every": 1, "train.best_metric": "loss"}
-    own = {"train.epochs": 0.1, "train.patience": 2, "train.minutes": 1e-9}
-    changes |= {name: value for name, value in own.items() if name == key}
-    trained(tmp_path, Unigrams(LOSSES), **changes)
-    step = saved_steps(tmp_path)[-1]
-    assert (step == 20) == (key == "train.steps")
-    run = Run(Unigrams(LOSSES), unigram_config(**changes), tmp_path)
-    assert run.finished().partition("=")[0] == key
-    run.close()
-
-
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
     trainer = Trainer(
         [Run(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)]
@@ -292,40 +247,6 @@ def test_the_step_at_which_the_time_is_up_is_saved_and_evaluated(slow, last, tmp
     assert [line["step"] for line in lines(tmp_path, "validation")] == [newest]
 
 
-def test_the_clock_that_saves_counts_the_wait_for_the_numbers_of_a_line(tmp_path, monkeypatch):
-    now, log = 0.0, Trainer._log
-    saved = []
-
-    def waiting(*arguments):  # as for the steps that an accelerator has yet to take
-        nonlocal now
-        now += 60.0
-        log(*arguments)
-
-    monkeypatch.setattr("transformer.progress.time", types.SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(Trainer, "_log", waiting)
-    save = Run.save
-    monkeypatch.setattr(
-        Run, "save", lambda run, step, *rest: (saved.append(step), save(run, step, *rest))
-    )
-    changes = {"train.steps": 12, "train.evaluate_every": 99, "train.log_every": 2}
-    trained(tmp_path, **changes, **{"train.save_minutes": 2.0})
-    assert saved == [4, 8, 12]
-
-
-def test_a_full_disk_while_an_evaluation_is_recorded_is_no_failed_evaluation(tmp_path, monkeypatch):
-    def fill(*_):
-        raise OSError(errno.ENOSPC, "no space")
-
-    changes = {"train.steps": 5, "train.evaluate_every": 5}
-    with monkeypatch.context() as full:
-        full.setattr(Run, "record", fill)
-        for _ in range(run_module.MAX_ATTEMPTS):
-            with pytest.raises(OSError, match="no space"):
-                trained(tmp_path, **changes)
-    trained(tmp_path, **changes)
-    assert [line["step"] for line in lines(tmp_path, "validation")] == [5]
-
-
 @pytest.mark.parametrize(
     ("steps", "epochs", "length", "total"),
     [
@@ -372,19 +293,3 @@ def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
     assert not finished(**{"train.steps": 13})
     (tmp_path / "checkpoints/12/evaluation.json").unlink()  # as after a kill while it was scored
     assert not finished()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("train.steps", 0),
-        ("train.log_every", 0),
-        ("train.label_smoothing", 1.0),
-        ("train.ema_decay", -0.1),
-        ("optimizer.schedule", "sawtooth"),
-    ],
-)
-def test_settings_that_make_no_run_are_refused_by_name(key, value):
-    check(unigram_config())  # control
-    with pytest.raises(UserError, match=key.replace(".", r"\.")):
-        check(unigram_config(**{key: value}))

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from runs import (
@@ -11,14 +10,13 @@ from runs import (
     identical,
     loss_key,
     toy_config,
-    unigram_config,
 )
 from transformer.losses import TokenSums
 from transformer.optim import optimizers
 from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
-from transformer.train_step import init_state, make_train_step, moved_average
+from transformer.train_step import init_state, make_train_step
 
 HPARAMS = {
     "seed": jnp.uint32(7),
@@ -120,26 +118,6 @@ def test_the_last_update_of_a_run_is_made_of_the_batches_that_are_left(total):
     assert identical(longer.params, state.params) is (total == 6)  # control: there is more to come
 
 
-def test_members_that_accumulate_are_the_runs_that_they_would_be_alone():
-    task = Unigrams(bad=[4])
-    step, state = make_step(task, accumulate=3, ema=True)
-    ends = jnp.int32([5, 99])
-    axes = (0, None, dict.fromkeys(HPARAMS) | {"batches": 0})
-    together = jax.jit(jax.vmap(step, axes))
-    states, alone = jax.tree.map(lambda x: jnp.stack([x, x]), state), [state, state]
-    for i in range(7):
-        states, _ = together(states, task.plan[i], {**HPARAMS, "batches": ends})
-        alone = [
-            step(each, task.plan[i], {**HPARAMS, "batches": end})[0]
-            for each, end in zip(alone, ends, strict=True)
-        ]
-    for i, own in enumerate(alone):
-        mine = jax.tree.map(lambda x, i=i: x[i], states)
-        for ours, theirs in zip(jax.tree.leaves(mine), jax.tree.leaves(own), strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-    assert np.abs(states.params["w"][0] - states.params["w"][1]).max() > 1e-3
-
-
 @pytest.mark.parametrize("accumulate", [1, 3])
 def test_the_learning_rate_counts_updates_and_not_batches(accumulate):
     # Adam's first steps are as long as the rate, which this schedule raises by 0.01 an update.
@@ -199,27 +177,6 @@ def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_updat
         assert np.abs(bias_corrected([*history, history[-1]], decay) - average).max() > 1e-3
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.75, 0.9999])
-def test_the_first_average_is_the_parameters_to_the_bit(decay):
-    start, params = ({"w": jax.random.normal(jax.random.key(i), (11,))} for i in (0, 1))
-    first = moved_average(start, params, jnp.int32(1), decay)
-    np.testing.assert_array_equal(first["w"], params["w"])
-
-
-def test_the_moving_averages_of_runs_have_a_decay_each():
-    task, decays = Unigrams(), jnp.float32([0.5, 0.9])
-    step, state = make_step(task, ema=True)
-    axes = (0, None, dict.fromkeys(HPARAMS) | {"ema_decay": 0})
-    together = jax.jit(jax.vmap(step, axes))
-    states = jax.tree.map(lambda x: jnp.stack([x, x]), state)
-    for i in range(4):
-        states, _ = together(states, task.plan[i], {**HPARAMS, "ema_decay": decays})
-    for i, decay in enumerate(decays):
-        *_, (_, average) = averages_of(1, decay, steps=4)
-        np.testing.assert_allclose(states.ema["w"][i], average, rtol=1e-6, atol=1e-7)
-    assert np.abs(states.ema["w"][0] - states.ema["w"][1]).max() > 1e-3
-
-
 def poisoned_loss(params, batch, hparams, key):
     """A loss of zero, whose gradient 0 * inf is not a number."""
     zero = jnp.sqrt(params["w"] * 0.0).sum()
@@ -256,37 +213,6 @@ def toy(tmp_path_factory):
     config = toy_config(folder / "cache")
     task = TranslationTask(config)
     return task, config, Trainer([Run(task, config, folder)])
-
-
-@pytest.mark.slow
-def test_a_translator_that_accumulates_has_the_gradient_of_all_rows_with_smoothing(toy):
-    task, _, trainer = toy
-    groups = [[task.plan[i] for i in update] for update in ((0, 1, 2), (3, 4, 5))]
-    # Sentences of the second batch of each update are far shorter.
-    for group in groups:
-        group[1] = jax.tree.map(lambda x: x * (np.arange(x.shape[1]) < 3), group[1])
-    rates = {name: 0.0 for name in trainer.hparams if name.startswith("dropout")}
-    hparams = {**trainer.hparams, **rates, "label_smoothing": 0.1}
-
-    def moments(batches, accumulate):
-        step, state = make_step(task, accumulate)
-        for batch in batches:
-            state, _ = step(state, batch, hparams)
-        return optax.tree.get(state.opt_state, "mu")
-
-    ours = moments([batch for group in groups for batch in group], 3)
-    expected = moments([joined(group) for group in groups], 1)
-    largest = max(float(jnp.abs(x).max()) for x in jax.tree.leaves(expected))
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * largest)
-    other = moments([joined([*group, group[1]]) for group in groups], 1)  # control
-    assert (
-        max(
-            float(jnp.abs(a - b).max())
-            for a, b in zip(jax.tree.leaves(other), jax.tree.leaves(expected), strict=True)
-        )
-        > 1e-2 * largest
-    )
 
 
 def test_the_step_reuses_the_memory_of_the_old_state(toy):
@@ -327,14 +253,3 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
     assert trainer.train_step.gradient._cache_size() == compiled
     # They all matter, but for the rates, which the loss of a first step does not show.
     assert len({f"{loss:.4f}" for loss in losses}) == 2 + 4
-
-
-def test_a_hyperparameter_of_another_type_does_compile_again(tmp_path):
-    task = Unigrams()
-    trainer = Trainer([Run(task, unigram_config(), tmp_path)])
-    for noise in (jnp.float32(0.2), jnp.float32(0.3), jnp.float16(0.2)):
-        hparams = {**trainer.hparams, "noise": noise}
-        trainer.train_step(
-            trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), hparams
-        )
-    assert trainer.train_step.gradient._cache_size() == 2

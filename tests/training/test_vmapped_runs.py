@@ -1,7 +1,6 @@
 """A run that trains with others as one program is the run that it would have been alone."""
 
 import shutil
-import signal
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +50,13 @@ def together(root, configs, lead=None, devices=None):
     return trainer_of(tasks, configs, folders(root, len(configs)), devices)
 
 
-def test_each_run_is_what_it_would_have_been_alone(tmp_path):
+@pytest.fixture
+def unsearched():
+    with without_search():
+        yield
+
+
+def test_each_run_is_what_it_would_have_been_alone(tmp_path, unsearched):
     common = {
         "optimizer.name": "adamw",
         "optimizer.schedule": "wsd",
@@ -87,21 +92,6 @@ def test_each_run_is_what_it_would_have_been_alone(tmp_path):
                 np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.slow
-def test_runs_differ_from_one_another(tmp_path):
-    configs = [toy_config(tmp_path / "cache", seed=seed) for seed in (0, 1)]
-    assert together(tmp_path, configs).run()
-    first, second = (lines(tmp_path / name, "train") for name in ("0", "1"))
-    assert first
-    assert all(a["loss"] != b["loss"] for a, b in zip(first, second, strict=True))
-
-
-@pytest.fixture
-def unsearched():
-    with without_search():
-        yield
-
-
 class Poisoned(TranslationTask):
     """A task whose loss is not a number where labels are smoothed by more than 0.35."""
 
@@ -111,6 +101,7 @@ class Poisoned(TranslationTask):
         return sums._replace(loss=sums.loss * jnp.where(diverges, jnp.nan, 1.0))
 
 
+@pytest.mark.full
 def test_a_run_that_diverges_or_loses_patience_does_not_disturb_the_others(tmp_path, unsearched):
     common = {
         "train.evaluate_every": 2,
@@ -179,91 +170,3 @@ def test_runs_at_different_steps_lose_no_checkpoint(tmp_path, unsearched):
         seeds(tmp_path, "early", **{"train.steps": 6}).run()
     assert steps_of(tmp_path, "early", 0) == [3]
     assert (tmp_path / "early/0/metrics.jsonl").read_text() == before
-
-
-@pytest.mark.slow
-def test_a_finished_run_whose_last_checkpoint_is_damaged_is_not_scored_as_it_was_before(
-    tmp_path, unsearched
-):
-    assert seeds(tmp_path, "done", **{"train.steps": 6}).run()
-    for path in (tmp_path / "done/1/checkpoints/6/state").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"")
-    again = seeds(tmp_path, "done", **{"train.steps": 6})
-    assert again.run()  # the damaged one alone
-    assert steps_of(tmp_path, "done", 1)[-1] == 6
-    assert [run.saved_step for run in again.runs] == [6, 6]
-
-
-@pytest.mark.slow
-def test_runs_that_a_signal_stops_are_saved_and_go_on(tmp_path, monkeypatch):
-    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
-    assert whole.run()
-    stopped = seeds(tmp_path, "stopped", **{"train.steps": 7})
-    log = Trainer._log
-
-    def raise_signal(self, state, step, *rest):
-        if step == 5:
-            signal.raise_signal(signal.SIGTERM)
-        return log(self, state, step, *rest)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_log", raise_signal)
-        assert not stopped.run()
-    assert stopped.stop_signal == signal.SIGTERM
-    assert (tmp_path / "stopped/1/checkpoints/5").is_dir()
-    assert seeds(tmp_path, "stopped", **{"train.steps": 7}).run()
-    assert same_runs(tmp_path, whole, "whole", "stopped")
-
-
-@pytest.mark.slow
-def test_runs_saved_by_the_clock_within_a_log_interval_have_the_same_lines(tmp_path, monkeypatch):
-    changes = {"train.steps": 7, "train.log_every": 4, "train.evaluate_every": 6}
-    whole = seeds(tmp_path, "whole", **changes)
-    assert whole.run()
-    often = {**changes, "train.save_minutes": 1e-9}
-    due = Trainer._due
-
-    def killed(self, state, step):
-        if step == 3:
-            raise KeyboardInterrupt
-        return due(self, state, step)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_due", killed)
-        with pytest.raises(KeyboardInterrupt):
-            seeds(tmp_path, "broken", **often).run()
-    assert [path.name for path in (tmp_path / "broken/1/checkpoints").iterdir()] == ["2"]
-    assert seeds(tmp_path, "broken", **often).run()
-    assert same_runs(tmp_path, whole, "whole", "broken")
-
-
-@pytest.mark.slow
-def test_runs_killed_between_the_records_of_an_evaluation_have_each_line_once(
-    tmp_path, monkeypatch
-):
-    whole = seeds(tmp_path, "whole", **{"train.steps": 7})
-    assert whole.run()
-    record = Run.record
-
-    def killed(self, step, scores):
-        if self.workdir.name == "1" and step == 6:
-            raise KeyboardInterrupt
-        return record(self, step, scores)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "record", killed)
-        with pytest.raises(KeyboardInterrupt):
-            seeds(tmp_path, "broken", **{"train.steps": 7}).run()
-    scored = [lines(tmp_path / f"broken/{i}", "validation")[-1]["step"] for i in (0, 1)]
-    assert scored == [6, 3]
-    assert seeds(tmp_path, "broken", **{"train.steps": 7}).run()
-    assert same_runs(tmp_path, whole, "whole", "broken")
-
-
-def test_runs_that_are_out_of_time_are_scored_and_saved(tmp_path, unsearched):
-    late = seeds(tmp_path, "late", **{"train.minutes": 1e-9, "train.evaluate_every": 100})
-    assert late.run()
-    for i in (0, 1):
-        assert [line["step"] for line in lines(tmp_path / f"late/{i}", "validation")] == [1]
-        assert (tmp_path / f"late/{i}/checkpoints/1").is_dir()

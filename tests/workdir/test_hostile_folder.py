@@ -18,6 +18,8 @@ from tiny_run import command, refused, unsealed
 from transformer.inference import segments
 from transformer.inference.segments import source_language
 
+pytestmark = pytest.mark.full
+
 
 def change_config(folder: Path, change) -> None:
     path = folder / "config.json"

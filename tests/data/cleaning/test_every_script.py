@@ -9,6 +9,8 @@ from transformer.data.cleaning.rules import FAULTS, folded, rules_of
 from transformer.data.cleaning.survey import count_faults, survey
 from transformer.data.pairs import Pair
 
+pytestmark = pytest.mark.full
+
 CHINESE = """
 I use Microsoft Internet Explorer.|我用Microsoft Internet Explorer。
 Press Ctrl+Alt+Delete.|请按Ctrl+Alt+Delete键。

@@ -24,6 +24,8 @@ from transformer.data.parallel import files
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import StoreWriter, cached_arrays
 
+pytestmark = pytest.mark.full
+
 RULES = CleaningRules(40, 3.0, True, remove_near_duplicates=True, min_script_fraction=0.1)
 PAIRS = [Pair(f"Satz {i % 83} {'x' * (i % 50)}", f"sentence {i % 83}") for i in range(400)]
 

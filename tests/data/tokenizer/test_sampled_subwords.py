@@ -20,6 +20,8 @@ from transformer.data.parallel.encode import Corpus, prepare_corpus
 from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.errors import UserError
 
+pytestmark = pytest.mark.full
+
 RNG = random.Random(3)
 WORDS = ["".join(RNG.choices("abcdefghij", k=RNG.randrange(2, 9))) for _ in range(120)]
 LINES = [" ".join(RNG.choices(WORDS, k=RNG.randrange(2, 14))) for _ in range(240)]

@@ -22,24 +22,6 @@ def long_page(tmp_path_factory):
     return write_explorer(path, Example(("step 1",), (maps,)), [], Options())
 
 
-@pytest.mark.parametrize(
-    ("kind", "says"),
-    [
-        ("encoder_self", "A row is a token of the text"),
-        ("decoder_self", "which tokens before it this head reads while it is written: ▁восхищ"),
-        (
-            "cross",
-            "which source tokens this head reads while it is written: ▁восхищ is written after",
-        ),
-    ],
-)
-def test_a_line_says_what_a_row_is(chromium, page, kind, says):
-    with opened(chromium, page, f"view=matrix&kind={kind}&layer=2&head=1") as shown:
-        meaning = shown.inner_text("#meaning")
-    assert says in meaning
-    assert "layer 2 of" in meaning
-
-
 # -- pointers, keys and the address
 
 
@@ -58,29 +40,6 @@ def test_arrows_move_through_heads_and_layers_and_stop_at_their_ends(chromium, p
         shown.keyboard.press("ArrowRight")
         assert shown.evaluate("document.activeElement.value") == "3"
         assert f"layer={state(shown)['layer']}&head=4" in shown.url
-
-
-@pytest.mark.parametrize("view", ["matrix", "lines"])
-def test_rows_are_reached_by_tab_and_walked_and_let_go_by_keys(chromium, page, view):
-    with opened(chromium, page, ONE.replace("matrix", view)) as shown:
-        shown.focus("button.name >> nth=0")
-        assert shown.locator('button.name[tabindex="0"]').count() == 1
-        shown.keyboard.press("Enter")
-        assert state(shown)["row"] == "1"
-        shown.keyboard.press("ArrowDown")
-        shown.keyboard.press("ArrowDown")
-        assert state(shown)["row"] == "3"
-        shown.keyboard.press("ArrowRight")
-        assert (state(shown)["row"], state(shown)["head"]) == ("3", "4")
-        assert shown.evaluate("document.activeElement.textContent") == MAPS.target_tokens[3]
-        assert shown.get_attribute('button.name[aria-pressed="true"]', "title") == "ался"
-        shown.keyboard.press("Escape")
-        assert "row" not in state(shown)
-        assert shown.inner_text("#row-title") == "All rows, mean"
-        shown.focus("button.name >> nth=4")  # what has the focus is shown without being kept
-        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
-        assert "Row ., written after ▁ею, reads:" in shown.inner_text("#said")
-        assert "row" not in state(shown)
 
 
 def test_all_controls_are_reached_and_worked_by_keys_alone(chromium, page):
@@ -112,29 +71,6 @@ def test_a_cell_that_is_pointed_at_tells_its_tokens_and_its_number(chromium, pag
         shown.mouse.move(5, 5)
         assert shown.is_hidden("#tip")
         assert shown.inner_text("#row-title") == "All rows, mean"
-
-
-def test_a_line_is_as_thick_as_its_weight(chromium, page):
-    with opened(chromium, page, ONE.replace("matrix", "lines") + "&row=2") as shown:
-        weights = MAPS.weights["cross"][1, 2, 1]
-        thickness = shown.eval_on_selector_all(
-            "path.now", "paths => paths.map(path => Number(path.getAttribute('stroke-width')))"
-        )
-        pitch = shown.locator("button.name >> nth=0").bounding_box()["height"]
-        np.testing.assert_allclose(thickness, np.maximum(weights * pitch / 2, 0.2), rtol=1e-5)
-        beside = shown.locator(".reads .number").all_inner_texts()
-        assert beside == [f"{weight:.4f}" for weight in weights]
-        shown.hover("button.name >> nth=4")
-        assert shown.inner_text("#row-title") == "Row 5 of 7 ."
-
-
-def test_a_head_clicked_among_all_is_opened(chromium, page):
-    with opened(chromium, page, "view=heads&kind=encoder_self") as shown:
-        assert shown.locator(".heads button").count() == 2 * 5
-        shown.click("[aria-label='open layer 2, head 4']")
-        found = state(shown)
-        assert (found["view"], found["layer"], found["head"]) == ("matrix", "2", "4")
-        assert "layer 2 of 2, head 4 of 5" in shown.inner_text("#meaning")
 
 
 def test_the_slider_goes_through_the_checkpoints(chromium, page):
@@ -198,36 +134,6 @@ def test_nothing_is_wider_than_the_window(chromium, page, long_page, scheme, vie
                 names = shown.locator(".name:visible")
                 assert view == "heads" or names.first.is_visible()
                 assert len(shown.screenshot()) > 20_000  # not blank
-
-
-def test_a_row_is_kept_by_a_tap(chromium, page):
-    with opened(chromium, page, ONE, viewport=PHONE, has_touch=True, is_mobile=True) as shown:
-        shown.tap("button.name >> nth=2")
-        assert state(shown)["row"] == "3"
-        shown.tap(".cells canvas", position={"x": 5, "y": 5})
-        assert state(shown)["row"] == "1"
-        assert overflow(shown) <= 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_zero_is_the_pages_colour_and_lightness_goes_one_way(chromium, page, scheme):
-    with opened(chromium, page, ONE, color_scheme=scheme) as shown:
-        colours = np.array(shown.evaluate("palette()"))
-        paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert paper == f"rgb({', '.join(str(round(x)) for x in colours[0])})"
-        lightness = colours @ [0.2126, 0.7152, 0.0722]
-        steps = np.diff(lightness) * (-1 if scheme == "light" else 1)
-        assert (steps > 0).all()
-        assert abs(lightness[-1] - lightness[0]) > 180
-        # What stands on the canvas is the weight's place on the scale.
-        weights = MAPS.weights["cross"][1, 2]
-        pixels = shown.evaluate(
-            "(() => { const c = document.querySelector('.cells canvas');"
-            "return [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]; })()"
-        )
-        found = np.array(pixels).reshape(7, 6, 4)[..., :3]
-        wanted = colours[np.round(255 * weights.astype(float)).astype(int)]
-        np.testing.assert_allclose(found, wanted, atol=1.01)
 
 
 def test_hostile_tokens_are_text(chromium, tmp_path):

@@ -10,7 +10,6 @@ from matplotlib.image import imread
 from experiments.attention.draw import draw_attention, hide_end_of_sentence
 from experiments.attention.explorer import kinds_to_draw
 from experiments.attention.heat_maps import build_figure
-from experiments.display.labels import visible
 from experiments.options import Options
 from transformer.analysis.attention import KINDS, Attention
 
@@ -108,16 +107,6 @@ def test_rows_are_named_by_what_is_written_and_columns_by_what_is_read(kind, row
     assert first.get_ylim()[0] > first.get_ylim()[1]
 
 
-@pytest.mark.parametrize(("heads", "down", "across"), [(1, 1, 1), (4, 2, 2), (8, 2, 4), (16, 4, 4)])
-def test_heads_stand_in_a_grid_and_only_its_edges_carry_labels(heads, down, across):
-    axes = panels(build_figure(make_maps(heads=heads, layers=1), "cross", layer=1))
-    boxes = [panel.get_position() for panel in axes]
-    assert len({round(box.x0, 6) for box in boxes}) == across
-    assert len({round(box.y0, 6) for box in boxes}) == down
-    assert [bool(labels(panel.yaxis)) for panel in axes] == ([True] + [False] * (across - 1)) * down
-    assert sum(bool(labels(panel.xaxis)) for panel in axes) == across
-
-
 @pytest.mark.parametrize(("source", "heads"), [(HOSTILE, 5), (["▁long"] * 83, 1), (["</s>"], 1)])
 def test_no_text_leaves_the_figure_or_overlaps_another(source, heads):
     figure = build_figure(make_maps(source, heads=heads, layers=1), "cross", layer=1)
@@ -149,31 +138,6 @@ def test_hostile_tokens_are_drawn_as_text_without_warnings(tmp_path):
     assert shown[9] == "x" * 19 + "…"
     assert len(shown) == len(HOSTILE)
     assert not any(label.get_parse_math() for label in panels(figure)[0].get_yticklabels())
-
-
-def test_a_character_without_a_glyph_becomes_its_code_point():
-    assert visible("a中\ud800", frozenset("a")) == "a⟨4E2D⟩⟨D800⟩"
-    assert visible("a中", frozenset("a中")) == "a中"
-    assert visible("a中中中中", frozenset("a")) == "a⟨4E2D⟩⟨4E2D⟩⟨4E2D⟩…"
-
-
-def test_a_hundred_and_twenty_tokens_are_thinned_and_one_token_is_not():
-    long = (*(f"▁w{i}" for i in range(119)), "</s>")
-    axes = panels(build_figure(make_maps(source=long, heads=1), "encoder_self", layer=1))[0]
-    assert 30 <= len(labels(axes.yaxis)) < 120
-    # What is named stands where its token is.
-    for label, position in zip(labels(axes.yaxis), axes.get_yticks(), strict=True):
-        assert label == long[int(position)]
-    one = build_figure(make_maps(source=("</s>",), target=("<s>",), heads=1), "cross", layer=1)
-    assert labels(panels(one)[0].xaxis) == ["</s>"]
-    assert labels(panels(one)[0].yaxis) == ["</s>"]
-
-
-def test_the_last_row_of_a_text_that_may_go_on_is_what_comes_next():
-    maps = make_maps(source=(), target=("<s>", "▁a"), kinds=("decoder_self",))
-    [axes, *_] = panels(build_figure(maps, "decoder_self", layer=1))
-    assert labels(axes.yaxis) == ["▁a", "(next)"]
-    assert labels(axes.xaxis) == ["<s>", "▁a"]
 
 
 def test_of_five_hundred_tokens_a_cell_is_the_largest_of_a_square_and_stands_on_its_tokens():
@@ -218,18 +182,6 @@ def test_rows_sum_to_one_after_hiding_and_keep_their_proportions():
     assert (cross[..., :-1].sum(-1) < 0.999).all()
 
 
-def test_the_value_norms_are_saved_and_lose_the_hidden_key(tmp_path):
-    maps = attention_examples.make_maps()
-    draw(maps, tmp_path)
-    with np.load(tmp_path / "attention.npz", allow_pickle=False) as saved:
-        for kind, norms in maps.value_norms.items():
-            np.testing.assert_array_equal(saved[f"value_norms/{kind}"], norms)
-    hidden = hide_end_of_sentence(maps).value_norms
-    for kind, norms in maps.value_norms.items():
-        kept = norms if kind == "decoder_self" else norms[..., :-1]
-        np.testing.assert_array_equal(hidden[kind], kept)
-
-
 def test_one_layer_and_one_head_are_drawn_alone_by_the_kinds_that_have_them(tmp_path):
     maps = attention_examples.make_maps(layers=(2, 3))
     names = ["decoder_self_layer_3_head_4.png", "cross_layer_3_head_4.png"]
@@ -246,13 +198,3 @@ def test_a_row_wholly_on_the_end_of_sentence_becomes_zeros():
     hidden = hide_end_of_sentence(maps).weights["cross"]
     np.testing.assert_array_equal(hidden[0, 1, 2], np.zeros(4))
     np.testing.assert_allclose(hidden[0, 1, 3].sum(), 1, rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_maps_of_one_kind_alone_are_hidden_and_drawn_as_among_others(kind, tmp_path):
-    every = hide_end_of_sentence(make_maps(layers=1))
-    alone = Attention({kind: make_maps(layers=1).weights[kind]}, {}, SOURCE, TARGET)
-    hidden = hide_end_of_sentence(alone)
-    assert list(hidden.weights) == [kind]
-    np.testing.assert_array_equal(hidden.weights[kind], every.weights[kind])
-    assert draw(alone, tmp_path, hide_eos=True) == [f"{kind}_layer_1.png"]

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
+from attention_examples import FRAMES, MAPS, ONE, rows
 
 from chromium import opened
-from experiments.attention import explorer
 from experiments.attention.draw import hide_end_of_sentence
-from experiments.attention.explorer import Example, write_explorer
-from experiments.options import Options
-from transformer.analysis.attention import KINDS, Attention
+from transformer.analysis.attention import KINDS
 
 pytestmark = pytest.mark.browser
 
@@ -49,33 +46,6 @@ def test_rows_sum_to_one_shown_and_hidden_and_are_then_those_of_the_pictures(chr
                     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
-def test_of_a_cut_sentence_hidden_rows_are_those_of_the_whole_one(chromium, tmp_path, monkeypatch):
-    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 7_000)
-    maps = make_maps()
-    maps.weights["cross"][0, 0, 1] = [0, 0, 0, 0, 0, 1]
-    path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-    with opened(chromium, path) as shown:
-        kept = len(rows(shown, kind="encoder_self", end="hidden"))
-        assert 1 < kept < len(maps.source_tokens) - 1
-        for choice, weights in every_head(hide_end_of_sentence(maps)):
-            found = rows(shown, end="hidden", **choice)
-            wanted = weights[: found.shape[0], : found.shape[1]]
-            np.testing.assert_allclose(found, wanted, rtol=1e-5)
-        # The control: of what was cut off, the rows lack the share.
-        assert np.median(rows(shown, kind="cross", end="hidden").sum(-1)) < 0.9
-
-
-def test_a_row_wholly_on_the_end_of_sentence_stays_zeros(chromium, tmp_path):
-    weights = np.zeros((1, 1, 2, 3), np.float32)
-    weights[..., 2] = 1
-    maps = Attention({"cross": weights}, {}, ["▁a", "▁b", "</s>"], ["<s>", "▁c"])
-    path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-    with opened(chromium, path) as shown:
-        np.testing.assert_array_equal(rows(shown, end="hidden"), np.zeros((2, 2)))
-
-
 def test_weights_times_norms_are_the_arrays_product_and_hiding_leaves_them(chromium, page):
     with opened(chromium, page) as shown:
         for choice, weights in every_head(MAPS):
@@ -108,19 +78,6 @@ def test_words_sum_their_columns_and_average_their_rows(chromium, page, kind):
         assert (named["queries"], named["keys"]) == (names[queries], names[keys])
         after = ["<s>", "▁Он", "ался", ".", "▁Да"]
         assert named["after"] == (after if queries == "written" else None)
-
-
-def test_a_words_mark_that_stands_alone_belongs_to_what_follows(chromium, page):
-    joined = {
-        ("▁", "c", "d", "▁e"): ["cd", "e"],
-        ("a", "▁", "▁c", "▁d"): ["a", "c", "d"],
-        ("<s>", "b", "▁", "▁", "c", "▁", "</s>"): ["<s>", "b", "c", "▁", "</s>"],
-        ("▁a", "b", "(next)"): ["ab", "(next)"],
-    }
-    with opened(chromium, page) as shown:
-        for pieces, words in joined.items():
-            call = "pieces => wordSpans(pieces).map(span => spanName(pieces, span))"
-            assert shown.evaluate(call, list(pieces)) == words
 
 
 def test_the_numbers_written_are_those_of_the_row_from_the_strongest_on(chromium, page):

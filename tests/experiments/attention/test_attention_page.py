@@ -18,7 +18,6 @@ from experiments.report.attention import CELL, cross_attention
 from log_lines import heard
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
-from transformer.errors import UserError
 from transformer.workdir import TrainedRun, load_config, load_trained
 
 
@@ -44,11 +43,6 @@ def write(path, given, tracked=(), **options) -> tuple[dict, list[str]]:
     with heard() as said:
         assert write_explorer(path, given, tracked, Options(**options)) == path
     return page_data(path), said
-
-
-def thirty(seed=0, **changes) -> Attention:
-    source = (*(f"▁w{i}" for i in range(29)), "</s>")
-    return make_maps(source, ("<s>", *source[:-1]), seed=seed, **changes)
 
 
 def characters(examples) -> int:
@@ -82,18 +76,6 @@ def test_the_page_holds_the_arrays_bit_for_bit_and_the_tokens(tmp_path):
     assert "http" not in re.sub(r"http://www.w3.org/2000/svg", "", page.read_text("utf-8"))
 
 
-def test_thirty_tokens_of_eight_heads_in_four_and_four_layers_take_under_two_megabytes(tmp_path):
-    maps = thirty(layers=(4, 4), heads=8)
-    path = tmp_path / "explorer.html"
-    _, said = write(path, example(maps))
-    assert path.stat().st_size < 600_000
-    assert said == []
-    snapshots = [example(*[maps] * 50)] * 5
-    _, said = write(path, example(maps), snapshots)
-    assert 1_000_000 < path.stat().st_size < 2_000_000
-    assert len(said) == 2  # of the sentences and of the checkpoints that had no room
-
-
 def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(tmp_path):
     source = (*(f"▁w{i}" for i in range(499)), "</s>")
     maps = make_maps(source, ("<s>", "▁a"), layers=(1, 1), heads=3)
@@ -116,29 +98,6 @@ def test_a_text_of_five_hundred_tokens_is_cut_with_a_message_and_keeps_its_end(t
     np.testing.assert_array_equal(cross, maps.weights["cross"][..., places])
 
 
-def test_tokens_that_the_model_does_not_read_are_noted_and_count_as_omitted(tmp_path):
-    source = (*(f"▁w{i}" for i in range(499)), "</s>")
-    maps = make_maps(source, ("<s>", "▁a"), layers=(1, 1), heads=3)
-    given = Example(("step 20",), (maps._replace(unread=(1_007, 11)),))
-    data, said = write(tmp_path / "explorer.html", given)
-    shown = data["examples"][0]
-    kept = len(shown["source"])
-    assert shown["unread"] == {"source": 1_007, "target": 11}
-    assert shown["omitted"] == {"source": 500 - kept + 1_007, "target": 11}
-    unread = "which does not read the last 1,007 source tokens and 11 target tokens"
-    assert data["notes"] == [f"too long for the model, {unread}", *said]
-    assert len(said) == 1  # the model itself has warned of those
-
-
-def test_a_target_that_is_cut_ends_in_the_token_that_its_last_row_writes(tmp_path):
-    target = ("<s>", *(f"▁w{i}" for i in range(499)))
-    maps = make_maps(("▁a", "</s>"), target, layers=(1, 1), heads=3)
-    data, _ = write(tmp_path / "explorer.html", example(maps))
-    shown = data["examples"][0]
-    assert len(shown["target"]) == len(shown["written"]) < 500
-    assert shown["written"] == list(target[1 : len(shown["target"]) + 1])
-
-
 def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypatch):
     frames = [make_maps(seed=i) for i in range(11)]
     one = characters([example(frames[0])])
@@ -151,21 +110,6 @@ def test_checkpoints_are_thinned_evenly_between_the_first_and_the_last(monkeypat
         if wanted is not None:
             assert list(shown[1].labels) == [f"step {i + 1}" for i in wanted]
             assert all(a is frames[i] for a, i in zip(shown[1].frames, wanted, strict=True))
-
-
-def test_there_are_rather_fewer_sentences_than_fewer_than_four_checkpoints(monkeypatch):
-    maps = make_maps()
-    one = characters([example(maps)])
-    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 10 * one)
-    shown, said = fit(example(maps), [example(*[maps] * 9)] * 3)
-    assert [len(each.frames) for each in shown] == [1, 4, 4]
-    assert said == [
-        "the explorer has room for 2 of the run's 3 snapshot sentences",
-        "the explorer has room for 4 of the 9 checkpoints at which the run kept snapshots",
-    ]
-    # A run with two evaluations has no more.
-    shown, _ = fit(example(maps), [example(maps, maps)] * 3)
-    assert [len(each.frames) for each in shown] == [1, 2, 2, 2]
 
 
 def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(tmp_path):
@@ -193,21 +137,6 @@ def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(
 def test_the_page_opens_where_it_is_asked_to(options, opens, tmp_path):
     data, _ = write(tmp_path / "explorer.html", example(make_maps()), **options)
     assert tuple(data["open"].values()) == opens
-
-
-def test_the_page_opens_at_a_kind_that_has_the_layer(tmp_path):
-    deep = make_maps(layers=(3, 2))
-    data, _ = write(tmp_path / "explorer.html", example(deep), layer=3, head=2)
-    assert data["open"]["kind"] == "encoder_self"
-
-
-@pytest.mark.parametrize("sides", [((), TARGET), (SOURCE, ())])
-def test_a_text_of_one_side_has_the_one_kind_and_is_its_own_title(sides, tmp_path):
-    data, _ = write(tmp_path / "explorer.html", example(make_maps(*sides)))
-    shown = data["examples"][0]
-    assert list(shown["frames"][0]["weights"]) == [data["open"]["kind"]]
-    assert shown["title"]
-    assert shown["translation"] == ""
 
 
 # -- the command
@@ -256,21 +185,6 @@ def test_a_layer_or_head_that_does_not_exist_is_answered_with_the_range(tiny):
     says = "--layer=2 does not exist: this model has layers 1 to 1"
     refused(*arguments, "--translation=b", "--layer=2", says=says)
     refused(*arguments, "--head=two", says="--head=two")
-
-
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
-        ({"layer": 0}, "--layer=0 does not exist: this model has layers 1 to 3"),
-        ({"layer": 2, "head": 6}, "--head=6 does not exist: this model has heads 1 to 5"),
-        ({"layer": 4, "head": -1}, "--layer=4 does not exist"),
-    ],
-)
-def test_nothing_is_written_of_a_head_that_does_not_exist(asked, says, tmp_path):
-    place = tmp_path / "figures"
-    with pytest.raises(UserError, match=re.escape(says)):
-        draw_attention(make_maps(), [20], place, tmp_path, Options(**asked))
-    assert not place.exists()
 
 
 def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):

@@ -1,9 +1,7 @@
 """The attention explorer in a real Chromium: playing, keys that others own, and odd addresses."""
 
-import html
-
 import pytest
-from attention_examples import SOURCE, TARGET, make_maps
+from attention_examples import make_maps
 
 from chromium import opened
 from experiments.attention.explorer import Example, write_explorer
@@ -79,38 +77,3 @@ def test_arrows_are_left_to_what_scrolls_and_where_nothing_moves(chromium, page)
         shown.focus('#layer input[value="2"]')
         shown.keyboard.press("ArrowDown")
         assert state(shown)["layer"] == "3"  # nor do its buttons go round to the first
-
-
-def test_the_page_shows_what_is_chosen_where_its_address_cannot_be_changed(
-    chromium, page, tmp_path
-):
-    outer = tmp_path / "outer.html"
-    text = html.escape(page.read_text(encoding="utf-8"))
-    outer.write_text(f'<iframe width="900" height="900" srcdoc="{text}"></iframe>', "utf-8")
-    with opened(chromium, outer) as shown:
-        frame = shown.frames[1]
-        frame.click("[aria-label='open layer 2, head 4']")
-        assert "layer 2 of 3, head 4 of 5" in frame.inner_text("#meaning")
-    with opened(chromium, page, ONE) as shown:
-        shown.evaluate("() => { history.replaceState = () => { throw new DOMException(); }; }")
-        shown.keyboard.press("ArrowRight")
-        assert "head 4 of 5" in shown.inner_text("#meaning")
-
-
-@pytest.mark.parametrize(
-    ("sides", "address", "says"),
-    [
-        (((), TARGET), "kind=cross", "There is no kind cross here: choose from decoder_self."),
-        ((SOURCE, ()), "values=norms", "There is no values norms here: choose from weights."),
-        ((SOURCE, ()), "kind=encoder_self", ""),
-    ],
-)
-def test_what_the_address_names_and_the_sentence_lacks_is_answered(
-    chromium, tmp_path, sides, address, says
-):
-    maps = make_maps(*sides)
-    maps.value_norms.clear()
-    path = tmp_path / "explorer.html"
-    write_explorer(path, Example(("step 1",), (maps,)), [], Options())
-    with opened(chromium, path, address) as shown:
-        assert shown.inner_text("#notes") == says

@@ -7,6 +7,7 @@ from matplotlib import font_manager
 
 from experiments.display import labels
 
+pytestmark = pytest.mark.full
 REJANG = "\ua930"
 
 

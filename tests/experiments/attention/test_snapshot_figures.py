@@ -3,13 +3,12 @@
 import zipfile
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from attention_examples import write_snapshot
 
 from experiments.attention import snapshot_figures
-from experiments.attention.snapshots import SavedArrays, Snapshot, read_snapshots
+from experiments.attention.snapshots import Snapshot, read_snapshots
 from tiny_run import shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -85,32 +84,6 @@ def test_weights_are_read_when_they_are_asked_for(tmp_path):
         weights["cross"]
 
 
-def test_a_strip_reads_the_weights_of_its_columns_once_each(tmp_path, monkeypatch):
-    for step in range(1, 24):
-        write_snapshot(tmp_path, snapshot(step))
-    read, found = [], read_snapshots(tmp_path)
-    own = SavedArrays.__getitem__
-    monkeypatch.setattr(
-        SavedArrays, "__getitem__", lambda s, name: read.append(s.path.stem) or own(s, name)
-    )
-    strip = snapshot_figures.find_strip(found, 0)
-    assert set(read) == {"00000023"}  # whose heads are counted
-    read.clear()
-    snapshot_figures.strip_figure(strip)
-    assert read == [f"{step:08d}" for step in strip.steps]
-
-
-def test_pictures_of_sentences_that_are_tracked_no_more_go(tmp_path):
-    write_snapshot(tmp_path, snapshot(40))
-    place = tmp_path / "figures" / "attention_snapshots"
-    place.mkdir(parents=True)
-    for name in ("strip_1.png", "strip_2.png", "curves.png", "strip_of_mine.png"):
-        (place / name).write_bytes(b"of a run before")
-    assert snapshot_figures.draw(tmp_path) == [place / "strip_1.png"]
-    assert sorted(path.name for path in place.iterdir()) == ["strip_1.png", "strip_of_mine.png"]
-    assert (place / "strip_1.png").read_bytes() != b"of a run before"
-
-
 def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     given = [
         snapshot(step, aer=rate, end_fraction=0.5)
@@ -125,21 +98,6 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     assert rates.get_title(loc="right") == "best 0.20: layer 2, head 3, step 40"
 
 
-def test_every_kind_has_its_steps_below_its_last_panel():
-    given = [snapshot(step, end_fraction=0.5, distance=2.0) for step in (20, 40)]
-    for each in given:
-        each.statistics["encoder_self"] = each.statistics["cross"]
-        each.statistics["cross"] = {"end_fraction": each.statistics["cross"]["end_fraction"]}
-    figure = snapshot_figures.curves_figure(given)
-    drawn = [axes for axes in figure.axes if axes.lines]
-    assert len(drawn) == 3
-    labelled = [axes for axes in drawn if axes.get_xlabel() == "training step"]
-    assert len(labelled) == 2
-    assert all(axes.xaxis.label.get_visible() for axes in labelled)
-    shown = [axes.xaxis.get_tick_params()["labelbottom"] for axes in drawn]
-    assert [axes in labelled for axes in drawn] == shown
-
-
 def test_a_strip_shows_few_steps_from_the_first_to_the_last():
     given = [snapshot(10 * step) for step in range(1, 24)]
     strip = snapshot_figures.find_strip(given, 0)
@@ -151,26 +109,6 @@ def test_a_strip_shows_few_steps_from_the_first_to_the_last():
     np.testing.assert_array_equal(image[:QUERIES, :KEYS], first[0, 0])
     np.testing.assert_array_equal(image[-QUERIES:, -KEYS:], last[1, 2])
     assert np.ma.is_masked(image[QUERIES, 0])  # between two maps
-
-
-def test_a_strip_names_its_rows_by_what_is_written_and_says_so():
-    figure = snapshot_figures.strip_figure(snapshot_figures.find_strip([snapshot(10)], 0))
-    axes = figure.axes[0]
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names[:QUERIES] == [*TARGET[1:], "</s>"]
-    assert [label.get_text() for label in axes.get_xticklabels()][:KEYS] == SOURCE
-    assert "rows: token written, columns: source token read" in figure.get_suptitle()
-
-
-def test_a_strip_has_room_for_long_tokens(tmp_path):
-    given = snapshot(10)
-    sentence = given.sentences[0]._replace(target_tokens=["<s>", *["W" * 40] * (QUERIES - 1)])
-    write_snapshot(tmp_path, given._replace(sentences=[sentence]))
-    [picture] = (path for path in snapshot_figures.draw(tmp_path) if "strip" in path.name)
-    pixels = plt.imread(picture)[..., :3]
-    dark = (pixels < 0.5).all(axis=2).any(axis=0).nonzero()[0]
-    assert dark[0] > 5
-    assert dark[-1] < pixels.shape[1] - 6
 
 
 def test_a_strip_shows_the_heads_that_align_best_of_one_sentence_alone(monkeypatch):

@@ -4,7 +4,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from places import ROOT
+
+pytestmark = pytest.mark.full
 
 # -- imports
 

@@ -7,6 +7,8 @@ import pytest
 from sweeps import sentences, translator
 from tiny_run import command, refused
 
+pytestmark = pytest.mark.full
+
 STEPS = (100, 200, 300, 400)
 # Validation BLEU by run at these steps, and the seconds of a step.
 SCORES = {

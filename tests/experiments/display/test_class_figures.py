@@ -1,14 +1,11 @@
 """Pictures of a classifier show its numbers, and nothing in them overlaps or is cut off."""
 
-import warnings
-
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.display.plotting import COLOURS
-from experiments.tasks import class_figures
 from experiments.tasks.class_figures import (
     ReadText,
     confusion_figure,
@@ -112,12 +109,6 @@ def test_a_map_keeps_classes_apart_that_the_embeddings_keep_apart_and_is_repeata
     np.testing.assert_array_equal(again.axes[0].lines[0].get_data(), clouds[0].T)
 
 
-def test_a_map_of_many_texts_shows_some(monkeypatch):
-    monkeypatch.setattr(class_figures, "MAX_MAP", 12)
-    lines = embedding_map(*embeddings(40), LABELS[:2]).axes[0].lines
-    assert sum(len(line.get_xdata()) for line in lines) == 12
-
-
 def test_tokens_are_boxes_whose_darkness_is_their_weight():
     axes = reading_figure(READ[:2]).axes[0]
     shades = [1 - np.mean(box.get_facecolor()[:3]) for box in axes.patches]
@@ -127,17 +118,3 @@ def test_tokens_are_boxes_whose_darkness_is_their_weight():
     assert {"▁film", "▁$x_1$", "∅", "0.60", "0.25"} <= set(texts)
     weights = [t.get_fontweight() for t in axes.texts if t.get_text() == "good"]
     assert sorted(map(str, weights)) == ["bold", "normal", "normal"]  # the wrong prediction
-
-
-def test_a_long_text_goes_on_in_the_next_row():
-    patches = reading_figure(READ[2:]).axes[0].patches
-    assert len({round(box.get_y(), 6) for box in patches}) > 3
-    assert max(box.get_x() + box.get_width() for box in patches) < class_figures.LINE + 3
-
-
-def test_hostile_text_is_drawn_without_warnings(tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        reading_figure(READ).savefig(tmp_path / "read.png")
-        confusion_figure(CONFUSION, LABELS).savefig(tmp_path / "confusion.png")
-        embedding_map(*embeddings(6), LABELS[1:]).savefig(tmp_path / "map.png")

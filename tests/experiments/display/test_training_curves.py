@@ -133,12 +133,6 @@ def test_unreadable_lines_are_passed_over(metrics_file, tail):
     assert read_curves(write(metrics_file, EVENTS, end="\n" + tail)) == expected
 
 
-def test_a_line_cut_inside_a_letter_is_passed_over(metrics_file):
-    expected = read_curves(write(metrics_file, EVENTS))
-    metrics_file.write_bytes(metrics_file.read_bytes() + '{"step": 9, "note": "ж'.encode()[:-1])
-    assert read_curves(metrics_file) == expected
-
-
 @pytest.mark.parametrize("hole", ["null", "NaN", "Infinity", '"high"', "true", "1" + "0" * 400])
 def test_a_value_that_is_no_finite_number_leaves_a_gap(metrics_file, hole):
     text = '{"step": 1, "loss": 2.0}\n{"step": 2, "loss": HOLE}\n{"step": 3, "loss": 1.0}\n'
@@ -155,25 +149,9 @@ def test_a_resumed_run_overwrites_the_steps_it_repeats(metrics_file):
     assert (steps, values) == ([1, 2, 3], [1.0, 20.0, 3.0])
 
 
-def test_a_point_between_gaps_of_a_long_curve_is_marked():
-    values = [1.0] * 100
-    values[49] = values[51] = float("nan")
-    steps = list(range(100))
-    marked, plain = (
-        build_figure({("loss", "train"): (steps, curve)}, "file").axes[0].lines[0].get_markevery()
-        for curve in (values, [1.0] * 100)
-    )
-    assert (marked, plain) == ([50], [])
-
-
 @pytest.mark.parametrize("text", ["", "\n", "{", '{"step": 1}', '{"loss": 2.0}'])
 def test_a_file_with_nothing_to_draw_is_named(metrics_file, tmp_path, text):
     metrics_file.write_text(text)
     with pytest.raises(ValueError, match=r"metrics\.jsonl: .*nothing to draw"):
         draw(metrics_file, tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
-
-
-def test_a_missing_file_is_named(metrics_file, tmp_path):
-    with pytest.raises(ValueError, match=r"metrics\.jsonl: .*No such file"):
-        draw(metrics_file, tmp_path / "curves.png")

@@ -12,19 +12,17 @@ from matplotlib.image import imread
 from configs import base
 from experiments.display import vector_space
 from experiments.embeddings import maps
-from experiments.embeddings.maps import Map, map_figure, token_kinds
-from experiments.text_io import print_table
+from experiments.embeddings.maps import token_kinds
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer import workdir
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
-from transformer.inference.base import TokenTable
 from transformer.inference.classifier import TextClassifier
 from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
 from transformer.model.build import REGISTRY
-from transformer.model.classifier import BagOfEmbeddings, Classifier
+from transformer.model.classifier import Classifier
 
 NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the")
@@ -101,13 +99,6 @@ def test_neighbours_are_the_nearest_by_cosine_and_never_the_vector_itself(count,
     np.testing.assert_array_equal(some, found[11:19])
 
 
-def test_a_vector_of_zeros_has_cosine_zero_with_all():
-    vectors = np.array([[0.0, 0.0], [3.0, 4.0], [-3.0, -4.0]])
-    found, cosines = vector_space.neighbours(vectors, 2)
-    assert found[1].tolist() == [0, 2]
-    np.testing.assert_allclose(cosines, [[0, 0], [0, -1], [0, -1]])
-
-
 def test_pca_shows_the_directions_of_most_variance():
     rng = np.random.default_rng(2)
     vectors = rng.normal(size=(29, 3)) * [1.0, 7.0, 3.0] + 11
@@ -154,14 +145,6 @@ def tables_of(predictor):
     return predictor.token_tables({"params": params})
 
 
-def test_the_rows_of_a_bag_for_bigrams_are_no_tokens(tokenizers):
-    tokenizer = tokenizers["word"]
-    network = BagOfEmbeddings(tokenizer.vocab_size, 3, width=5, bigram_buckets=13)
-    predictor = TextClassifier(network, tokenizer, "abc", 7, 2)
-    assert predictor.param_shapes()["table"].shape == (tokenizer.vocab_size + 13, 5)
-    assert tables_of(predictor)["input"].vectors.shape == (tokenizer.vocab_size, 5)
-
-
 # -- one token
 
 
@@ -188,36 +171,6 @@ def test_what_is_no_token_is_refused_with_what_is_near(tokenizers, kind, token, 
     with pytest.raises(UserError) as refusal:
         maps.find_token(tokenizers[kind], token)
     assert says in str(refusal.value)
-
-
-def test_a_token_is_looked_for_in_every_table_and_need_not_be_in_all(tokenizers):
-    rng = np.random.default_rng(6)
-    tables = {
-        name: TokenTable(rng.normal(size=(tokenizer.vocab_size, 3)), tokenizer)
-        for name, tokenizer in (("source", tokenizers["word"]), ("target", tokenizers["char"]))
-    }
-    both = maps.neighbour_tables(tables, "a")
-    titles = ["Source embeddings: nearest to ▁a", "Target embeddings: nearest to a"]
-    assert [table.title for table in both] == titles
-    (one,) = maps.neighbour_tables(tables, "m")
-    assert one.title == "Target embeddings: nearest to m"
-    with pytest.raises(UserError, match="close to it: ▁House"):
-        maps.neighbour_tables(tables, "house")
-
-
-def test_brackets_of_tokens_are_printed_as_they_are(tokenizers, capsys):
-    tokenizer = tokenizers["word"]
-    vectors = np.random.default_rng(6).normal(size=(tokenizer.vocab_size, 3))
-    tables = {"source": TokenTable(vectors, tokenizer)}
-    token, other = maps.find_token(tokenizer, "[bold]"), maps.find_token(tokenizer, "mouse")
-    vectors[other] = vectors[token] + 1e-3
-    for name in ("[bold]", "mouse"):
-        (table,) = maps.neighbour_tables(tables, name)
-        print_table(table)
-        printed = capsys.readouterr().out
-        assert "▁[bold]" in printed
-        assert "▁mouse" in printed
-        assert "\\" not in printed
 
 
 def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(tmp_path_factory, tmp_path):
@@ -285,20 +238,3 @@ def test_kinds_of_tokens_are_read_off_their_text():
     names = [maps.KINDS[kind][0] for kind in token_kinds(pieces)]
     word, within, signs = "begins a word", "within a word", "digits and signs"
     assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]
-
-
-def test_names_stand_apart_within_the_picture_and_the_first_tokens_have_theirs(monkeypatch):
-    monkeypatch.setattr(maps, "MAX_NAMES", 40)
-    points = np.random.default_rng(4).normal(size=(211, 2))
-    pieces = [f"▁token{i}" for i in range(210)] + ["$x_1$"]
-    figure = map_figure(Map("pca", points, "a map"), pieces)
-    (axes,) = figure.axes
-    figure.canvas.draw()
-    texts = [text.get_text() for text in axes.texts]
-    assert len(texts) == 40
-    assert texts[0] == "▁token0"
-    boxes = [text.get_window_extent() for text in axes.texts]
-    inner = [box.shrunk(0.95, 0.9) for box in boxes]
-    assert not any(b.overlaps(other) for i, b in enumerate(inner) for other in inner[:i])
-    assert all(axes.bbox.padded(1).contains(*corner) for b in boxes for corner in (b.min, b.max))
-    assert sum(len(line.get_xdata()) for line in axes.lines) == 211

@@ -82,27 +82,3 @@ def test_pointing_shows_a_token_and_a_click_keeps_it(page, arrays):
     agree(told(page), expected(arrays, 7))
     page.locator("#neighbours button").nth(2).click()
     agree(told(page), expected(arrays, arrays["neighbours"][7][2]))
-
-
-def test_keys_wheel_and_controls_move_the_map(page):
-    view = "[map.x, map.y, map.scale]"
-    page.locator("#map").focus()
-    states = [page.evaluate(view)]
-    for key in ("ArrowLeft", "ArrowUp", "+", "-", "0"):
-        page.keyboard.press(key)
-        states.append(page.evaluate(view))
-        assert states[-1] != states[-2], key
-    assert states[-1] == states[0]
-    # A wheel's place is in whole pixels.
-    page.evaluate("([x, y]) => map.move(-(x % 1), -(y % 1))", canvas_place(page, 5))
-    before = canvas_place(page, 5)
-    page.mouse.move(*before)
-    page.mouse.wheel(0, -200)
-    page.wait_for_function("scale => map.scale > scale", arg=states[0][2])
-    np.testing.assert_allclose(canvas_place(page, 5), before, atol=0.5)  # under the pointer
-    page.get_by_label("PCA").check()
-    assert "PCA of" in page.locator("#title").inner_text()
-    page.get_by_label("begins a word").uncheck()
-    kinds = page.evaluate("map.seen().map(token => table.kinds[token])")
-    assert 0 not in kinds
-    assert kinds

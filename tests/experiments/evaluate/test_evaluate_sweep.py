@@ -8,6 +8,8 @@ import pytest
 from tiny_run import command, refused, shared_run, translators_once, unsealed
 from transformer.data.held_out import path_of
 
+pytestmark = pytest.mark.full
+
 SEEDS = (3, 5, 7)
 
 

@@ -18,7 +18,6 @@ from transformer.data.parallel.batches import make_batch
 from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
-from transformer.inference import batching
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,25 +82,6 @@ def test_scores_are_those_of_every_pair_read_alone(aligned, by_hand):
     assert all(score.precision == score.recall for score in scores.values())
 
 
-def test_long_pairs_are_read_in_equal_parts_of_one_shape(tiny, monkeypatch):
-    config = workdir.load_config(tiny.workdir)
-    translator = workdir.load_trained(tiny.workdir, config).predictor
-    shapes = []
-
-    def cross(variables, batch):
-        shapes.append(batch.source.shape)
-        return np.zeros((1, len(batch.source), 2, *batch.target.shape[1:], batch.source.shape[1]))
-
-    monkeypatch.setitem(vars(translator), "_cross", cross)
-    texts = ["a b", *["a " * 20] * 7]
-    for rows, expected in [(8, [(8, 16), (8, 32)]), (3, [(8, 16), *[(3, 32)] * 3])]:
-        monkeypatch.setattr(batching, "MAX_NUMBERS", rows * 2 * 32**2)
-        shapes.clear()
-        found = dict(translator.cross_attention({}, texts, texts))
-        assert shapes == expected
-        assert [found[i].shape[2:] for i in range(8)] == [(3, 3), *[(21, 21)] * 7]
-
-
 def test_the_best_heads_links_are_written_a_line_a_pair(aligned, by_hand):
     _, _, lines, _ = aligned
     links, rates = by_hand
@@ -141,20 +121,6 @@ def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_pa
     assert again.code == 0, again
     assert "its error rate was" in again.err
     assert out.read_text().splitlines() == lines
-
-
-def test_files_of_the_home_folder_are_read_and_written_again(aligned, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "pairs.tsv").write_text("a b\tb\n")
-    (tmp_path / "gold.txt").write_text("1-0\n")
-    arguments = "--mode=align", f"--workdir={aligned[0]}", "--input=~/pairs.tsv"
-    for _ in range(2):  # the second time, the output is there
-        ended = command(*arguments, "--links=~/gold.txt", "--output=~/out.txt")
-        assert ended.code == 0, ended
-        assert ended.out.splitlines()[-1] == str(tmp_path / "out.txt")
-    assert len((tmp_path / "out.txt").read_text().splitlines()) == 1
-    says = "gold.txt is a file that is read"
-    refused(*arguments, "--links=~/gold.txt", "--output=~/gold.txt", says=says)
 
 
 def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
@@ -259,21 +225,6 @@ def test_right_wrong_and_missed_links_are_drawn_between_their_words():
         (places["three"], places["zwei"], "--", "#D55E00"),
         (places["two"], places["zwei"], ":", "#000000"),
     }
-
-
-def test_every_word_stays_on_the_picture_and_is_drawn_as_text():
-    words = " ".join(["$x_1$", "中文字", "שלום", "a" * 60, *map(str, range(50))])
-    first = np.zeros((len(SCORES), 54), int)
-    pairs, gold = [Pair(words, words), Pair("", words)], [GoldLinks([(0, 0)]), GoldLinks([])]
-    found = HeadLinks(SCORES, [first, first + head_links.NO_LINK])
-    figure = alignment.links_figure(pairs, gold, found)
-    figure.canvas.draw()
-    for text in figure.axes[0].texts:
-        box = text.get_window_extent()
-        assert box.x0 >= 0
-        assert box.x1 <= figure.bbox.x1
-        assert box.y0 >= 0
-        assert not text.get_parse_math() or text.get_text().startswith("links by")
 
 
 def test_the_table_marks_the_best_head_under_its_rows(capsys):

@@ -8,14 +8,11 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.heads.importance import print_ranking
-from experiments.heads.ranking import HeadScores, Ranking, _bleus, rank, rank_correlation, work
+from experiments.heads.ranking import rank, rank_correlation, work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks, workdir
-from transformer.inference.translator import Translation
 from transformer.keys import complete
-from transformer.model.stack import unit_gates
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
           "cross": "decoder_layers_0"}  # fmt: skip
@@ -113,12 +110,6 @@ def test_importance_is_the_slope_of_each_sentences_loss(ranked, losses):
         assert least - margin <= found["estimate"] <= most + margin
 
 
-def test_sentences_that_disagree_add_up_in_importance_alone(ranked):
-    heads = ranked[2]["heads"]
-    assert all(head["importance"] >= abs(head["estimate"]) - 1e-6 for head in heads)
-    assert any(head["importance"] > 1.05 * abs(head["estimate"]) for head in heads)
-
-
 def test_what_is_printed_and_written_is_one_ranking(ranked):
     ended, folder, numbers, *_ = ranked
     files = [folder / "figures" / "heads" / f"head_importance.{end}" for end in ("png", "csv")]
@@ -163,45 +154,6 @@ def test_rank_correlations_by_hand():
     assert rank_correlation([1, 2, 3, 4], [0.1, 3.0, 2.0, 40.0]) == pytest.approx(0.8)
     assert rank_correlation([1, 2], [1, 2]) is None
     assert rank_correlation([1, 1, 1], [1, 2, 3]) is None
-
-
-@pytest.mark.parametrize(("count", "says"), [(2, "none: too few"), (5, "none: all heads are eq")])
-def test_a_rank_correlation_that_is_missing_says_why(count, says, capsys):
-    heads = [HeadScores("cross", 1, n + 1, 0.0, 0.0, 0.0, 0.0, None) for n in range(count)]
-    print_ranking(Ranking("test", "tokens", 7, 0, 1.0, 0.5, None, None, None, None, tuple(heads)))
-    out = capsys.readouterr().out
-    assert out.count(says) == 2
-    assert "BLEU" not in out
-
-
-def test_models_are_decoded_in_groups_of_one_size_and_the_surplus_dropped(ranked, monkeypatch):
-    *_, task, params = ranked
-    gates = unit_gates(task.predictor.model.config)
-    stacked = jax.tree.map(lambda own: np.stack([own * n for n in range(5)]), gates)
-    groups, done = [], []
-
-    def translate(own, sources, beam_size, shared):
-        groups.append(jax.tree.leaves(own)[0][:, 0].tolist())
-        return [[[Translation("a", 0.0, 1)] for _ in sources] for _ in groups[-1]]
-
-    monkeypatch.setattr(task.predictor, "translate_stacked", translate)
-    assert len(_bleus(task, {"params": params}, stacked, done.append, 3)) == 5
-    assert groups == [[0, 1, 2], [3, 4, 1]]
-    assert len(done) == 5
-
-
-def test_a_folder_that_cannot_be_made_is_named_before_anything_is_computed(
-    tiny, tmp_path, monkeypatch
-):
-    folder = tiny.copy(tmp_path / "run")
-    shutil.rmtree(folder / "figures")
-    (folder / "figures").write_text("no folder")
-    computed = []
-    monkeypatch.setattr("experiments.heads.links.score_heads", computed.append)
-    monkeypatch.setattr("experiments.heads.importance.rank", computed.append)
-    for mode, name in (("align", "alignment"), ("heads", "heads")):
-        refused(f"--mode={mode}", f"--workdir={folder}", says=(f"figures/{name}", "check the path"))
-    assert not computed
 
 
 def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):

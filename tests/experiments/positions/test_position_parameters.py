@@ -1,22 +1,19 @@
 """Encodings that someone adds are drawn, and parameters as trained at each of their places."""
 
-import dataclasses
-
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from position_examples import COUNT, SIZES, WITH_PARAMETERS, all_of, keep_only
 
-from experiments.positions import phasors, plots
+from experiments.positions import plots
 from experiments.positions.values import AS_INITIALISED, encodings
 from reference_positions import WRITTEN
 from tiny_models import tiny_config
-from tiny_run import command
 from transformer.model.positions.base import NoPositions
 from transformer.model.positions.registry import REGISTRY
 from transformer.model.transformer import Transformer
+from variants import full_but
 
 # -- what someone adds
 
@@ -57,67 +54,10 @@ def test_an_encoding_that_someone_adds_has_a_picture_of_each_hook(tmp_path, undr
     np.testing.assert_allclose(found[0].vectors("value_bias", COUNT)[1], expected)
 
 
-class Tuned(NoPositions):
-    """Adds a trained number times the distance."""
-
-    def setup(self):
-        self.slopes = self.param("slopes", nn.initializers.ones_init(), (self.config.num_heads,))
-
-    def bias(self, query_positions, key_positions):
-        return self.slopes[:, None, None] * (key_positions - query_positions[:, None])
-
-
-class Compact(NoPositions):
-    """Adds a trained number times the key's position and the query's sum."""
-
-    @nn.compact
-    def score(self, queries, query_positions, key_positions):
-        slopes = self.param("slopes", nn.initializers.ones_init(), (self.config.num_heads,))
-        sums = jnp.einsum("BLHK,H->BHL", queries, slopes)
-        return sums[..., None] * key_positions
-
-
-@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("kind", "pictures"), [(Tuned, 2), (Compact, 4)])
-def test_parameters_that_someone_s_encoding_has_are_drawn(
-    kind, pictures, scan_layers, trained, tmp_path, undrawn, monkeypatch
-):
-    monkeypatch.setitem(REGISTRY, "someones", kind)
-    keep_only(monkeypatch, ["someones"])
-    new = [one for one in encodings(SIZES, 0, None) if one.name == "someones"]
-    assert {one.origin for one in new} == {AS_INITIALISED}
-    files = list(plots.draw(new, COUNT, tmp_path))
-    assert len(files) == {Tuned: 2, Compact: 1}[kind]  # a bias has one for each stack
-    assert all(path.exists() for path in files)
-    own = dataclasses.replace(SIZES, positions="someones", scan_layers=scan_layers)
-    tokens, mask = jnp.ones((1, 2), int), jnp.ones((1, 2), bool)
-    params = Transformer(own).init(jax.random.key(0), tokens, tokens, mask, mask)["params"]
-    params = jax.tree.map(lambda x: 3 * x, params)
-    found = list(encodings(own, 0, trained(params, 20)))
-    used = [one for one in found if one.name == "someones"]
-    assert len(used) == pictures
-    for one in used:
-        np.testing.assert_array_equal(one.params["slopes"], 3 * np.ones(3))
-    files = list(plots.draw(used, COUNT, tmp_path / "trained"))
-    assert len(files) == pictures
-    assert all(path.exists() for path in files)
-
-
-def test_the_mode_draws_what_someone_adds(tiny, tmp_path, undrawn, monkeypatch):
-    monkeypatch.setitem(REGISTRY, "tuned", Tuned)
-    monkeypatch.setitem(REGISTRY, "compact", Compact)
-    keep_only(monkeypatch, ["sinusoidal", "tuned", "compact"])
-    monkeypatch.setattr(phasors, "POSITIONS", 3)
-    ended = command("--mode=positions", f"--workdir={tiny.copy(tmp_path / 'run')}")
-    assert ended.code == 0, ended.err
-    for name in ("tuned_bias_encoder.png", "tuned_bias_decoder.png", "compact_score.png"):
-        assert name in ended.out
-
-
 # -- trained parameters
 
 
-@pytest.mark.parametrize("layers", ["each its own", "scanned", "shared"])
+@pytest.mark.parametrize("layers", full_but(["scanned"], ["each its own", "scanned", "shared"]))
 def test_parameters_of_a_run_are_drawn_at_each_of_their_places(layers, trained, monkeypatch):
     keep_only(monkeypatch, WITH_PARAMETERS)
     fields = {"scan_layers": layers == "scanned", "share_layers": layers == "shared"}

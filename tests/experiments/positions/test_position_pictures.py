@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 from position_examples import COUNT, SIZES, all_of, encoding, keep_only
 
-from configs import base
 from experiments.positions import phasors, plots
-from experiments.positions.values import encodings, model_config
+from experiments.positions.values import encodings
 from places import ROOT
 from reference_positions import WRITTEN
 from tiny_models import tiny_config
@@ -98,17 +97,6 @@ def two_encodings(monkeypatch, undrawn):
     monkeypatch.setattr(phasors, "POSITIONS", 3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "width", "head"),
-    [("bag_of_embeddings", 512, 64), ("recurrent", 78, 39), ("transformer", 512, 64)],
-)
-def test_a_model_of_any_kind_has_sizes_to_draw_with(kind, width, head):
-    config = base.get_config()
-    config.model.architecture = kind
-    config.model.d_model = width  # of a recurrent one, 8 heads need not divide it
-    assert model_config(config).head_width == head
-
-
 def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encodings):
     new = tmp_path / "new"
     ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={new}")
@@ -128,15 +116,6 @@ def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encod
         "--config.model.d_model=32",
         says="holds a run of another config",
     )
-
-
-def test_a_model_of_an_odd_width_has_all_pictures_but_that_of_pairs(tiny, tmp_path, two_encodings):
-    settings = {"d_model": 9, "num_heads": 3, "positions": "learned"}
-    flags = [f"--config.model.{key}={value}" for key, value in settings.items()]
-    ended = command("--mode=positions", f"--config={tiny.config}", f"--workdir={tmp_path}", *flags)
-    assert ended.code == 0, ended.err
-    found = {path.name for path in (tmp_path / "figures" / "positions").iterdir()}
-    assert found == {"none.png", "phasors_sinusoidal.gif", "positions.html"}
 
 
 @pytest.mark.slow

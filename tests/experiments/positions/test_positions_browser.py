@@ -40,19 +40,6 @@ def test_the_slider_turns_every_hand_to_its_sine_and_cosine(chromium, file, draw
                 assert page.locator("#picture g:not(.hand):visible").count() == position + 1
 
 
-def test_keys_choose_position_and_hand(chromium, file, drawn):
-    with opened(chromium, file, **STILL) as page:
-        page.focus("#position")
-        for _ in range(3):
-            page.keyboard.press("ArrowRight")
-        page.focus("#hand")
-        page.keyboard.press("1")
-        told = page.inner_text("#told").replace("−", "-")
-    sine, cosine = (drawn[0].table[3][dimension] for dimension in drawn[0].hands[1])
-    assert f"Hand 1 at position 3: its sine, {sine:.4f}, is dimension 2" in told
-    assert f"its cosine, {cosine:.4f}, is dimension 3" in told
-
-
 def test_it_plays_by_itself_only_where_motion_is_welcome(chromium, file):
     with opened(chromium, file, **STILL) as page:
         page.wait_for_timeout(600)

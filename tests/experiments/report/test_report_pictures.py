@@ -4,6 +4,7 @@ import base64
 import io
 
 import numpy as np
+import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 from report_examples import Reader
@@ -11,6 +12,8 @@ from report_examples import Reader
 from experiments.report import page as report
 from experiments.report.attention import MAX_TOKENS, attention_map, cross_attention
 from transformer.workdir import TrainedRun
+
+pytestmark = pytest.mark.full
 
 WIDE = 2800  # pixels of a picture
 

@@ -17,6 +17,8 @@ from places import ROOT
 from tiny_run import refused, shared_run
 from transformer.api.run import load
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):

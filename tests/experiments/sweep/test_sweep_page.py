@@ -18,6 +18,8 @@ from experiments.results.texts import bleu_of_sums
 from experiments.sweep.sweep import write_results
 from sweeps import write_trial
 
+pytestmark = pytest.mark.full
+
 PICTURES = ["scores.png", "curves.png", "lengths.png"]
 HOSTILE = "<script>alert('$x_1$')</script>\"'><img src=x onerror=y>&amp; http://a.b"
 

@@ -12,6 +12,7 @@ from experiments.sweep import worker as sweep_worker
 from experiments.sweep.study import MAX_KILLS, Study, SweepError
 from transformer.errors import RunError, UserError
 
+pytestmark = pytest.mark.full
 HOW = pytest.mark.parametrize("how", ["sequential", "vmap"])
 TOGETHER = {"sweep.parallel": "vmap"}
 PATHS = [{"data.path": f"text_{number}"} for number in range(4)]
