@@ -1,4 +1,7 @@
-"""The JSON files that a run writes next to its checkpoints, with their structure checked."""
+"""The JSON files that a run writes next to its checkpoints, with their structure checked.
+
+A file that is damaged raises UserError, which says what to do.
+"""
 
 import contextlib
 import datetime
@@ -8,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from transformer.config import check
 from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
-from transformer.keys import assign
 from transformer.metrics.registry import COUNTS
 from transformer.storage.reading import Each, mismatch, open_file, read_json
 
 NOTHING = type(None)
+KINDS = {bool: bool, str: str}
 MAX_TEXT = 2**30  # bytes
 MAX_TOLD = 6  # names in a line
 START = "init_from.json"  # what a run took over from the one that it started from
@@ -38,7 +40,7 @@ RESULTS = {
     "wall_seconds": float,
     "tokens_per_second?": (float, NOTHING),
     "flops_per_token?": (int, NOTHING),
-    "decode?": dict,
+    "decode?": {name: KINDS.get(type(x), float) for name, x in base.get_config().decode.items()},
     "init_from?": STARTED,
     "input?": {"files": [str], "digest": str},
     "behaviour?": Each({"lines": int, "passed": int, "low": float, "high": float}),
@@ -78,15 +80,17 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
     Those of another text than the run's have `input`, the names and the digest of its files, and
     the split "test" alone.
-
-    Raises:
-      UserError: the file is damaged.
     """
-    if not path.exists():
-        return None
     fix = "delete it; the mode evaluate writes it again"
-    results = read_json(path, RESULTS, fix)
-    if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
+    if (results := _read(path, RESULTS, fix)) is None:
+        return None
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    wrong = _wrong_scores(splits) or _wrong_scores(first_scores(results.get("init_from")))
+    if (needed := "test" if "input" in results else "validation") not in splits:
+        wrong = f"{needed} is missing"
+    elif not results["averaged_steps"]:
+        wrong = "averaged_steps is empty"
+    if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return results
 
@@ -100,58 +104,24 @@ def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     return ""
 
 
-def _wrong_scores(results: dict[str, Any]) -> str | None:
-    """What is wrong with the scores of a split."""
-    splits = {name: scores for name, scores in results.items() if is_split(name)}
-    if (needed := "test" if "input" in results else "validation") not in splits:
-        return f"{needed} is missing"
-    if wrong := _wrong_splits(splits) or _wrong_splits(first_scores(results.get("init_from"))):
-        return wrong
-    return None if results["averaged_steps"] else "averaged_steps is empty"
-
-
-def _wrong_splits(splits: Mapping[str, Any]) -> str | None:
-    for split, scores in splits.items():
-        if (wrong := mismatch(scores, dict, split)) is not None:
-            return wrong
-        for name, value in scores.items():
-            shape = NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
-            if wrong := mismatch(value, shape, f"{split}.{name}"):
-                return wrong
-        if "loss" not in scores:
-            return f"{split}.loss is missing"
-        if not any(name in scores for name in (*COUNTS, "classes")):
-            return f"{split}.{COUNTS[0]} is missing"
-    return None
-
-
-def _wrong_search(decode: dict[str, Any]) -> str | None:
-    """What is wrong with the settings of the search."""
-    config = base.get_config()
-    if decode and (missing := sorted({*config.decode} - {*decode})):
-        return f"decode.{missing[0]} is missing"
-    try:
-        for key, value in decode.items():
-            assign(config, f"decode.{key}", value)
-        check(config)
-    except UserError as error:
-        return str(error)
-    return None
-
-
 def read_data(path: Path) -> dict[str, Any] | None:
-    """Returns the statistics of a run's text, see `Task.data_summary`; None if the file is missing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not path.exists():
-        return None
+    """Returns the statistics of a run's text, see `Task.data_summary`; None if it has none."""
     fix = "delete it; without it a report has no tables of the text"
-    data = read_json(path, DATA, fix)
-    if wrong := [shape for shape in data["shapes"] if len(shape) != 2]:
+    data = _read(path, DATA, fix)
+    if data and (wrong := [shape for shape in data["shapes"] if len(shape) != 2]):
         raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {fix}")
     return data
+
+
+def read_environment(path: Path) -> dict[str, Any] | None:
+    """Returns the environment of a training, see `environment.record`; None if it has none."""
+    fix = "delete it; without it a report has no table of the environment"
+    environment = _read(path, ENVIRONMENT, fix)
+    try:
+        datetime.datetime.fromisoformat(environment["started"] if environment else "2000-01-01")
+    except ValueError:
+        raise UserError(f"{path} cannot be read (started is not a time): {fix}") from None
+    return environment
 
 
 def read_start(path: Path) -> dict[str, Any] | None:
@@ -161,15 +131,10 @@ def read_start(path: Path) -> dict[str, Any] | None:
     `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
     `new`; and, if all parameters were loaded, the `scores` that they had before the training: the
     settings of the `search`, and `splits`.
-
-    Raises:
-      UserError: the file is damaged.
     """
     fix = "delete it; without it a report does not tell which weights the run started from"
-    if not path.exists():
-        return None
-    start = read_json(path, STARTED, fix)
-    if wrong := _wrong_splits(first_scores(start)):
+    start = _read(path, STARTED, fix)
+    if wrong := _wrong_scores(first_scores(start)):
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return start
 
@@ -181,6 +146,26 @@ def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
       start: see `read_start`.
     """
     return (start or {}).get("scores", {}).get("splits", {})
+
+
+def _read(path: Path, shape: Any, fix: str) -> Any:
+    return read_json(path, shape, fix) if path.exists() else None
+
+
+def _wrong_scores(splits: Mapping[str, Any]) -> str | None:
+    """What is wrong with the scores of a split."""
+    for split, scores in splits.items():
+        if wrong := mismatch(scores, dict, split):
+            return wrong
+        shape = {
+            name: NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
+            for name in (*scores, "loss")
+        }
+        if wrong := mismatch(scores, shape, split):
+            return wrong
+        if not any(name in scores for name in (*COUNTS, "classes")):
+            return f"{split}.{COUNTS[0]} is missing"
+    return None
 
 
 def start_line(start: dict[str, Any]) -> str:
@@ -200,20 +185,3 @@ def start_line(start: dict[str, Any]) -> str:
     if start["frozen"]:
         parts.append(f"{start['frozen']:,} parameters frozen")
     return "; ".join(parts)
-
-
-def read_environment(path: Path) -> dict[str, Any] | None:
-    """Returns the environment of a training, see `environment.record`; None if the file is missing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not path.exists():
-        return None
-    fix = "delete it; without it a report has no table of the environment"
-    environment = read_json(path, ENVIRONMENT, fix)
-    try:
-        datetime.datetime.fromisoformat(environment["started"])
-    except ValueError:
-        raise UserError(f"{path} cannot be read (started is not a time): {fix}") from None
-    return environment

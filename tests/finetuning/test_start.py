@@ -16,8 +16,8 @@ from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
 from transformer.keys import complete
+from transformer.model.parameters import named_leaves
 from transformer.run import Run
-from transformer.storage.checkpoint_files import named_leaves
 from transformer.storage.files import write_json
 from transformer.train import Trainer
 

@@ -222,8 +222,7 @@ def content(file: Path, root: Path):
         return TIMES.sub("TIME", file.read_text("utf-8").replace(str(root.absolute()), "FOLDER"))
 
     if file.suffix == ".json":
-        found = json.loads(text())
-        return found["leaves"] if file.name == "checkpoint.json" else plain(found)
+        return plain(json.loads(text()))
     if file.suffix == ".jsonl":
         return [plain(json.loads(line)) for line in text().splitlines()]
     if file.suffix == ".npz":
@@ -239,11 +238,11 @@ def content(file: Path, root: Path):
     return file.read_bytes()
 
 
-# Made for one machine or moment, or drawn over minutes; of checkpoints the digest of each array is
-# compared, and of pages and tables of a sweep the numbers in `results.csv`.
+# Made for one machine or moment, or drawn over minutes; of checkpoints the weights that were stored
+# apart are compared, and of pages and tables of a sweep the numbers in `results.csv`.
 SKIPPED = re.compile(
     r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
-    r"|/checktrials/\d+/(params|ema|state)/|evaluation_attempts|study\.id"
+    r"|/checkpoints/\d+/|study\.id"
     r"|/training\.png|/report\.html|/index\.html|/results\.md"
 )
 

@@ -31,6 +31,7 @@ from transformer import workdir
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import UserError
 from transformer.run import Run
+from transformer.storage.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 
@@ -226,14 +227,13 @@ def reached(folder: Path) -> int:
 
 
 def saving(folder: Path) -> bool:
-    return any((folder / "checkpoints").glob("*.partial"))
+    return any((folder / "checkpoints").glob("*.orbax-checkpoint-tmp"))
 
 
 def evaluating(folder: Path, target: int) -> bool:
     begun = (folder / "checkpoints").glob("[0-9]*/evaluation_attempts.json")
     return any(
-        int(path.parent.name.removesuffix(".partial")) >= target
-        and not (path.parent / "evaluation.json").exists()
+        int(path.parent.name) >= target and '"scores"' not in (path.parent / RECORD).read_text()
         for path in begun
     )
 

@@ -18,7 +18,7 @@ from transformer import records, workdir
 from transformer.data import held_out
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
-from transformer.storage.checkpoint_files import named_leaves
+from transformer.model.parameters import named_leaves
 from transformer.storage.files import SEAL, write_json
 from transformer.storage.reading import OddFileError, read_json
 
@@ -131,14 +131,6 @@ def test_a_damaged_file_anywhere_is_named_or_changes_nothing(count, whole, tmp_p
                 assert same or said, path
     assert min(ended.values()) > 0
     print(ended)
-
-
-def test_one_flipped_bit_in_the_name_of_a_study_is_named(tmp_path):
-    name, path = study.identity(tmp_path, "name"), tmp_path / "study.id"
-    assert study.identity(tmp_path, "other") == name
-    path.write_text(path.read_text().replace(name, f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"))
-    with pytest.raises(UserError, match=r"study.id cannot be read \(it is not what was written"):
-        study.identity(tmp_path, "name")
 
 
 def test_json_of_any_depth_is_named(tmp_path):

@@ -63,10 +63,6 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
       folder: the `--workdir` of its training.
       settings: keys of `decode` and `evaluate` to use in place of the run's, such as
         {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
-
-    Raises:
-      UserError: there is no trained run, or a file of it is missing or damaged, or a setting is
-        another key, or has a wrong value.
     """
     folder = workdir.run_folder(folder)
     config = workdir.load_config(folder)
@@ -121,9 +117,6 @@ class LoadedRun:
           num_best: makes the result the best translations of each text, at most this many, as
             (text, score, tokens, degenerate); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
-
-        Raises:
-          UserError: the run is not a translator, or see `load`; a text has no tag that it needs.
         """
         predictor = self._predictor("translate", Translator)
         sources = self._tagged(texts, source_tag)
@@ -147,10 +140,6 @@ class LoadedRun:
         Args:
           targets: translations of the texts, for a translator.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: targets are missing, or not as many as texts, or a language model has them; the
-            run is a classifier; a language model cannot read a text.
         """
         predictor = self._predictor("score", Translator | Generator)
         sources = self._tagged(texts, source_tag)
@@ -178,10 +167,6 @@ class LoadedRun:
         Args:
           references: a translation of each text; further ones for several references.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: there is no text, or not one reference for each; the run is not a translator;
-            see `translate`; a text or a reference is blank.
         """
         predictor = self._predictor("evaluate", Translator)
         sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
@@ -218,9 +203,6 @@ class LoadedRun:
         Args:
           num_best: makes the result a list of this many continuations of each prompt, as (text,
             score), the score None for samples; those of a beam are different texts, perhaps fewer.
-
-        Raises:
-          UserError: the run is not a language model, or it cannot read a prompt.
         """
         predictor = self._predictor("generate", Generator)
         count = self._count(num_best)
@@ -239,9 +221,6 @@ class LoadedRun:
         Args:
           num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
-
-        Raises:
-          UserError: the run is not a classifier.
         """
         predictor = self._predictor("classify", TextClassifier)
         count = self._count(num_best)
@@ -258,10 +237,6 @@ class LoadedRun:
         Args:
           target: the translation of the text; by default the model's own.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: the text is blank, a target is given to a model that reads one text, or the
-            model has no attention.
         """
         predictor = self.trained.predictor
         if target is not None and not isinstance(predictor, Translator):
@@ -331,11 +306,7 @@ class LoadedRun:
 
 
 def _texts(texts: Iterable[Any]) -> list[str]:
-    """Texts as a list.
-
-    Raises:
-      UserError: it is a single text, or one of them is not a string or not of characters.
-    """
+    """Texts as a list."""
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
     texts = list(texts)  # an iterator, such as a file, is read once

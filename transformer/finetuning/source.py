@@ -17,8 +17,7 @@ from transformer.errors import UserError
 from transformer.finetuning.carry import Carried, carry, check_shapes, leave_out
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
-from transformer.model.parameters import ParameterRules, rules_of
-from transformer.storage.checkpoint_files import named_leaves
+from transformer.model.parameters import ParameterRules, named_leaves, rules_of
 from transformer.storage.files import write_json
 from transformer.tasks import REGISTRY
 from transformer.tasks.numbers import initial_folder
