@@ -174,22 +174,6 @@ def test_a_blank_text_is_refused(translator, texts, says):
     assert translator.evaluate(["a", "b"], ["a", "b"])["sentences"] == 2  # the control
 
 
-def test_a_text_that_is_too_long_is_told_once(translator, caplog):
-    long = " ".join("abc"[i % 3] for i in range(47))
-    source, target, both = (
-        f"line 1 has 47 {side}tokens: only the first 31 are read (model.max_length=32)"
-        for side in ("source ", "target ", "")
-    )
-    told = {(long,): [both], (long, "a"): [source], ("a", long): [target]}
-    for arguments, says in told.items():
-        caplog.clear()
-        assert len(translator.attention(*arguments).names("cross")[0]) > 1
-        assert caplog.messages == says
-    caplog.clear()
-    translator.score([long], [long])
-    assert caplog.messages == [source, target]
-
-
 def test_further_arguments_are_checked(runs, tmp_path):
     with pytest.raises(UserError, match="2 sources and 1 targets"):
         runs["translation"].score(["a", "b"], ["a"])

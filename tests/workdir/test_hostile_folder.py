@@ -14,7 +14,7 @@ from configs import base
 from experiments import modes
 from experiments.command.command import forget_places
 from places import ROOT
-from tiny_run import command, refused, unsealed
+from tiny_run import command, unsealed
 from transformer.inference.segments import source_language
 
 
@@ -137,20 +137,6 @@ def test_a_run_used_by_its_folder_alone_knows_the_language_but_no_place(changes,
     forget_places(config, training=False)
     assert source_language(config) == language
     assert "/" not in str(config.data.to_dict())
-
-
-@pytest.mark.parametrize("name", ["results.json", "figures", "held_out/test.jsonl", "translations"])
-def test_a_link_out_of_the_folder_is_refused_and_nothing_is_written_through_it(
-    copy, tmp_path, name
-):
-    outside = tmp_path / "outside"
-    shutil.move(copy / name, outside)
-    (copy / name).symlink_to(outside)
-    before = outside.stat().st_mtime_ns
-    for mode in ("evaluate", "report", "translate", "positions"):
-        says = (str(copy / name), "is a symbolic link out of the run's folder", str(outside))
-        refused(f"--mode={mode}", f"--workdir={copy}", says=says, stdin=b"a\n")
-    assert outside.stat().st_mtime_ns == before
 
 
 def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, tmp_path):
