@@ -11,9 +11,8 @@ from typing import Any
 
 import jax
 
-from transformer.storage.files import write_json
+from transformer.records import record_run
 
-ENVIRONMENT = "environment.json"
 CODE = Path(__file__).parents[1]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
@@ -28,7 +27,7 @@ def record(folder: Path) -> None:
     It describes the last start: a resumed run replaces the record of earlier starts.
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    write_json(folder / ENVIRONMENT, {"started": now, **describe()})
+    record_run(folder, environment={"started": now, **describe()})
 
 
 @functools.cache

@@ -14,13 +14,14 @@ from configs import base
 from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
 from transformer.metrics.registry import COUNTS
+from transformer.storage.files import write_json
 from transformer.storage.reading import Each, mismatch, open_file, read_json
 
 NOTHING = type(None)
 KINDS = {bool: bool, str: str}
 MAX_TEXT = 2**30  # bytes
 MAX_TOLD = 6  # names in a line
-START = "init_from.json"  # what a run took over from the one that it started from
+RUN = "run.json"  # what a run records before it trains, see `read_run`
 STARTED = {
     "folder": str,
     "steps": [int],
@@ -73,6 +74,7 @@ ENVIRONMENT = {
     "code": ({"commit": str, "changed": bool}, NOTHING),
     "packages": Each(str),
 }
+RECORDED = {"data?": DATA, "environment?": ENVIRONMENT, "init_from?": STARTED}
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -104,46 +106,41 @@ def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     return ""
 
 
-def read_data(path: Path) -> dict[str, Any] | None:
-    """Returns the statistics of a run's text, see `Task.data_summary`; None if it has none."""
-    fix = "delete it; without it a report has no tables of the text"
-    data = _read(path, DATA, fix)
-    if data and (wrong := [shape for shape in data["shapes"] if len(shape) != 2]):
-        raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {fix}")
-    return data
+def read_run(folder: Path) -> dict[str, Any]:
+    """Returns what a run has recorded before it trained; empty if its folder does not have it.
 
-
-def read_environment(path: Path) -> dict[str, Any] | None:
-    """Returns the environment of a training, see `environment.record`; None if it has none."""
-    fix = "delete it; without it a report has no table of the environment"
-    environment = _read(path, ENVIRONMENT, fix)
-    try:
-        datetime.datetime.fromisoformat(environment["started"] if environment else "2000-01-01")
-    except ValueError:
-        raise UserError(f"{path} cannot be read (started is not a time): {fix}") from None
-    return environment
-
-
-def read_start(path: Path) -> dict[str, Any] | None:
-    """Returns what a run took over from another one; None where it started by its seed.
-
+    `data` are the statistics of its text, see `Task.data_summary`, and `environment` is that of its
+    last start, see `environment.record`. `init_from` is what it took over from another run: the
     `folder` and `steps` of the checkpoints that were used; `parameters` of the model, those
     `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
     `new`; and, if all parameters were loaded, the `scores` that they had before the training: the
     settings of the `search`, and `splits`.
     """
-    fix = "delete it; without it a report does not tell which weights the run started from"
-    start = _read(path, STARTED, fix)
-    if wrong := _wrong_scores(first_scores(start)):
+    path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
+    content = _read(path, RECORDED, fix) or {}
+    wrong = _wrong_scores(first_scores(content.get("init_from")))
+    if any(len(shape) != 2 for shape in content.get("data", {}).get("shapes", [])):
+        wrong = "data.shapes are not pairs"
+    try:
+        started = content.get("environment", {}).get("started", "2000-01-01")
+        datetime.datetime.fromisoformat(started)
+    except ValueError:
+        wrong = "environment.started is not a time"
+    if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
-    return start
+    return content
+
+
+def record_run(folder: Path, **parts: Any) -> None:
+    """Writes parts of what `read_run` returns; the others stay."""
+    write_json(folder / RUN, {**read_run(folder), **parts})
 
 
 def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     """Returns the scores, by split, of weights of another run before they were trained further.
 
     Args:
-      start: see `read_start`.
+      start: `init_from`, see `read_run`.
     """
     return (start or {}).get("scores", {}).get("splits", {})
 
@@ -169,7 +166,7 @@ def _wrong_scores(splits: Mapping[str, Any]) -> str | None:
 
 
 def start_line(start: dict[str, Any]) -> str:
-    """Returns in a line what `read_start` returns."""
+    """Returns in a line what a run took over from another one, see `read_run`."""
     steps, new = start["steps"], start["new"]
     mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
     parts = [

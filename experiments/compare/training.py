@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 
 from experiments.display.plotting import WIDTH, light_grid, new_figure
 from experiments.display.training_curves import read_curves
-from experiments.environment import ENVIRONMENT
 from experiments.results.figures import DOTTED, system_colour, system_label
 from experiments.results.systems import System
 from experiments.results.table import NONE, Table, mean_text, title_of
@@ -19,7 +18,7 @@ from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
-from transformer.records import read_environment
+from transformer.records import read_run
 
 EXAMPLE = "--levels=38,40"
 ABOUT = (
@@ -180,7 +179,7 @@ def _read_course(folder: Path, metric: Metric) -> Course:
 
 
 def _machine(folder: Path) -> str:
-    known = read_environment(folder / ENVIRONMENT)
+    known = read_run(folder).get("environment")
     if known is None:
         return "unknown"
     devices = known["devices"]

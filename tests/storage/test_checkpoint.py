@@ -236,7 +236,9 @@ def is_named_or_harmless(folder, sure: bool) -> bool:
     return resumed and (used is None or identical(used, expected(3).ema)) and (step == 2 or sure)
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count", [12, pytest.param(200, marks=[pytest.mark.full, pytest.mark.slow])]
+)
 def test_flipped_bits_are_named_or_harmless(original, tmp_path, count):
     rng, named = random.Random(count), 0
     files = sorted(path.relative_to(original) for path in (original / "3").rglob("*"))

@@ -222,7 +222,10 @@ def content(file: Path, root: Path):
         return TIMES.sub("TIME", file.read_text("utf-8").replace(str(root.absolute()), "FOLDER"))
 
     if file.suffix == ".json":
-        return plain(json.loads(text()))
+        found = json.loads(text())
+        if file.name == "run.json":
+            found.pop("environment", None)
+        return plain(found)
     if file.suffix == ".jsonl":
         return [plain(json.loads(line)) for line in text().splitlines()]
     if file.suffix == ".npz":
@@ -241,7 +244,7 @@ def content(file: Path, root: Path):
 # Made for one machine or moment, or drawn over minutes; of checkpoints the weights that were stored
 # apart are compared, and of pages and tables of a sweep the numbers in `results.csv`.
 SKIPPED = re.compile(
-    r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
+    r"^cache/|/lock$|events\.out|\.db|^\w+\.py$"
     r"|/checkpoints/\d+/|study\.id"
     r"|/training\.png|/report\.html|/index\.html|/results\.md"
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from configs import base, quickstart
+from configs import quickstart
 from places import ROOT
 from runs import (
     TOY,
@@ -27,9 +27,7 @@ from runs import (
     unigram_config,
 )
 from tiny_run import command, shared_run, unsealed
-from transformer import workdir
 from transformer.analysis.snapshots import Snapshot
-from transformer.errors import UserError
 from transformer.run import Run
 from transformer.storage.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
@@ -153,19 +151,6 @@ def test_keys_of_evaluations_that_change_are_named_when_a_run_is_resumed(
     assert resumed.code == 0, resumed.err
     warning = f"warning: {key} changed since the last evaluation: train.patience, the best "
     assert (warning in resumed.out + resumed.err) is warns
-
-
-def test_a_key_that_had_another_name_in_an_older_run_is_read(tmp_path):
-    saved = json.loads(base.get_config().to_json())
-    del saved["data"]["min_script_fraction"]
-    saved["data"] |= {"min_script_share": 0.5, "corpora": [{"name": "a", "min_script_share": 0.1}]}
-    found = workdir.parse_config(saved, tmp_path, "").data
-    assert found.min_script_fraction == 0.5
-    assert found.corpora[0] == {"name": "a", "min_script_fraction": 0.1}
-    # The control: another name is refused.
-    saved["data"]["min_script_shares"] = 0.5
-    with pytest.raises(UserError, match=r"no key config\.data\.min_script_shares"):
-        workdir.parse_config(saved, tmp_path, "")
 
 
 def test_snapshots_of_steps_that_are_taken_again_go_first(tmp_path):

@@ -23,7 +23,7 @@ from transformer.storage.files import SEAL, write_json
 from transformer.storage.reading import OddFileError, read_json
 
 SECONDS = 20  # for one use of a folder
-FULL = pytest.mark.slow
+FULL = (pytest.mark.full, pytest.mark.slow)
 
 
 @contextlib.contextmanager
@@ -50,13 +50,12 @@ def use_run(folder: Path) -> list:
         raise UserError(f"{name} is damaged")
     trained = workdir.load_trained(folder, config)
     params = {k: np.asarray(v).tobytes() for k, v in named_leaves(trained.variables).items()}
-    data = records.read_data(folder / "data.json")
-    environment = records.read_environment(folder / "environment.json")
+    recorded = records.read_run(folder)
     pairs = [held_out.read_pairs(folder, split) for split in ("validation", "test")]
     curves = read_curves(folder / "metrics.jsonl")
     if not curves:  # as the report says
         raise UserError("metrics.jsonl: nothing to draw")
-    read = data, environment, pairs, repr(curves)
+    read = recorded, pairs, repr(curves)
     return [config.to_json(), results, params, trained.steps, *read]
 
 

@@ -120,14 +120,14 @@ class LoadedRun:
         """
         predictor = self._predictor("translate", Translator)
         sources = self._tagged(texts, source_tag)
-        found = translate_lines(
+        answers = translate_lines(
             predictor,
             self.trained.variables,
             self._segmenter,
             sources,
             num_best=self._count(num_best),
         )
-        return [best[0].text for best in found] if num_best is None else found
+        return [best[0].text for best in answers] if num_best is None else answers
 
     def score(
         self,
@@ -146,15 +146,15 @@ class LoadedRun:
         if isinstance(predictor, Generator):
             if targets is not None:
                 raise UserError("score of a language model has no targets: leave them out")
-            found = predictor.score(self.trained.variables, sources)
+            answers = predictor.score(self.trained.variables, sources)
         else:
             if targets is None:
                 raise UserError("score of a translator needs targets: score(sources, targets)")
             targets = _texts(targets)
             if len(sources) != len(targets):
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
-            found = predictor.score(self.trained.variables, sources, targets)
-        return [Score(log_prob, tokens) for log_prob, tokens in found]
+            answers = predictor.score(self.trained.variables, sources, targets)
+        return [Score(log_prob, tokens) for log_prob, tokens in answers]
 
     def evaluate(
         self,
@@ -206,8 +206,8 @@ class LoadedRun:
         """
         predictor = self._predictor("generate", Generator)
         count = self._count(num_best)
-        found = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
-        return [best[0].text for best in found] if num_best is None else found
+        answers = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
+        return [best[0].text for best in answers] if num_best is None else answers
 
     @overload
     def classify(self, texts: Iterable[str]) -> list[str]: ...
@@ -224,10 +224,10 @@ class LoadedRun:
         """
         predictor = self._predictor("classify", TextClassifier)
         count = self._count(num_best)
-        found = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
+        answers = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
         if num_best is None:
-            return [classes[0].label if classes else "" for classes in found]
-        return [classes[:count] for classes in found]
+            return [classes[0].label if classes else "" for classes in answers]
+        return [classes[:count] for classes in answers]
 
     def attention(
         self, text: str, target: str | None = None, source_tag: str | None = None
@@ -245,12 +245,12 @@ class LoadedRun:
         [text] = self._tagged([text], source_tag)
         if not isinstance(predictor, Generator) and predictor.is_blank(text):
             raise UserError("the text is blank: give one whose attention is to be seen")
-        seen = predictor.attention(self.trained.variables, text, *targets)
-        if not seen.weights:
+        attention = predictor.attention(self.trained.variables, text, *targets)
+        if not attention.weights:
             raise UserError(
                 f"config.model.architecture={self.config.model.architecture} has no attention"
             )
-        return seen
+        return attention
 
     @property
     def embeddings(self) -> dict[str, Embeddings]:
@@ -285,10 +285,8 @@ class LoadedRun:
             )
         return self.trained.predictor
 
-    def _tagged(self, texts: Iterable[str], source_tag: Any) -> list[str]:
+    def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Source texts with their tags, if the model has tags."""
-        if not isinstance(source_tag, str | None):
-            raise UserError(f"source_tag={source_tag!r} is not a string: give one such as '<2de>'")
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
 
@@ -313,11 +311,6 @@ def _texts(texts: Iterable[Any]) -> list[str]:
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"text {number} has half a character (a surrogate), {text[:40]!a}: decode it as "
-                "UTF-8"
-            ) from None
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError(f"text {number}, {text[:40]!a}, has half a character: read it as UTF-8")
     return texts

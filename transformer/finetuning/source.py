@@ -18,7 +18,6 @@ from transformer.finetuning.carry import Carried, carry, check_shapes, leave_out
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
 from transformer.model.parameters import ParameterRules, named_leaves, rules_of
-from transformer.storage.files import write_json
 from transformer.tasks import REGISTRY
 from transformer.tasks.numbers import initial_folder
 
@@ -92,10 +91,10 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
         "folder": str(folder.absolute()),
         "steps": list(map(int, trained.steps)),
     }
-    before = records.read_start(place / records.START) or {}
+    before = records.read_run(place).get("init_from", {})
     if before | start == before:  # and perhaps it has the scores of these weights
         start = before
-    write_json(place / records.START, start)
+    records.record_run(place, init_from=start)
     logger.info("%s", records.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
@@ -113,7 +112,7 @@ def _naming(config: ConfigDict, other: ConfigDict) -> Iterator[None]:
 
 
 def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
-    """What `records.read_start` reads, but for the source."""
+    """What is recorded of the start, see `records.read_run`, but for the source."""
     sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
     return {
         "parameters": sum(sizes.values()),

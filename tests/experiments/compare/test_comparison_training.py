@@ -40,7 +40,7 @@ def runs(tmp_path):
         made = translator(tmp_path / "made", number, 0.1, references=sentences(20))
         folders[name] = made.rename(tmp_path / name)
         write_metrics(folders[name], scores, seconds)
-        (folders[name] / "environment.json").write_text(json.dumps(MACHINE))
+        (folders[name] / "run.json").write_text(json.dumps({"environment": MACHINE}))
     return folders
 
 
@@ -157,8 +157,8 @@ def test_a_run_without_times_is_named(runs, tmp_path):
 
 
 def test_minutes_of_different_machines_are_told_apart(runs, tmp_path):
-    other = json.dumps(MACHINE | {"processor": "B", "cores": 8})
-    (runs["fast_0"] / "environment.json").write_text(other)
+    other = json.dumps({"environment": MACHINE | {"processor": "B", "cores": 8}})
+    (runs["fast_0"] / "run.json").write_text(other)
     told = compare(runs, tmp_path / "out")
     assert "different machines: A, 2 cores, 1 x cpu; B, 8 cores, 1 x cpu." in told
 

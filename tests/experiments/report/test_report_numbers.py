@@ -41,7 +41,7 @@ def test_the_command_makes_the_same_config_from_the_defaults(tiny):
 
 
 def test_what_cleaning_dropped_is_kept_with_the_run(tiny):
-    data = json.loads((tiny.workdir / "data.json").read_text())
+    data = json.loads((tiny.workdir / "run.json").read_text())["data"]
     cleaning = data["cleaning"]
     assert cleaning["read"] == 200
     assert cleaning["kept"] + sum(cleaning["dropped"].values()) == 200
