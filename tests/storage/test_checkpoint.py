@@ -22,6 +22,7 @@ from transformer.train_step import init_state
 # TensorStore itself checks arrays that are smaller.
 SHAPES = {"a": {"kernel": (61, 67)}, "b": (7,)}
 PROGRESS = {"fingerprint": "x"}
+FULL = (pytest.mark.full, pytest.mark.slow)
 
 
 def make_state(value: float, ema: bool = True):
@@ -237,7 +238,7 @@ def is_named_or_harmless(folder, sure: bool) -> bool:
 
 
 @pytest.mark.parametrize(
-    "count", [12, pytest.param(200, marks=[pytest.mark.full, pytest.mark.slow])]
+    "count", [12, pytest.param(200, marks=FULL)]
 )
 def test_flipped_bits_are_named_or_harmless(original, tmp_path, count):
     rng, named = random.Random(count), 0
