@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from configs import base
 from experiments import modes
-from experiments.command.command import forget_places
 from places import ROOT
 from tiny_run import command, unsealed
-from transformer.inference.segments import source_language
 
 
 def change_config(folder: Path, change) -> None:
@@ -118,25 +115,6 @@ def test_no_mode_reads_or_writes_where_a_stranger_s_config_says(hostile, tmp_pat
     assert "alert(2)" in page
     assert "<script>alert" not in page
     assert "map.png (cannot be read)" in page
-
-
-@pytest.mark.parametrize(
-    ("changes", "language"),
-    [
-        ({"train_source": "/secret/x.de", "train_target": "/secret/x.en"}, "de"),
-        ({"train_source": "../x.fr.gz", "train_target": "x.en"}, "fr"),
-        ({"train_source": "/secret/x.en", "train_target": "", "source_field": "ru"}, "ru"),
-        ({"train_source": "/secret.de/text", "train_target": "x.en"}, ""),
-    ],
-)
-def test_a_run_used_by_its_folder_alone_knows_the_language_but_no_place(changes, language):
-    config = base.get_config()
-    config.data.update({"source": "files", "path": "/secret", **changes})
-    assert source_language(config) == language
-    assert "/" in str(config.data.to_dict())  # the control
-    forget_places(config, training=False)
-    assert source_language(config) == language
-    assert "/" not in str(config.data.to_dict())
 
 
 def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, tmp_path):

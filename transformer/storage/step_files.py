@@ -87,10 +87,10 @@ class _Board:
 
     def _attempt(self, work: Callable[[RecordWriter], None]) -> None:
         """Works on the file; an error of the disk becomes a warning, and the file ends."""
-        file = self._file
+        if (file := self._file) is None:
+            return
         try:
-            if file is not None:
-                work(file)
+            work(file)
         except OSError as error:
             self._file = None
             with contextlib.suppress(OSError):  # what is in its buffer fails once more

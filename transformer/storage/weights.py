@@ -83,7 +83,9 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
         stored = choice.pop(STORED, None)
         if keep and checkpoints.steps() and not _is_written(folder, stored):
             template = task.predictor.param_shapes()
-            weights, choice["steps"] = _restore(checkpoints, config, choice["steps"], template)
+            weights, steps = _restore(checkpoints, config, choice["steps"], template)
+            if steps != choice["steps"]:  # a damaged one had not to be read to be compared
+                choice |= {"steps": steps, "candidates": []}
             arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
             data = safetensors.numpy.save(arrays)
             write_bytes(folder / WEIGHTS, data)
