@@ -11,9 +11,8 @@ from typing import Any
 
 import jax
 
-from transformer.storage.files import write_json
+from transformer.records import record_run
 
-ENVIRONMENT = "environment.json"
 CODE = Path(__file__).parents[1]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
@@ -25,7 +24,7 @@ PACKAGES = (
 def record(folder: Path) -> None:
     """Writes the result of `describe` into a run's folder, with the time of its last start."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    write_json(folder / ENVIRONMENT, {"started": now, **describe()})
+    record_run(folder, environment={"started": now, **describe()})
 
 
 @functools.cache

@@ -127,7 +127,7 @@ def score(
         "step": chosen["newest_step"],
         numbers.WEIGHTS: chosen,
     }
-    if start := records.read_start(folder / records.START):
+    if start := records.read_run(folder).get("init_from"):
         results[numbers.START] = _comparable(start, results, config)
     # Before the results: a report that is there is of those that are there.
     (place / page.REPORT).unlink(missing_ok=True)
@@ -184,14 +184,14 @@ def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict
 
 def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
     """Scores the test set with weights that are all another run's, once, before their training."""
-    start = records.read_start(folder / records.START)
+    start = records.read_run(folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
         scores, _ = _evaluate(task, params, "test")
         first = {"search": _search(config), "splits": scores}
-        write_json(folder / records.START, start | {"scores": first})
+        records.record_run(folder, init_from=start | {"scores": first})
 
 
 def _search(config: ConfigDict) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _search(config: ConfigDict) -> dict[str, Any]:
 def _comparable(
     start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
 ) -> dict[str, Any]:
-    """The result of `records.read_start`, without scores that are not comparable to the results."""
+    """What the run started from, without scores that are not comparable to the results."""
     first = records.first_scores(start)
     has_signatures = all(
         results.get(split, {}).get(name) == value

@@ -28,7 +28,6 @@ from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, chec
 from transformer.model.config import RANGES as MODEL_RANGES
 from transformer.model.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
-from transformer.storage.weights import RULES
 from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.base import hparams_of, model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
@@ -113,7 +112,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
     "decode.split_sentences": ("auto", "always", "never"),
-    "evaluate.checkpoint": RULES,
+    "evaluate.checkpoint": ("auto", "best", "last", "average"),
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }

@@ -1,4 +1,7 @@
-"""The JSON files that a run writes next to its checkpoints, with their structure checked."""
+"""The JSON files that a run writes next to its checkpoints, with their structure checked.
+
+A file that is damaged raises UserError, which says what to do.
+"""
 
 import contextlib
 import datetime
@@ -8,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from configs import base
-from transformer.config import check
 from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
-from transformer.keys import assign
 from transformer.metrics.registry import COUNTS
+from transformer.storage.files import write_json
 from transformer.storage.reading import Each, mismatch, open_file, read_json
 
 NOTHING = type(None)
+KINDS = {bool: bool, str: str}
 MAX_TEXT = 2**30  # bytes
 MAX_TOLD = 6  # names in a line
-START = "init_from.json"  # what a run took over from the one that it started from
+RUN = "run.json"  # what a run records before it trains, see `read_run`
 STARTED = {
     "folder": str,
     "steps": [int],
@@ -38,7 +41,7 @@ RESULTS = {
     "wall_seconds": float,
     "tokens_per_second?": (float, NOTHING),
     "flops_per_token?": (int, NOTHING),
-    "decode?": dict,
+    "decode?": {name: KINDS.get(type(x), float) for name, x in base.get_config().decode.items()},
     "init_from?": STARTED,
     "input?": {"files": [str], "digest": str},
     "behaviour?": Each({"lines": int, "passed": int, "low": float, "high": float}),
@@ -71,6 +74,7 @@ ENVIRONMENT = {
     "code": ({"commit": str, "changed": bool}, NOTHING),
     "packages": Each(str),
 }
+RECORDED = {"data?": DATA, "environment?": ENVIRONMENT, "init_from?": STARTED}
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -78,15 +82,17 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
     Those of another text than the run's have `input`, the names and the digest of its files, and
     the split "test" alone.
-
-    Raises:
-      UserError: the file is damaged.
     """
-    if not path.exists():
-        return None
     fix = "delete it; the mode evaluate writes it again"
-    results = read_json(path, RESULTS, fix)
-    if wrong := _wrong_scores(results) or _wrong_search(results.get("decode", {})):
+    if (results := _read(path, RESULTS, fix)) is None:
+        return None
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    wrong = _wrong_scores(splits) or _wrong_scores(first_scores(results.get("init_from")))
+    if (needed := "test" if "input" in results else "validation") not in splits:
+        wrong = f"{needed} is missing"
+    elif not results["averaged_steps"]:
+        wrong = "averaged_steps is empty"
+    if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
     return results
 
@@ -100,91 +106,67 @@ def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     return ""
 
 
-def _wrong_scores(results: dict[str, Any]) -> str | None:
-    """What is wrong with the scores of a split."""
-    splits = {name: scores for name, scores in results.items() if is_split(name)}
-    if (needed := "test" if "input" in results else "validation") not in splits:
-        return f"{needed} is missing"
-    if wrong := _wrong_splits(splits) or _wrong_splits(first_scores(results.get("init_from"))):
-        return wrong
-    return None if results["averaged_steps"] else "averaged_steps is empty"
+def read_run(folder: Path) -> dict[str, Any]:
+    """Returns what a run has recorded before it trained; empty if its folder does not have it.
 
-
-def _wrong_splits(splits: Mapping[str, Any]) -> str | None:
-    for split, scores in splits.items():
-        if (wrong := mismatch(scores, dict, split)) is not None:
-            return wrong
-        for name, value in scores.items():
-            shape = NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
-            if wrong := mismatch(value, shape, f"{split}.{name}"):
-                return wrong
-        if "loss" not in scores:
-            return f"{split}.loss is missing"
-        if not any(name in scores for name in (*COUNTS, "classes")):
-            return f"{split}.{COUNTS[0]} is missing"
-    return None
-
-
-def _wrong_search(decode: dict[str, Any]) -> str | None:
-    """What is wrong with the settings of the search."""
-    config = base.get_config()
-    if decode and (missing := sorted({*config.decode} - {*decode})):
-        return f"decode.{missing[0]} is missing"
-    try:
-        for key, value in decode.items():
-            assign(config, f"decode.{key}", value)
-        check(config)
-    except UserError as error:
-        return str(error)
-    return None
-
-
-def read_data(path: Path) -> dict[str, Any] | None:
-    """Returns the statistics of a run's text, see `Task.data_summary`; None if the file is missing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not path.exists():
-        return None
-    fix = "delete it; without it a report has no tables of the text"
-    data = read_json(path, DATA, fix)
-    if wrong := [shape for shape in data["shapes"] if len(shape) != 2]:
-        raise UserError(f"{path} cannot be read (a shape has {len(wrong[0])} numbers): {fix}")
-    return data
-
-
-def read_start(path: Path) -> dict[str, Any] | None:
-    """Returns what a run took over from another one; None where it started by its seed.
-
+    `data` are the statistics of its text, see `Task.data_summary`, and `environment` is that of its
+    last start, see `environment.record`. `init_from` is what it took over from another run: the
     `folder` and `steps` of the checkpoints that were used; `parameters` of the model, those
     `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
     `new`; and, if all parameters were loaded, the `scores` that they had before the training: the
     settings of the `search`, and `splits`.
-
-    Raises:
-      UserError: the file is damaged.
     """
-    fix = "delete it; without it a report does not tell which weights the run started from"
-    if not path.exists():
-        return None
-    start = read_json(path, STARTED, fix)
-    if wrong := _wrong_splits(first_scores(start)):
+    path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
+    content = _read(path, RECORDED, fix) or {}
+    wrong = _wrong_scores(first_scores(content.get("init_from")))
+    if any(len(shape) != 2 for shape in content.get("data", {}).get("shapes", [])):
+        wrong = "data.shapes are not pairs"
+    try:
+        started = content.get("environment", {}).get("started", "2000-01-01")
+        datetime.datetime.fromisoformat(started)
+    except ValueError:
+        wrong = "environment.started is not a time"
+    if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
-    return start
+    return content
+
+
+def record_run(folder: Path, **parts: Any) -> None:
+    """Writes parts of what `read_run` returns; the others stay."""
+    write_json(folder / RUN, {**read_run(folder), **parts})
 
 
 def first_scores(start: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     """Returns the scores, by split, of weights of another run before they were trained further.
 
     Args:
-      start: see `read_start`.
+      start: `init_from`, see `read_run`.
     """
     return (start or {}).get("scores", {}).get("splits", {})
 
 
+def _read(path: Path, shape: Any, fix: str) -> Any:
+    return read_json(path, shape, fix) if path.exists() else None
+
+
+def _wrong_scores(splits: Mapping[str, Any]) -> str | None:
+    """What is wrong with the scores of a split."""
+    for split, scores in splits.items():
+        if wrong := mismatch(scores, dict, split):
+            return wrong
+        shape = {
+            name: NOT_NUMBERS.get(name, str if name.endswith("_signature") else float)
+            for name in (*scores, "loss")
+        }
+        if wrong := mismatch(scores, shape, split):
+            return wrong
+        if not any(name in scores for name in (*COUNTS, "classes")):
+            return f"{split}.{COUNTS[0]} is missing"
+    return None
+
+
 def start_line(start: dict[str, Any]) -> str:
-    """Returns in a line what `read_start` returns."""
+    """Returns in a line what a run took over from another one, see `read_run`."""
     steps, new = start["steps"], start["new"]
     mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
     parts = [
@@ -200,20 +182,3 @@ def start_line(start: dict[str, Any]) -> str:
     if start["frozen"]:
         parts.append(f"{start['frozen']:,} parameters frozen")
     return "; ".join(parts)
-
-
-def read_environment(path: Path) -> dict[str, Any] | None:
-    """Returns the environment of a training, see `environment.record`; None if the file is missing.
-
-    Raises:
-      UserError: the file is damaged.
-    """
-    if not path.exists():
-        return None
-    fix = "delete it; without it a report has no table of the environment"
-    environment = read_json(path, ENVIRONMENT, fix)
-    try:
-        datetime.datetime.fromisoformat(environment["started"])
-    except ValueError:
-        raise UserError(f"{path} cannot be read (started is not a time): {fix}") from None
-    return environment

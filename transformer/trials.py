@@ -1,8 +1,8 @@
 """The trials in a sweep's folder, for messages if it is given in place of a run's folder."""
 
+import contextlib
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ WORKDIR = re.compile(r"--?workdir(=|$)")
 MAX_TOLD = 10
 
 
-class Found(NamedTuple):
+class Trial(NamedTuple):
     """A trial: its folder, whose name is its number, its settings and its score."""
 
     folder: Path
@@ -29,36 +29,35 @@ class Found(NamedTuple):
     @property
     def name(self) -> str:
         """Its folder within the sweep's, and its settings."""
-        told = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
-        return f"trials/{self.folder.name} ({told or 'as configured'})"
+        values = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
+        return f"trials/{self.folder.name} ({values or 'as configured'})"
 
     def __str__(self) -> str:
         score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
         return f"{self.name}: {score}"
 
 
-def find_trials(folder: Path) -> list[Found]:
+def find_trials(folder: Path) -> list[Trial]:
     """Returns the trials of a sweep's folder, the best on validation first; empty for a run's.
 
     A trial whose files cannot be read is left out.
     """
-    configs, results = {}, {}
+    configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
-        config = _read(path)
-        if isinstance(config.get("train"), dict):
-            try:
+        # A name that a ConfigDict has itself cannot be a key.
+        with contextlib.suppress(ValueError, AttributeError):
+            if config := _read(path, {"train": dict}):
                 configs[path.parent] = flatten(ConfigDict(config))
-            except (ValueError, AttributeError):  # of a name that a ConfigDict has itself
-                continue
-            results[path.parent] = _read(path.with_name("results.json"))
-    told = _differing(list(configs.values()))
+    keys = dict.fromkeys(key for config in configs.values() for key in config)
+    differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
     trials = []
     for place, config in configs.items():
-        metric, scores = config.get("train.best_metric", ""), results[place].get("validation")
-        scores = scores if isinstance(scores, dict) else {}
-        scores = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
-        trial = Found(place, {key: config.get(key) for key in told}, metric, scores.get(metric))
-        trials.append(([-x for x in rank(scores, metric)], place.name, trial))
+        scores = _read(place / "results.json", {"validation": dict}).get("validation", {})
+        numbers = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
+        metric = config.get("train.best_metric", "")
+        settings = {key: config.get(key) for key in differing}
+        trial = Trial(place, settings, metric, numbers.get(metric))
+        trials.append(([-x for x in rank(numbers, metric)], place.name, trial))
     return [trial for *_, trial in sorted(trials)]
 
 
@@ -69,9 +68,9 @@ def is_sweep(folder: Path) -> bool:
 
 def refuse_sweep(folder: Path) -> None:
     """Raises UserError, which names the trials, if a folder is a sweep's and not a run's."""
-    command = _read(folder / COMMAND).get("command")
+    command = _read(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
-    if not trials and command is None:
+    if not trials and not command:
         return
     listed = "; ".join(map(str, trials[:MAX_TOLD]))
     more = f"; and {len(trials) - MAX_TOLD} more" if len(trials) > MAX_TOLD else ""
@@ -81,9 +80,7 @@ def refuse_sweep(folder: Path) -> None:
         if trials
         else "none of its trials has begun"
     )
-    again = ""
-    if isinstance(command, str):
-        again = f". To resume the sweep, type: {at_folder(command, folder)}"
+    again = f". To resume the sweep, type: {at_folder(command, folder)}" if command else ""
     raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
 
 
@@ -101,16 +98,10 @@ def at_folder(command: str, folder: Path) -> str:
     return shlex.join([*words[:start], f"--workdir={folder}", *words[end:]])
 
 
-def _differing(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """The keys in which configs differ."""
-    keys = dict.fromkeys(key for config in configs for key in config)
-    return [key for key in keys if any(c.get(key) != configs[0].get(key) for c in configs)]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a JSON file; empty if it is missing, damaged or not an object."""
+def _read(path: Path, shape: Any) -> dict[str, Any]:
+    """The content of a JSON file; empty if it is missing or damaged, or has another shape."""
     try:
-        found, wrong = parse_json(read_file(path), dict)
+        content, wrong = parse_json(read_file(path), shape)
     except OSError:
         return {}
-    return {} if wrong else found
+    return {} if wrong else content

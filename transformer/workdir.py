@@ -6,6 +6,7 @@ import fcntl
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -21,7 +22,7 @@ from transformer.keys import complete, flatten
 from transformer.records import read_results
 from transformer.storage import variants, weights
 from transformer.storage.files import write_json
-from transformer.storage.reading import read_json
+from transformer.storage.reading import mismatch, read_json
 from transformer.trials import refuse_sweep
 
 # Keys that may change when a run resumes: its length, its scoring and the paths of its text.
@@ -59,9 +60,9 @@ IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 MAY_BE_LINKED = "checkpoints"
 TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
-ESSENTIAL = ("task", "model", "data", "tokenizer")  # a run's config has these
-RENAMED = {"min_script_share": "min_script_fraction"}  # keys of 0.1.0, and their names now
-
+# A run's config has these; other missing keys, which are newer than the run, get their defaults.
+ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
+STALE_SECONDS = 3600  # a file that is half written is no longer being written
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
 
@@ -87,10 +88,8 @@ class TrainedRun(Generic[PredictorT]):
 def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes from training in the folder, which is created if it is missing.
 
-    The system releases the lock when the process ends, even if it is killed; the file stays.
-
-    Raises:
-      UserError: another process trains there.
+    Raises UserError if one does. The system releases the lock when the process ends, even if it is
+    killed; the file stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # nothing else is touched
@@ -105,10 +104,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def make_writable(folder: Path) -> None:
-    """Creates a folder if it is missing; raises OSError if no file can be created in it.
-
-    So a long computation can fail before it starts.
-    """
+    """Creates a folder; raises OSError, before a long computation, if no file can be in it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
@@ -141,44 +137,18 @@ def claim(folder: Path, config: ConfigDict) -> None:
     """Writes the config to the folder, which makes it a run's folder."""
     check_same_run(folder, config, training=True)
     folder.mkdir(parents=True, exist_ok=True)
-    _drop_partial_files(folder)
+    for path in folder.rglob("*.partial"):  # of `files.whole_file`
+        if time.time() - path.stat().st_mtime > STALE_SECONDS:
+            path.unlink()
     variants.save(folder, config.to_dict())
     write_json(folder / "config.json", config.to_dict())
 
 
-def _drop_partial_files(folder: Path) -> None:
-    """Deletes partial files of processes that have ended; see `files.whole_file`."""
-    for place, folders, names in os.walk(folder):
-        if place == str(folder) and "checkpoints" in folders:
-            folders.remove("checkpoints")
-        for name in names:
-            found = re.fullmatch(r".+\.([0-9]+)\.partial", name)
-            if found and not _is_alive(int(found[1])):
-                Path(place, name).unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    """Whether another process of this machine has this number."""
-    if process == os.getpid():  # which has not started to write
-        return False
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> None:
-    """Checks that the folder has a run of this config or none, and no links out of it.
+    """Raises UserError if the folder has a run of another config, or a link out of it.
 
     Args:
-      training: whether the paths of the text and the form of attention must be the same, too.
-
-    Raises:
-      UserError: it is a file, or has a run of another config (the error names the keys that
-        differ), or a link out of it.
+      training: whether the paths of the text and how the model is computed must be the same, too.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: name a folder")
@@ -211,11 +181,7 @@ def without_places(corpora: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any]
 
 
 def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
-    """The values of a config that must be a run's own.
-
-    Args:
-      training: whether the paths of the text and how the model is computed must be, too.
-    """
+    """The values of a config that must be a run's own, see `check_same_run`."""
 
     def fixed(key: str) -> bool:
         in_use = key in IMPLEMENTATION or PLACES.fullmatch(key)
@@ -263,12 +229,7 @@ def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:
 
 
 def load_config(folder: Path) -> ConfigDict:
-    """Returns the config that made a run; keys that are newer than the run have their default.
-
-    Raises:
-      UserError: the folder has no run, or its config cannot be read, or a link leads out of it, or
-        a variant of it is not registered.
-    """
+    """Returns the config that made a run; keys that are newer than the run have their default."""
     check_folder(folder)
     path = folder / "config.json"
     if not path.exists():
@@ -285,30 +246,17 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
     """Returns a config that was written as JSON, complete and checked.
 
     Args:
-      path: the file that has it.
+      path: the file that has it, which a UserError names.
       fix: the end of the error message.
-
-    Raises:
-      UserError: it is not a config.
     """
     try:
-        config = complete(ConfigDict(_rename_keys(saved)))
+        if wrong := mismatch(saved, ESSENTIAL):
+            raise UserError(wrong)
+        config = complete(ConfigDict(saved))
         check(config)
     except (ValueError, AttributeError, UserError) as error:  # ConfigDict has names of its own
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
-    # Other missing keys get their defaults, but a run's config has each of these.
-    if missing := [name for name in ESSENTIAL if name not in saved]:
-        raise UserError(f"{path} cannot be read ({missing[0]} is missing): {fix}")
     return config
-
-
-def _rename_keys(value: Any) -> Any:
-    """Gives the keys of a config, and of the corpora in it, the names that they have now."""
-    if isinstance(value, list):
-        return list(map(_rename_keys, value))
-    if not isinstance(value, dict):
-        return value
-    return {RENAMED.get(key, key): _rename_keys(inner) for key, inner in value.items()}
 
 
 def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) -> TrainedRun[Any]:
@@ -316,10 +264,6 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
 
     Args:
       steps: the steps of the checkpoints to use, in place of the run's own choice.
-
-    Raises:
-      UserError: tokenizer or checkpoint is missing, or config, tokenizer and checkpoint do not
-        belong together.
     """
     folder = folder.absolute()  # Orbax needs an absolute path
     check_same_run(folder, config)
@@ -333,11 +277,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
 
 
 def load_results(folder: Path) -> dict[str, Any] | None:
-    """Returns the scores of a finished run, or None if it has none yet.
-
-    Raises:
-      UserError: the file is damaged.
-    """
+    """Returns the scores of a finished run, or None if it has none yet."""
     return read_results(folder / "results.json")
 
 

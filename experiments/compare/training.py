@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from experiments.display.plotting import WIDTH, light_grid, new_figure
 from experiments.display.training_curves import read_curves
-from experiments.environment import ENVIRONMENT
 from experiments.results.figures import DOTTED, system_colour, system_label
 from experiments.results.systems import System
 from experiments.results.table import NONE, Table, mean_text, title_of
@@ -21,7 +20,7 @@ from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
-from transformer.records import read_environment
+from transformer.records import read_run
 
 EXAMPLE = "--levels=38,40"
 ABOUT = (
@@ -178,7 +177,7 @@ def _read_course(folder: Path, metric: Metric) -> Course:
 
 
 def _machine(folder: Path) -> str:
-    machine = read_environment(folder / ENVIRONMENT)
+    machine = read_run(folder).get("environment")
     if machine is None:
         return "unknown"
     devices = f"{machine['devices']['count']} x {machine['devices']['kind']}"

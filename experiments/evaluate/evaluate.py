@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import environment, run
+from experiments import run
 from experiments.evaluate.behaviour import check_behaviour
 from experiments.evaluate.given import read_given
 from experiments.options import Options
-from experiments.report import page
 from experiments.report.numbers import BEHAVIOUR, main_split
 from transformer import records, tasks, workdir
 from transformer.data.pairs import SPLITS
@@ -74,8 +73,7 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
             )
     settings = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
-    records.read_data(folder / page.DATA)
-    records.read_environment(folder / environment.ENVIRONMENT)
+    records.read_run(folder)
     place = folder / workdir.EVALUATIONS / _name_of("", settings)
 
     def score() -> dict[str, Any]:
@@ -152,7 +150,7 @@ def stopped_runs(folders: Iterable[Path]) -> list[str]:
 def _stopped_at(folder: Path) -> int:
     """The step at which a training stopped before its end; 0 if it ended, or no file tells."""
     config, step = workdir.load_config(folder).train, workdir.newest_step(folder)
-    data = records.read_data(folder / page.DATA)
+    data = records.read_run(folder).get("data")
     if not step or (config.epochs and data is None):
         return 0
     with Checkpoints((folder / "checkpoints").absolute(), read_only=True) as checkpoints:

@@ -17,16 +17,14 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from experiments.display import web_page
-from experiments.environment import ENVIRONMENT
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
 from transformer import records, tasks
 from transformer.errors import UserError
-from transformer.storage.files import write_json
 from transformer.tasks.base import Task
 from transformer.workdir import TrainedRun, check_same_run, load_config, load_results, load_trained
 
-REPORT, DATA = "report.html", "data.json"
+REPORT = "report.html"
 # Pictures of `figures/` that a report shows where they are, and what they are.
 PICTURES = {
     "confusion.png": "Confusion matrix of the test set: rows are true classes",
@@ -87,8 +85,8 @@ def write(
       trained: the model they are of; None if it is not there.
       missing: says why, to the reader, if it is not there.
     """
-    environment = records.read_environment(folder / ENVIRONMENT)
-    data = records.read_data(folder / DATA)
+    recorded = records.read_run(folder)
+    environment, data = recorded.get("environment"), recorded.get("data")
     # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     split = numbers.main_split(results)
@@ -136,7 +134,7 @@ def write(
 
 def record_data(task: Task, folder: Path) -> None:
     """Writes the summary of a task's text, for reports that are made without it."""
-    write_json(folder / DATA, task.data_summary())
+    records.record_run(folder, data=task.data_summary())
 
 
 def _groups(

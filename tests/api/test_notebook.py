@@ -9,7 +9,7 @@ import pytest
 
 import transformer
 from chromium import DESKTOP
-from experiments.attention import explorer, heat_maps
+from experiments.attention import explorer
 from task_runs import train_runs
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -98,28 +98,6 @@ def test_a_layer_or_head_that_is_not_there_is_answered_by_those_that_are(transla
         assert str(caught.value) == (
             f"{name}={number!r} does not exist: cross has {name}s 1 to {most}"
         )
-
-
-@pytest.mark.parametrize("number", [None, True, 1.0, "1", [1]])
-def test_what_is_no_number_is_no_layer(number):
-    with pytest.raises(UserError) as caught:
-        heat_maps.check_number("layer", number, 2, "cross")
-    assert str(caught.value) == f"layer={number!r} does not exist: cross has layers 1 to 2"
-    for number in (1, np.int64(2)):  # the control; argmax returns such numbers
-        heat_maps.check_number("layer", number, 2, "cross")
-
-
-@pytest.mark.parametrize("kind", ["memory", ""])
-def test_a_kind_of_attention_that_is_not_there_is_answered_by_those_that_are(runs, kind):
-    for task, kinds in (
-        ("translation", "encoder_self, decoder_self, cross"),
-        ("language_model", "decoder_self"),
-    ):
-        seen = runs[task].attention("a b" if task == "translation" else "one red")
-        for method in (seen.figure, seen.names):
-            with pytest.raises(UserError) as caught:
-                method(kind)
-            assert str(caught.value) == f"there is no attention {kind!r}: choose one of {kinds}"
 
 
 def test_tables_of_embeddings_are_short_to_look_at(translator):

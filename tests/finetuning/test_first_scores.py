@@ -37,10 +37,10 @@ Scored.__abstractmethods__ = frozenset()  # no other is asked for
 def scored_start(folder, **changes):
     """The calls of two starts of a run, and what is recorded."""
     task = Scored()
-    write_json(folder / records.START, {**START, **changes})
+    records.record_run(folder, init_from={**START, **changes})
     for _ in range(2):
         run._score_start(task, base.get_config(), folder, "params")
-    return task.calls, records.read_start(folder / records.START)
+    return task.calls, records.read_run(folder)["init_from"]
 
 
 def results_with(start):
@@ -53,7 +53,7 @@ def test_weights_that_are_all_another_runs_are_scored_once(tmp_path):
     calls, start = scored_start(tmp_path)
     assert calls == [("params", "test", True)]
     assert records.first_scores(start) == {"test": SCORES, "test_a": SCORES}
-    assert [path.name for path in tmp_path.iterdir()] == [records.START]  # no translations
+    assert [path.name for path in tmp_path.iterdir()] == [records.RUN]  # no translations
 
 
 def test_weights_that_are_in_part_new_are_not_scored(tmp_path):
@@ -99,9 +99,9 @@ def test_scores_that_are_not_comparable_are_left_out_with_a_line(tmp_path, chang
 def test_damaged_scores_are_refused(tmp_path):
     _, start = scored_start(tmp_path)
     start["scores"]["splits"]["test"]["bleu"] = "high"
-    write_json(tmp_path / records.START, start)
+    write_json(tmp_path / records.RUN, {"init_from": start})
     with pytest.raises(UserError, match=r"test.bleu is \"?'?high"):
-        records.read_start(tmp_path / records.START)
+        records.read_run(tmp_path)
     write_json(tmp_path / "results.json", results_with(start))
     with pytest.raises(UserError, match=r"test.bleu is \"?'?high"):
         records.read_results(tmp_path / "results.json")

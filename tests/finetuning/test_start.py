@@ -16,9 +16,8 @@ from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
 from transformer.keys import complete
+from transformer.model.parameters import named_leaves
 from transformer.run import Run
-from transformer.storage.checkpoint_files import named_leaves
-from transformer.storage.files import write_json
 from transformer.train import Trainer
 
 TABLE = "target_embedding/table"
@@ -92,7 +91,7 @@ def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, 
     assert ours.keys() == theirs.keys()
     assert all(identical(ours[name], theirs[name]) for name in ours)
     assert not identical(fresh[TABLE], theirs[TABLE])  # another seed drew them
-    start = records.read_start(tmp_path / "run" / records.START)
+    start = records.read_run(tmp_path / "run")["init_from"]
     assert start["loaded"] == start["parameters"] == sum(x.size for x in theirs.values())
     assert (start["folder"], start["steps"], start["frozen"]) == (str(source), [1], 0)
     said = caplog.records[-1].getMessage()
@@ -102,14 +101,14 @@ def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, 
 
 def test_a_start_from_the_same_weights_keeps_their_scores(translator, tmp_path):
     config, source, _ = translator
-    place = tmp_path / "run" / records.START
+    place = tmp_path / "run"
     loaded(config, tmp_path / "run", source)
     scores = {"search": {}, "splits": {"test": {"loss": 1.0, "sentences": 3}}}
-    write_json(place, records.read_start(place) | {"scores": scores})
+    records.record_run(place, init_from=records.read_run(place)["init_from"] | {"scores": scores})
     loaded(config, tmp_path / "run", source)
-    assert records.read_start(place)["scores"] == scores
+    assert records.read_run(place)["init_from"]["scores"] == scores
     loaded(config, tmp_path / "run", source, **{"train.init_pattern": "^encoder"})
-    assert "scores" not in records.read_start(place)  # the control
+    assert "scores" not in records.read_run(place)["init_from"]  # the control
 
 
 def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp_path):
@@ -119,7 +118,7 @@ def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp
     for name in ours:
         expected = theirs[name] if name.startswith("encoder") else np.zeros_like(theirs[name])
         assert identical(ours[name], expected), name
-    start = records.read_start(tmp_path / "run" / records.START)
+    start = records.read_run(tmp_path / "run")["init_from"]
     assert TABLE in start["new"]
     assert start["frozen"] == theirs[TABLE].size
     assert "decoder_layers_0" in (line := records.start_line(start))
@@ -149,7 +148,7 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     for i, piece in enumerate(new):
         row = theirs[TABLE][old.index(piece)] if piece in old else np.zeros(8)
         np.testing.assert_array_equal(ours[TABLE][i], row)
-    rows = records.read_start(tmp_path / "run" / records.START)["tables"][TABLE]
+    rows = records.read_run(tmp_path / "run")["init_from"]["tables"][TABLE]
     assert rows["carried"] == len(set(new) & set(old))
     assert rows["new"] == len(set(new) - set(old))
 
@@ -228,7 +227,7 @@ def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, ch
         loaded(config, tmp_path / "run", source, **changes)
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in says), error.value
-    assert not (tmp_path / "run" / records.START).exists()
+    assert not (tmp_path / "run" / records.RUN).exists()
     if "init_from" not in str(changes):  # and before the run is there
         with pytest.raises(UserError) as earlier:
             check_fits(config, tmp_path / "new", source, **changes)

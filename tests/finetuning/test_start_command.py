@@ -76,9 +76,9 @@ def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
     write_json(path, {**results, numbers.START: start | {"folder": 3}})
     with pytest.raises(UserError, match=r"init_from.folder is 3 instead of a string"):
         records.read_results(path)
-    write_json(tmp_path / records.START, start | {"new": [1]})
+    write_json(tmp_path / records.RUN, {"init_from": start | {"new": [1]}})
     with pytest.raises(UserError, match=r"new.0 is 1 instead of a string"):
-        records.read_start(tmp_path / records.START)
+        records.read_run(tmp_path)
 
 
 @pytest.mark.slow

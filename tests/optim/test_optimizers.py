@@ -28,11 +28,10 @@ import reference
 from runs import identical
 from tiny_models import tiny_config
 from transformer.losses import TokenSums
-from transformer.model.parameters import ParameterRules
+from transformer.model.parameters import ParameterRules, named_leaves
 from transformer.model.stack import stacked_modules
 from transformer.optim.optimizers import make_optimizer, update_count
 from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.checkpoint_files import named_leaves
 from transformer.train_step import init_state, make_train_step
 from variants import VARIANTS
 

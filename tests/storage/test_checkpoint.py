@@ -1,109 +1,131 @@
-"""Checkpoints hold every bit, the best and the newest stay, and averages are means."""
+"""Checkpoints hold every bit, the best and the newest stay, and damage is named, never used."""
 
-import re
+import random
+import shutil
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
+from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
 from transformer.optim import optimizers
+from transformer.storage import checkpoint, leaves
 from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.checkpoint_files import read_leaves, read_record
+from transformer.storage.reading import DamageError
 from transformer.train_step import init_state
 
+# TensorStore itself checks arrays that are smaller.
+SHAPES = {"a": {"kernel": (61, 67)}, "b": (7,)}
+PROGRESS = {"fingerprint": "x"}
+FULL = (pytest.mark.full, pytest.mark.slow)
 
-def make_state(value: float, ema=False):
-    params = {"a": {"kernel": jnp.full((3, 5), value)}, "b": jnp.arange(7) * value}
+
+def make_state(value: float, ema: bool = True):
+    params = jax.tree.map(
+        lambda shape: value + jnp.sin(jnp.arange(np.prod(shape), dtype=jnp.float32)).reshape(shape),
+        SHAPES,
+        is_leaf=lambda x: isinstance(x, tuple),
+    )
     return init_state(params, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
 
 
-def save(checkpoints, step, value=None, loss=None, ema=False):
-    """Saves a state filled with a value, which is the step where it is None."""
-    state = make_state(float(step if value is None else value), ema)
-    progress = {"fingerprint": "x", "step": step}
-    checkpoints.save(step, state, progress)
+def save(checkpoints, step, loss=None):
+    progress = {**PROGRESS, "step": step}
+    checkpoints.save(step, make_state(float(step)), progress)
     if loss is not None:
         checkpoints.record_evaluation(step, {"loss": loss, "bleu": loss}, progress)
+    checkpoints.wait()
 
 
 def weights(checkpoints, *steps):
     return checkpoints.restore_weights(steps, make_state(0.0).params)
 
 
+def expected(step):
+    return jax.device_get(make_state(float(step)))
+
+
+def resume(folder):
+    """The state and progress that training goes on with, and what was said."""
+    with heard() as said, Checkpoints(folder, 3) as checkpoints:
+        state, progress = checkpoints.restore_newest(make_state(0.0), "x")
+    return jax.device_get(state), progress, said
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """Checkpoints 1, 2 and 3, of which 2 is the best."""
+    folder = tmp_path_factory.mktemp("original") / "checkpoints"
+    with Checkpoints(folder, 3) as checkpoints:
+        for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0)):
+            save(checkpoints, step, loss)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "checkpoints"
+def folder(original, tmp_path):
+    return Path(shutil.copytree(original, tmp_path / "run" / "checkpoints"))
+
+
+# -- which are kept
 
 
 @pytest.mark.parametrize(("metric", "best"), [("loss", 2), ("bleu", 1)])
-@pytest.mark.parametrize("reopen", [False, True])
-def test_the_best_and_the_newest_are_kept_and_no_others(metric, best, reopen, folder):
-    checkpoints = Checkpoints(folder, keep_last=2, best_metric=metric)
+def test_the_best_and_the_newest_are_kept_also_by_who_opens_the_folder_later(
+    metric, best, tmp_path
+):
     for step, loss in enumerate([9.0, 1.0, 5.0, 4.0, 5.0, 6.0], 1):
-        save(checkpoints, step, loss=loss)
-        if reopen:  # as a run does that was interrupted after each
-            checkpoints.close()
-            checkpoints = Checkpoints(folder, keep_last=2, best_metric=metric)
-    checkpoints.wait()
-    kept = sorted(int(path.name) for path in folder.iterdir())
-    assert kept == checkpoints.steps() == [*range(1, best + 1), 5, 6]
-    checkpoints.close()
+        with Checkpoints(tmp_path, 2, metric) as checkpoints:
+            save(checkpoints, step, loss)
+    kept = [*range(1, best + 1), 5, 6]
+    assert sorted(path.name for path in tmp_path.iterdir()) == list(map(str, kept))
+    with Checkpoints(tmp_path, best_metric=metric, read_only=True) as reader:
+        assert (reader.steps(), reader.best_step()) == (kept, best)
 
 
-@pytest.mark.parametrize(("metric", "best"), [("loss", 2), ("bleu", 1)])
-@pytest.mark.parametrize("read_only", [False, True])
-def test_the_best_is_found_by_who_opens_the_folder_later(metric, best, read_only, folder):
-    checkpoints = Checkpoints(folder, 3, metric)
-    for step, loss in enumerate([9.0, 1.0, 5.0], 1):
-        save(checkpoints, step, loss=loss)
-    checkpoints.close()
-    reader = Checkpoints(folder, 3, metric, read_only=read_only)
-    assert reader.best_step() == best
-    assert (weights(reader, best)["a"]["kernel"] == best).all()
-    reader.close()
+def test_one_saved_where_a_run_was_stopped_goes_with_the_next(tmp_path):
+    with Checkpoints(tmp_path, keep_last=2) as checkpoints:
+        for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (4, None)):
+            save(checkpoints, step, loss)
+        assert checkpoints.steps() == [2, 3, 4]
+        assert [checkpoints.evaluated(step) for step in (3, 4, 5)] == [True, False, False]
+        save(checkpoints, 5, 4.0)
+        assert checkpoints.steps() == [2, 3, 5]  # 2 and 3 are the last two up to the best
 
 
-def test_one_saved_where_a_run_was_stopped_goes_with_the_next(folder):
-    checkpoints = Checkpoints(folder, keep_last=2)
-    for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (4, None)):
-        save(checkpoints, step, loss=loss)
-    checkpoints.wait()
-    assert checkpoints.steps() == [2, 3, 4]
-    save(checkpoints, 5, loss=4.0)
-    checkpoints.wait()
-    assert checkpoints.steps() == [2, 3, 5]  # 2 and 3 are the last two up to the best
-    checkpoints.close()
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("metric", ["loss", "bleu"])
+def test_a_score_that_is_not_finite_is_the_worst_and_costs_no_checkpoint(bad, metric, tmp_path):
+    with Checkpoints(tmp_path, 1, metric) as checkpoints:
+        for step, score in enumerate([bad, 5.0, bad, bad], 1):
+            save(checkpoints, step, score)
+        assert (checkpoints.best_step(), checkpoints.steps()) == (2, [2, 4])
 
 
-@pytest.mark.parametrize("steps", [(7,), (7, 4), (2, 4, 7)])
-def test_averages_are_means_of_the_parameters(steps, folder):
-    checkpoints = Checkpoints(folder, keep_last=3)
-    for step in (1, 2, 4, 7):
-        save(checkpoints, step, value=step**2, loss=1.0 / step)
-    params = weights(checkpoints, *steps)
-    mean = np.mean([step**2 for step in steps])
-    np.testing.assert_allclose(params["a"]["kernel"], np.full((3, 5), mean), rtol=1e-6)
-    np.testing.assert_allclose(params["b"], np.arange(7) * mean, rtol=1e-6)
-    checkpoints.close()
+# -- what they hold
 
 
-def test_the_moving_average_is_what_evaluation_reads_where_there_is_one(folder):
-    checkpoints = Checkpoints(folder)
-    state = make_state(5.0, ema=True)
-    state = state.replace(ema=jax.tree.map(lambda x: x + 1, state.ema))
-    checkpoints.save(1, state, {"fingerprint": "x"})
-    checkpoints.wait()
-    params = weights(checkpoints, 1)
-    assert identical(jax.device_get(params), jax.device_get(state.ema))
-    assert not identical(jax.device_get(params), jax.device_get(state.params))
-    checkpoints.close()
+def test_averages_are_means_of_the_weights_and_frozen_ones_keep_their_bits(tmp_path):
+    frozen = jnp.full(3, 0.1)
+    with Checkpoints(tmp_path, keep_last=3) as checkpoints:
+        for step in (2, 4, 7):
+            tree = {"params": {"a": jnp.arange(7.0) * step**2, "b": frozen}}
+            checkpoints.save(step, tree, PROGRESS)
+            checkpoints.record_evaluation(step, {"loss": 1.0 / step}, PROGRESS)
+        for steps in ((7,), (7, 4), (2, 4, 7)):
+            mean = checkpoints.restore_weights(steps, tree["params"])
+            factor = np.mean([step**2 for step in steps])
+            np.testing.assert_allclose(mean["a"], np.arange(7) * factor, rtol=1e-6)
+            assert identical(jax.device_get(mean["b"]), jax.device_get(frozen))
 
 
 @pytest.mark.parametrize("ema", [False, True])
-def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
+def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, tmp_path):
     optimizer = optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3)
     state = make_state(1 / 3, ema)
     gradient = jax.tree.map(lambda x: jnp.sin(x + 1e-3), state.params)
@@ -115,99 +137,205 @@ def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, folder):
             opt_state=opt_state, params=jax.tree.map(jnp.add, state.params, updates)
         )
     state = state.replace(step=state.step + 4, nonfinite_steps=state.nonfinite_steps + 2)
-    checkpoints = Checkpoints(folder)
-    checkpoints.save(4, state, {"fingerprint": "x", "seconds": 0.1})
-    checkpoints.close()
-    reader = Checkpoints(folder)
-    restored, progress = reader.restore_newest(make_state(0.0, ema), "x")
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(4, state, {**PROGRESS, "seconds": 0.1})
+    with Checkpoints(tmp_path) as reader:
+        restored, progress = reader.restore_newest(make_state(0.0, ema), "x")
+        used = jax.device_get(weights(reader, 4))
     assert identical(jax.device_get(restored), jax.device_get(state))
     assert not identical(jax.device_get(restored), jax.device_get(make_state(1 / 3, ema)))
-    assert progress == {"fingerprint": "x", "seconds": 0.1}
-    reader.close()
+    assert progress == {**PROGRESS, "seconds": 0.1}
+    assert identical(used, jax.device_get(state.ema if ema else state.params))
 
 
-def test_steps_that_reuse_the_state_s_memory_do_not_spoil_a_save(folder):
-    @jax.jit
-    def fill(i):
-        return {"w": jnp.arange(2**21, dtype=jnp.float32) + i}
-
+def test_steps_that_reuse_the_state_s_memory_do_not_spoil_a_save(tmp_path):
     step = jax.jit(lambda state: jax.tree.map(lambda x: x * 0.5 - 1.0, state), donate_argnums=0)
-    checkpoints = Checkpoints(folder, keep_last=4)
-    state = fill(0)
-    copies = {}
-    for number in range(1, 4):
-        copies[number] = np.array(state["w"])
-        checkpoints.save(number, state, {"fingerprint": "x"})
-        for _ in range(5):
-            old, state = state, step(state)
-        assert old["w"].is_deleted()
-        checkpoints.record_evaluation(number, {"loss": 1.0}, {"fingerprint": "x"})
-    for number, copy in copies.items():
-        saved = read_leaves(folder / str(number), read_record(folder / str(number)), ["w"])["w"]
-        assert np.array_equal(saved, copy)
+    state, copies = {"params": {"w": jnp.arange(2**21, dtype=jnp.float32)}}, {}
+    with Checkpoints(tmp_path, keep_last=4) as checkpoints:
+        for number in range(1, 4):
+            copies[number] = np.array(state["params"]["w"])
+            checkpoints.save(number, state, PROGRESS)
+            for _ in range(5):
+                state = step(state)
+            checkpoints.record_evaluation(number, {"loss": 1.0}, PROGRESS)
+        for number, copy in copies.items():
+            saved = checkpoints.restore_weights([number], state["params"])["w"]
+            assert np.array_equal(saved, copy)
     assert not np.array_equal(copies[1], copies[2])
-    checkpoints.close()
 
 
-def test_checkpoints_of_other_tokenizers_are_refused_and_left_alone(folder, said):
-    checkpoints = Checkpoints(folder, keep_last=2)
-    for step in (1, 2):
-        save(checkpoints, step, loss=1.0)
-    checkpoints.wait()
+def test_inference_reads_nothing_of_the_optimizer(folder):
+    shutil.rmtree(folder / "3" / "state")
+    shutil.rmtree(folder / "3" / "params")  # there is a moving average
+    with Checkpoints(folder, read_only=True) as checkpoints:
+        assert identical(jax.device_get(weights(checkpoints, 3)), expected(3).ema)
+    assert resume(folder)[1]["step"] == 2
+
+
+# -- of another run
+
+
+def test_checkpoints_of_another_text_are_refused_but_not_those_that_do_not_tell(folder, said):
     # Another vocabulary has another shape, which does not make the checkpoints broken.
-    other = init_state(
-        {"b": jnp.zeros(9)}, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), False
-    )
-    with pytest.raises(UserError, match="tokenizer x, not with y"):
-        checkpoints.restore_newest(other, "y")
-    with pytest.raises(UserError, match="tokenizer x, not with y"):
-        checkpoints.check_fingerprint("y")
-    assert not said
-    assert checkpoints.steps() == [1, 2]
-    assert checkpoints.restore_newest(make_state(0.0), "x")[1]["step"] == 2
-    checkpoints.close()
-
-
-def test_checkpoints_of_another_text_are_refused_but_not_those_that_do_not_tell(folder):
-    checkpoints = Checkpoints(folder, keep_last=2)
-    save(checkpoints, 1, loss=1.0)  # as a run of before, without a digest
-    checkpoints.wait()
-    checkpoints.check_fingerprint("x", "old")
-    assert checkpoints.restore_newest(make_state(0.0), "x", "old")
-    checkpoints.save(2, make_state(2.0), {"fingerprint": "x", "text_digest": "old"})
-    checkpoints.wait()
-    for known in ("old", ""):
-        checkpoints.check_fingerprint("x", known)
-        assert checkpoints.restore_newest(make_state(0.0), "x", known)
-    says = f"the run in {folder.parent} was trained on text with the digest old, not new: restore"
-    with pytest.raises(UserError, match=re.escape(says)):
-        checkpoints.check_fingerprint("x", "new")
-    with pytest.raises(UserError, match=re.escape(says)):
-        checkpoints.restore_newest(make_state(0.0), "x", "new")
-    checkpoints.close()
+    other = {"params": {"b": jnp.zeros(9)}}
+    with Checkpoints(folder, 3) as checkpoints:
+        for refused in (
+            lambda: checkpoints.restore_newest(other, "y"),
+            lambda: checkpoints.check_fingerprint("y"),
+        ):
+            with pytest.raises(UserError, match="tokenizer x, not with y"):
+                refused()
+        checkpoints.check_fingerprint("x", "old")
+        checkpoints.save(4, make_state(2.0), {**PROGRESS, "text_digest": "old"})
+        checkpoints.wait()
+        assert checkpoints.restore_newest(make_state(0.0), "x", "old")
+        with pytest.raises(UserError, match="trained on text with the digest old, not new: rest"):
+            checkpoints.check_fingerprint("x", "new")
+    assert said == []
 
 
 @pytest.mark.parametrize(
     ("part", "says"),
     [
         ("opt_state", "optimizer's state of another version .* config.train.init_from"),
-        ("params", "config.json: params/a/kernel is .3, 5., not absent"),
+        ("params", "config.json: params/a/kernel is .61, 67., not absent"),
     ],
 )
 def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(part, says, folder):
-    with Checkpoints(folder) as checkpoints:
-        save(checkpoints, 1)
-        checkpoints.wait()
-        state = make_state(0.0)
-        other = state.replace(**{part: {"b": jnp.zeros(9)}})
+    with Checkpoints(folder, 3) as checkpoints:
+        other = make_state(0.0).replace(**{part: {"b": jnp.zeros(9)}})
         with pytest.raises(UserError, match=says):
             checkpoints.restore_newest(other, "x")
-        assert checkpoints.steps() == [1]
-        assert identical(weights(checkpoints, 1), make_state(1.0).params)
+        assert checkpoints.steps() == [1, 2, 3]
+        assert identical(jax.device_get(weights(checkpoints, 1)), expected(1).ema)
 
 
-def test_an_empty_folder_restores_nothing(folder):
-    checkpoints = Checkpoints(folder)
-    assert checkpoints.restore_newest(make_state(0.0), "x") is None
-    assert checkpoints.best_step() is None
-    checkpoints.close()
+def test_an_empty_folder_restores_nothing_and_one_of_before_says_so(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        assert checkpoints.restore_newest(make_state(0.0), "x") is None
+        assert checkpoints.best_step() is None
+        (tmp_path / "8/params").mkdir(parents=True)
+        (tmp_path / "8/checkpoint.json").write_text("{}")
+        with pytest.raises(UserError, match="are damaged, or of another version of this code: "):
+            checkpoints.restore_newest(make_state(0.0), "x")
+
+
+# -- damage
+
+
+def is_named_or_harmless(folder, sure: bool) -> bool:
+    with heard() as said, Checkpoints(folder, 3, read_only=True) as checkpoints:
+        try:
+            used = jax.device_get(weights(checkpoints, 3))
+        except DamageError:
+            used = None
+        if len(checkpoints.scores()) < 3 and not said:
+            return False
+    state, progress, said = resume(folder)
+    step = 2 if any("going back to the one before" in line for line in said) else 3
+    resumed = identical(state, expected(step)) and progress["step"] == step
+    return resumed and (used is None or identical(used, expected(3).ema)) and (step == 2 or sure)
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(200, marks=FULL)])
+def test_flipped_bits_are_named_or_harmless(original, tmp_path, count):
+    rng, named = random.Random(count), 0
+    files = sorted(path.relative_to(original) for path in (original / "3").rglob("*"))
+    files = [path for path in files if (original / path).is_file()]
+    for number in range(count):
+        copy = Path(shutil.copytree(original, tmp_path / f"run{number}" / "checkpoints"))
+        path = copy / rng.choice(files)
+        data = bytearray(path.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        unchecked = path.parent.name == "3" and path.name != checkpoint.RECORD  # of Orbax's commit
+        assert is_named_or_harmless(copy, sure=unchecked), path
+        named += bool(list(copy.parent.glob("unreadable_3_*")))
+        shutil.rmtree(copy.parent)
+    assert named > count / 2
+
+
+def test_a_flip_that_nobody_checks_is_used(folder, monkeypatch):
+    """The control: without the digests, flipped bits change what is restored."""
+    monkeypatch.setattr(checkpoint, "check_files", lambda *_: None)
+    path = max((folder / "3/ema").rglob("*"), key=lambda path: path.stat().st_size)
+    data, changed = path.read_bytes(), 0
+    for i in range(0, len(data), 1009):
+        path.write_bytes(data[:i] + bytes([data[i] ^ 4]) + data[i + 1 :])
+        with Checkpoints(folder, read_only=True) as checkpoints:
+            try:
+                changed += not identical(jax.device_get(weights(checkpoints, 3)), expected(3).ema)
+            except (UserError, DamageError):
+                continue
+    assert changed > 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", None])
+def test_a_damaged_record_is_named_once_and_its_checkpoint_stays(content, folder, said):
+    path = folder / "2" / checkpoint.RECORD
+    path.write_text(path.read_text().replace("1.0", "9.0") if content is None else content)
+    with Checkpoints(folder, 1) as checkpoints:
+        assert checkpoints.scores() == {1: (-3.0, -3.0), 3: (-2.0, -2.0)}
+        for step in (4, 5):
+            save(checkpoints, step, 5.0)
+        assert checkpoints.steps() == [2, 3, 5]  # it may be the best
+    [line] = said
+    assert "checkpoints/2 is damaged: record.json is not what was written" in line
+
+
+def test_parameters_that_are_not_finite_are_refused(folder):
+    with Checkpoints(folder, 3) as checkpoints:
+        state = make_state(4.0)
+        for group in ("params", "ema"):
+            tree = jax.tree.map(jnp.copy, state.params)
+            spoilt = state.replace(**{group: tree | {"b": tree["b"].at[3].set(jnp.nan)}})
+            checkpoints.save(4, spoilt, PROGRESS)
+            checkpoints.wait()
+            if group == "ema":
+                with pytest.raises(DamageError, match="ema/b is not finite"):
+                    weights(checkpoints, 4)
+            with heard() as said:
+                restored, _ = checkpoints.restore_newest(state, "x")
+            assert identical(jax.device_get(restored), expected(3))
+            assert [f"{group}/b is not finite" in line for line in said] == [True]
+
+
+def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "checkpoints"
+    elsewhere.parent.mkdir()
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    (elsewhere / "3" / checkpoint.RECORD).write_text("{")
+    assert identical(resume(folder)[0], expected(2))
+    names = [path.name.split("_")[0] for path in elsewhere.parent.iterdir()]
+    assert sorted(names) == ["checkpoints", "unreadable"]
+    assert [path.name for path in folder.parent.iterdir()] == ["checkpoints"]
+
+
+def test_what_a_system_cannot_read_now_is_no_damage(folder, monkeypatch):
+    before = sorted(folder.parent.rglob("*"))
+
+    def fail(*_, **__):
+        raise OSError("Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ocp.CheckpointManager, "restore", fail)
+        with pytest.raises(UserError, match=r"3 cannot be read now .*Too many open files"):
+            resume(folder)
+        patch.setattr(leaves, "open_file", fail)
+        with pytest.raises(OSError, match="Too many"):
+            resume(folder)
+    assert sorted(folder.parent.rglob("*")) == before
+    assert identical(resume(folder)[0], expected(3))  # the control
+
+
+def test_what_a_kill_leaves_half_written_or_half_deleted_is_no_checkpoint(folder):
+    shutil.copytree(folder / "1", folder / "4.orbax-checkpoint-tmp")
+    shutil.copytree(folder / "1", folder / checkpoint.DELETED / "0")
+    with Checkpoints(folder, read_only=True) as reader:
+        assert reader.steps() == [1, 2, 3]
+    assert (folder / "4.orbax-checkpoint-tmp").exists()  # another process may be writing it
+    with Checkpoints(folder, 3) as checkpoints:
+        save(checkpoints, 4)
+        assert checkpoints.steps() == [1, 2, 3, 4]
+    assert sorted(path.name for path in folder.iterdir()) == ["1", "2", "3", "4"]

@@ -1,13 +1,12 @@
 """Files that are whole or as they were."""
 
 import errno
-import json
 import os
 
 import numpy as np
 import pytest
 
-from transformer.storage.files import SEAL, seal_of, whole_file, write_arrays, write_json
+from transformer.storage.files import whole_file, write_arrays, write_json
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -32,12 +31,6 @@ def test_a_full_disk_names_the_file_that_was_written(tmp_path):
     assert caught.value.filename == str(tmp_path / "b.txt")
 
 
-def test_an_error_about_another_file_keeps_its_name(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught, whole_file(tmp_path / "b.txt"):
-        (tmp_path / "missing").read_bytes()
-    assert caught.value.filename == str(tmp_path / "missing")
-
-
 def test_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     calls = []
     sync, replace = os.fsync, type(tmp_path).replace
@@ -53,11 +46,3 @@ def test_equal_arrays_make_equal_files(tmp_path):
     for name in "ab":
         write_arrays(tmp_path / name, {"x": np.arange(3)})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_a_file_that_could_not_be_written_leaves_the_old_one(tmp_path):
-    path = tmp_path / "x.json"
-    write_json(path, {"a": "ä"})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert json.loads(path.read_text()) == {"a": "ä", SEAL: seal_of({"a": "ä"})}

@@ -108,20 +108,6 @@ def test_a_resumed_run_keeps_the_file_of_its_training(module, tmp_path):
     assert variants.read(tmp_path) == {"my_binary": new}
 
 
-def test_a_resumed_sweep_keeps_the_file_of_its_training_and_adds_others(module, tmp_path):
-    config = base.get_config()
-    trial = tmp_path / "trials/001"
-    save_sweep(tmp_path, config, [{"model.positions": "my_binary"}])
-    config.model.positions = "my_binary"
-    claim(trial, config)
-    (trial / "checkpoints/8").mkdir(parents=True)
-    first, new = variants.read(trial), change(module)
-    variants.SOURCES["my_other"] = new
-    trials = [{"model.positions": "my_binary"}, {"model.positions": "my_other"}]
-    save_sweep(tmp_path, base.get_config(), trials)
-    assert variants.read(tmp_path) == {**first, "my_other": new}
-
-
 def test_a_name_is_registered_once_but_for_its_file(module, tmp_path):
     built_in = REGISTRY["sinusoidal"]
     wrong = tmp_path / "wrong.py"
@@ -164,13 +150,6 @@ def test_a_wrong_module_is_named_with_its_line_and_what_it_lacks(module, tmp_pat
     forget()
     says = f"needs 'my_binary', which {module} registered: the module {other} does not"
     refused(run, f"--module={other}", says=says)
-
-
-def test_a_file_without_a_digest_differs(module, tmp_path, caplog):
-    (tmp_path / "variants.json").write_text('{"my_binary": ""}')
-    logging.getLogger("transformer").propagate = True
-    variants.check(tmp_path)
-    assert "'my_binary' may have changed since the training" in caplog.text
 
 
 def test_no_file_that_a_run_names_is_executed(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import safetensors.numpy
 
 from log_lines import heard
-from runs import Unigrams, identical, toy_config, unigram_config, without_search
+from runs import identical, toy_config, without_search
 from transformer import workdir
 from transformer.errors import UserError
 from transformer.run import Run
@@ -35,25 +35,6 @@ from transformer.train import Trainer
 def test_candidates_are_the_best_the_last_and_those_up_to_the_best(scores, average, expected):
     scores = {step: (float(score), 0.0) for step, score in enumerate(scores, 1)}
     assert weights.candidates(scores, average) == expected
-
-
-@pytest.mark.parametrize("patience", [3, 2])
-def test_with_patience_those_up_to_the_best_are_on_disk_at_the_end(patience, tmp_path):
-    config = unigram_config(
-        **{
-            "train.evaluate_every": 1,
-            "train.patience": patience,
-            "train.keep_last": 1,
-            "evaluate.average_last_n": 3,
-            "train.steps": 100,
-        }
-    )
-    losses = [6.0, 5.0, 4.0, 3.0, 3.5, 3.5, 3.5, 3.5]
-    task = Unigrams([{"loss": loss} for loss in losses])
-    assert Trainer([Run(task, config, tmp_path)]).run()
-    with Checkpoints(tmp_path / "checkpoints", read_only=True) as checkpoints:
-        found = weights.candidates(checkpoints.scores(), 3)
-    assert found["up_to_best"] == [2, 3, 4]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -198,7 +179,8 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
 
 def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     task, config, _ = run
-    (averaging_helps / "checkpoints" / "2" / "checkpoint.json").write_text("{")
+    [path] = (averaging_helps / "checkpoints" / "2" / "params" / "d").iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
     choice = weights.choose(task, config, averaging_helps)
     assert said[0] == "scoring the mean of the last 3 on validation ..."
     assert said[1].startswith("checkpoint 2 is damaged")
@@ -210,6 +192,18 @@ def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     assert not identical(params, jax.tree.map(jnp.zeros_like, params))
 
 
+def test_a_damaged_best_one_that_alone_is_chosen_is_left_out(run, averaging_harms, said):
+    task, config, params = run
+    with Checkpoints(averaging_harms / "checkpoints", 10, "loss") as checkpoints:
+        for step in (4, 5):
+            checkpoints.save(step, {"params": params}, {"fingerprint": task.fingerprint()})
+            checkpoints.record_evaluation(step, {"loss": 99.0}, checkpoints.newest_progress())
+    [path] = (averaging_harms / "checkpoints" / "1" / "params" / "d").iterdir()
+    path.write_bytes(b"")
+    assert weights.choose(task, config, averaging_harms)["steps"] != [1]
+    assert any(line.startswith("checkpoint 1 is damaged") for line in said)
+
+
 def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_helps):
     task, config, _ = run
     choice = weights.choose(task, config, averaging_helps)
@@ -219,6 +213,10 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     with heard() as said:
         found = workdir.load_trained(averaging_helps, config)
     assert identical(found.variables["params"], mean)
+    # Other programs can read them.
+    arrays = safetensors.numpy.load_file(averaging_helps / "weights.safetensors")
+    inner = mean["encoder_layers_0"]["feed_forward"]["inner"]["kernel"]
+    assert (arrays["encoder_layers_0/feed_forward/inner/kernel"] == inner).all()
     assert (found.steps, said) == (choice["steps"], [])
     assert found.progress == {"fingerprint": task.fingerprint(), "step": 3}
     before = {path: path.read_bytes() for path in averaging_helps.glob("weights.*")}
@@ -245,15 +243,6 @@ def test_scores_of_other_settings_are_compared_with_none_of_the_training(run, av
     assert others == kept
 
 
-def test_other_programs_can_read_them(run, averaging_helps):
-    task, config, _ = run
-    weights.choose(task, config, averaging_helps)
-    arrays = safetensors.numpy.load_file(averaging_helps / "weights.safetensors")
-    params = used(averaging_helps, config)[0]
-    inner = params["encoder_layers_0"]["feed_forward"]["inner"]["kernel"]
-    assert (arrays["encoder_layers_0/feed_forward/inner/kernel"] == inner).all()
-
-
 @pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
 def test_if_they_are_damaged_the_checkpoints_are_read_and_the_next_scoring_stores_them_again(
     damage, run, averaging_helps
@@ -273,18 +262,6 @@ def test_if_they_are_damaged_the_checkpoints_are_read_and_the_next_scoring_store
     assert "reading the checkpoints" in said[0]
     weights.choose(task, config, averaging_helps)
     assert path.read_bytes() == data
-
-
-def test_those_of_another_rule_or_of_a_shorter_training_are_not_used(run, averaging_helps):
-    task, config, _ = run
-    weights.choose(task, config, averaging_helps)
-    other = config.copy_and_resolve_references()
-    other.evaluate.checkpoint = "last"
-    with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
-        last = checkpoints.restore_weights([3], task.predictor.param_shapes())
-        assert identical(used(averaging_helps, other)[0], last)
-        checkpoints.save(4, {"params": last}, {"fingerprint": task.fingerprint()})
-    assert used(averaging_helps, config)[1] != [1, 2, 3]
 
 
 def test_those_of_another_model_are_refused(run, averaging_helps):

@@ -223,7 +223,9 @@ def content(file: Path, root: Path):
 
     if file.suffix == ".json":
         found = json.loads(text())
-        return found["leaves"] if file.name == "checkpoint.json" else plain(found)
+        if file.name == "run.json":
+            found.pop("environment", None)
+        return plain(found)
     if file.suffix == ".jsonl":
         return [plain(json.loads(line)) for line in text().splitlines()]
     if file.suffix == ".npz":
@@ -239,11 +241,11 @@ def content(file: Path, root: Path):
     return file.read_bytes()
 
 
-# Made for one machine or moment, or drawn over minutes; of checkpoints the digest of each array is
-# compared, and of pages and tables of a sweep the numbers in `results.csv`.
+# Made for one machine or moment, or drawn over minutes; of checkpoints the weights that were stored
+# apart are compared, and of pages and tables of a sweep the numbers in `results.csv`.
 SKIPPED = re.compile(
-    r"^cache/|/lock$|events\.out|environment\.json|\.db|^\w+\.py$"
-    r"|/checktrials/\d+/(params|ema|state)/|evaluation_attempts|study\.id"
+    r"^cache/|/lock$|events\.out|\.db|^\w+\.py$"
+    r"|/checkpoints/\d+/|study\.id"
     r"|/training\.png|/report\.html|/index\.html|/results\.md"
 )
 

@@ -55,7 +55,7 @@ def segmenter(tmp_path, encode=words, split="auto", trained=("One sentence.",), 
         texts = {number: word for word, number in ids.items()}
         encoded = [[ids[word] for word in text.split()] for text in trained]
         lines = measure_lines(encoded, lambda own: " ".join(texts[number] for number in own), "")
-        (tmp_path / "data.json").write_text(json.dumps({"source_lines": lines}))
+        (tmp_path / "run.json").write_text(json.dumps({"data": {"source_lines": lines}}))
     return Segmenter(config, tmp_path, encode, MAX_LENGTH)
 
 

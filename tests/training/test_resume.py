@@ -29,6 +29,7 @@ from runs import (
 from tiny_run import command, shared_run, unsealed
 from transformer.analysis.snapshots import Snapshot
 from transformer.run import Run
+from transformer.storage.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 from variants import full_but
@@ -212,14 +213,13 @@ def reached(folder: Path) -> int:
 
 
 def saving(folder: Path) -> bool:
-    return any((folder / "checkpoints").glob("*.partial"))
+    return any((folder / "checkpoints").glob("*.orbax-checkpoint-tmp"))
 
 
 def evaluating(folder: Path, target: int) -> bool:
     begun = (folder / "checkpoints").glob("[0-9]*/evaluation_attempts.json")
     return any(
-        int(path.parent.name.removesuffix(".partial")) >= target
-        and not (path.parent / "evaluation.json").exists()
+        int(path.parent.name) >= target and '"scores"' not in (path.parent / RECORD).read_text()
         for path in begun
     )
 

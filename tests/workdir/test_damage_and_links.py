@@ -18,12 +18,12 @@ from transformer import records, workdir
 from transformer.data import held_out
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
-from transformer.storage.checkpoint_files import named_leaves
+from transformer.model.parameters import named_leaves
 from transformer.storage.files import SEAL, write_json
 from transformer.storage.reading import OddFileError, read_json
 
 SECONDS = 20  # for one use of a folder
-FULL = pytest.mark.slow
+FULL = (pytest.mark.full, pytest.mark.slow)
 
 
 @contextlib.contextmanager
@@ -50,13 +50,12 @@ def use_run(folder: Path) -> list:
         raise UserError(f"{name} is damaged")
     trained = workdir.load_trained(folder, config)
     params = {k: np.asarray(v).tobytes() for k, v in named_leaves(trained.variables).items()}
-    data = records.read_data(folder / "data.json")
-    environment = records.read_environment(folder / "environment.json")
+    recorded = records.read_run(folder)
     pairs = [held_out.read_pairs(folder, split) for split in ("validation", "test")]
     curves = read_curves(folder / "metrics.jsonl")
     if not curves:  # as the report says
         raise UserError("metrics.jsonl: nothing to draw")
-    read = data, environment, pairs, repr(curves)
+    read = recorded, pairs, repr(curves)
     return [config.to_json(), results, params, trained.steps, *read]
 
 
@@ -131,14 +130,6 @@ def test_a_damaged_file_anywhere_is_named_or_changes_nothing(count, whole, tmp_p
                 assert same or said, path
     assert min(ended.values()) > 0
     print(ended)
-
-
-def test_one_flipped_bit_in_the_name_of_a_study_is_named(tmp_path):
-    name, path = study.identity(tmp_path, "name"), tmp_path / "study.id"
-    assert study.identity(tmp_path, "other") == name
-    path.write_text(path.read_text().replace(name, f"{name[:-1]}{chr(ord(name[-1]) ^ 1)}"))
-    with pytest.raises(UserError, match=r"study.id cannot be read \(it is not what was written"):
-        study.identity(tmp_path, "name")
 
 
 def test_json_of_any_depth_is_named(tmp_path):

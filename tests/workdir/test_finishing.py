@@ -11,7 +11,6 @@ from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
-from tiny_sweep import rows, write_config
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
@@ -68,15 +67,8 @@ PLACES = {
 }
 
 
-# A command takes seconds: these two end much as the ones before them.
-OFTEN = [
-    pytest.param(place, marks=[pytest.mark.slow] if place in ("its record", "the pictures") else [])
-    for place in PLACES
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("place", OFTEN)
+@pytest.mark.parametrize("place", PLACES)
 def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_the_next_start(
     place, tiny, raised, copy, monkeypatch
 ):
@@ -143,40 +135,25 @@ def one_picture(monkeypatch):
     monkeypatch.setattr(snapshot_figures, "draw", lambda _: [])
 
 
-def test_a_full_disk_during_the_pictures_leaves_the_run_unfinished_and_its_results(
-    tiny, copy, one_picture, monkeypatch
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "training.png"), 2, "No space left"),
+        (
+            RuntimeError("no fonts\nat all"),
+            0,
+            "no picture of the training (RuntimeError: no fonts)",
+        ),
+    ],
+)
+def test_a_picture_that_fails_costs_a_line_and_a_full_disk_the_report(
+    error, code, says, tiny, copy, one_picture, monkeypatch
 ):
     (copy / "report.html").unlink()
-    full = OSError(errno.ENOSPC, "No space left on device", "training.png")
-    ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=full)
-    assert ended.code == 2
-    assert "No space left on device" in ended.err.splitlines()[-1]
-    assert not (copy / "report.html").exists()
+    ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=error)
+    assert ended.code == code
+    assert says in ended.out + ended.err
+    assert (copy / "report.html").exists() == (code == 0)
     assert (copy / "results.json").exists()
-    assert train(tiny, copy).code == 0
+    assert ("is finished" in train(tiny, copy).out) == (code == 0)
     assert (copy / "report.html").exists()
-
-
-def test_a_picture_that_fails_costs_a_line_and_neither_results_nor_report(
-    tiny, copy, one_picture, monkeypatch
-):
-    (copy / "report.html").unlink()
-    wrong = RuntimeError("no fonts\nat all")
-    ended = broken_off(monkeypatch, training_curves, "draw", tiny, copy, error=wrong)
-    assert ended.code == 0, ended.err
-    assert "no picture of the training (RuntimeError: no fonts)" in ended.out
-    assert (copy / "report.html").exists()
-    assert "is finished" in train(tiny, copy).out
-
-
-@pytest.mark.slow
-def test_a_trial_whose_scores_are_of_an_older_step_is_scored_again(tmp_path):
-    config, folder = write_config(tmp_path, count=1), tmp_path / "sweep"
-    trial, flags = folder / "trials/000", (f"--config={config}", f"--workdir={folder}")
-    assert command(*flags, "--trial=0", "--config.train.steps=4").code == 0
-    older = shutil.copy(trial / "results.json", tmp_path / "older.json")
-    assert command(*flags, "--trial=0").code == 0
-    # As a kill leaves it between the last evaluation and the scores.
-    shutil.copy(older, trial / "results.json")
-    assert command(*flags).code == 0
-    assert rows(folder)[0]["step"] == "8"

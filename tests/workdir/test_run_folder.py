@@ -1,17 +1,126 @@
-"""A run goes on by its folder's name alone, remembers what is set, and opens by any path."""
+"""A run leaves its files in its folder, opens by any path, and goes on by its name alone."""
 
 import contextlib
+import json
 import os
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from run_folders import content, steps
 
 from configs import base
+from experiments import run
+from experiments.tasks import translation as translating
 from runs import without_search
 from tiny_run import STEPS, command, refused, without_pictures
 from transformer import workdir
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
+
+TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
+
+
+def test_a_run_leaves_the_files_of_the_design(tiny):
+    folder = tiny.workdir
+    assert steps(folder) == [20, 40]
+    assert not list(folder.rglob("*.partial"))
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {
+        "config.json",
+        "tokenizer.model",
+        "metrics.jsonl",
+        "results.json",
+        *(f"translations/{split}{kind}.txt" for split in ("validation", "test") for kind in TEXTS),
+        "figures/training.png",
+        "figures/attention/attention.npz",
+        "figures/attention/cross_layer_1.png",
+        "run.json",
+        "translations/test.scores.tsv",
+        "report.html",
+        "figures/attention/explorer.html",
+    } <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    for kind in TEXTS:
+        assert len((folder / f"translations/test{kind}.txt").read_text().splitlines()) == 7
+    # The task is to copy.
+    source, reference = (folder / f"translations/test{kind}.txt" for kind in TEXTS[1:])
+    assert source.read_text() == reference.read_text()
+
+
+def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds(tmp_path):
+    texts = ["a\nb", "", "c\r\n", "d\u2028e\r", "f"]
+    run._write_lines(tmp_path / "texts", texts)
+    assert (tmp_path / "texts").read_text() == "a b\n\nc \nd\u2028e \nf\n"
+
+
+def test_the_table_names_the_steps_whose_weights_are_scored(tiny, capsys):
+    results = workdir.load_results(tiny.workdir)
+    run.print_results(results, "translation")
+    assert "step 40, 4,112 parameters" in capsys.readouterr().out
+    later = {**results, "step": 1200}
+    for averaged, scored in (
+        ([1000], "step 1,000"),
+        ([900, 1000, 1100], "mean of 3 checkpoints, steps 900 to 1,100"),
+    ):
+        run.print_results({**later, "averaged_steps": averaged}, "translation")
+        assert f" {scored}, 4,112 parameters " in capsys.readouterr().out
+
+
+def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
+    results = json.loads((tiny.workdir / "results.json").read_text())
+    assert set(results) == {
+        *("validation", "test", "step", "averaged_steps", "parameters", "wall_seconds"),
+        *("tokens_per_second", "flops_per_token", "decode", "weights", "files", "sha256"),
+    }
+    # Encoder 4 x 16 x 16 + 2 x 16 x 8, decoder 8 x 16 x 16 + 2 x 16 x 8, logits 20 x 16.
+    assert results["flops_per_token"] == 6 * (1280 + 2304 + 320)
+    assert results["tokens_per_second"] > 0
+    assert (results["step"], results["averaged_steps"]) == (STEPS, [STEPS])
+    assert results["parameters"] == 4112  # as the table printed before the training has it
+    assert results["wall_seconds"] > 0
+    for split, sentences in (("validation", 5), ("test", 7)):
+        scores = results[split]
+        assert scores["sentences"] == sentences
+        assert scores["seconds"] > 0
+        assert scores["perplexity"] == pytest.approx(np.exp(scores["nll"]))
+        assert scores["loss"] == pytest.approx(scores["nll"])
+        assert 0 <= scores["accuracy"] <= 1
+        for metric in ("bleu", "chrf"):
+            assert 0 <= scores[metric] <= 100
+            assert scores[f"{metric}_ci"] >= 0
+            assert "version:" in scores[f"{metric}_signature"]
+
+
+@pytest.mark.slow
+def test_evaluate_writes_the_same_scores_again(copy):
+    before = json.loads((copy / "results.json").read_text())
+    texts = content(copy / "translations")
+    for path in ("results.json", "metrics.jsonl"):  # as in a folder copied without its curves
+        (copy / path).unlink()
+    shutil.rmtree(copy / "translations")
+    ended = command("--mode=evaluate", f"--workdir={copy}")
+    assert ended.code == 0, ended.err
+    assert "no picture of the training" in ended.out
+    first, *_ = texts[str(copy / "translations/test.source.txt")].decode().splitlines()
+    translation, *_ = texts[str(copy / "translations/test.txt")].decode().splitlines()
+    example = f"  source       {first}\n  reference    {first}\n  translation  {translation}\n"
+    assert example in ended.out
+    assert ended.out.count("  reference    ") == translating.EXAMPLES
+    after = json.loads((copy / "results.json").read_text())
+    for split in ("validation", "test"):
+        before[split].pop("seconds"), after[split].pop("seconds")
+        assert before[split].keys() == after[split].keys()
+        for name, value in before[split].items():
+            if isinstance(value, float):
+                assert after[split][name] == pytest.approx(value, rel=1e-5), name
+            else:
+                assert after[split][name] == value
+    before.pop("validation"), before.pop("test")
+    assert before.items() <= after.items()
+    assert content(copy / "translations") == texts
+
 
 # -- going on by --workdir alone
 
@@ -30,24 +139,6 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
     assert f"{copy} is finished, 41 steps" in again.out
     says = ("model.num_heads (there 2, here 4)", "name this one alone, without a config")
     refused(f"--config={tiny.config}", *longer, "--config.model.num_heads=4", says=says)
-
-
-def test_the_folder_may_be_below_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    refused("--workdir=~/runs/x", "--mode=report", says=str(tmp_path / "runs/x"))
-
-
-def test_a_finished_run_forgets_what_was_set_to_no_effect(copy, tmp_path):
-    before = (copy / "config.json").read_bytes()
-    beam = "--config.decode.beam_size=2"
-    ended = command(f"--workdir={copy}", beam, f"--config.data.cache_dir={tmp_path / 'cache'}")
-    assert "is finished" in ended.out
-    assert (copy / "config.json").read_bytes() == before
-
-
-def test_a_folder_without_a_run_cannot_go_on(tmp_path):
-    says = ("--config is missing", f"{tmp_path} has none")
-    refused(f"--workdir={tmp_path}", says=says)
 
 
 FREE = """name data.path data.fetch data.cache_dir data.prefetch data.tfds_dir train.steps
@@ -106,14 +197,9 @@ def test_a_relative_path_opens_a_run(copy, monkeypatch):
 
 
 def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):
-    dead, alive = (copy / f"results.json.{n}.partial" for n in (2**22 + 1, os.getppid()))
-    mine = copy / "translations" / "partial"
-    for path in (dead, alive, mine):
+    dead, alive = (copy / f"translations/test.txt.{number}.partial" for number in (1, 2))
+    for path in (dead, alive):
         path.touch()
+    os.utime(dead, (0, 0))
     workdir.claim(copy, workdir.load_config(copy))
-    assert [path.exists() for path in (dead, alive, mine)] == [False, True, True]
-
-
-def test_evaluate_refuses_a_language_that_moses_does_not_know(copy):
-    arguments = "--mode=evaluate", f"--workdir={copy}", "--config.evaluate.moses=xx"
-    refused(*arguments, says=("config.evaluate.moses='xx' is unknown", "de,"))
+    assert [path.exists() for path in (dead, alive)] == [False, True]

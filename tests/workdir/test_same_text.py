@@ -3,13 +3,11 @@
 import re
 
 import pytest
-from run_folders import content, steps
+from run_folders import content
 
 from configs import base
-from runs import without_search
-from tiny_run import command, refused, without_pictures
+from tiny_run import refused
 from transformer import tasks, workdir
-from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.tasks.translation import TranslationTask
 
@@ -31,42 +29,6 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
     with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
         other.save_assets(copy)
     refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
-
-
-@pytest.mark.slow
-def test_another_text_with_the_same_tokenizer_is_refused_and_replaces_nothing(tiny, tmp_path):
-    adopted = tiny.workdir / "tokenizer.model"
-    words = [piece for piece in load_tokenizer(adopted).pieces(range(4, 12)) if piece.strip("▁")]
-    lines = [f"{a} {b} {c}\n" for a in words for b in words for c in words[:3]]
-    files = {"train": lines[20:], "validation": lines[:10], "test": lines[10:20]}
-    arguments = [
-        f"--config={tiny.config}",
-        f"--workdir={tmp_path / 'run'}",
-        "--config.data.source=files",
-        f"--config.data.path={tmp_path}",
-        f"--config.tokenizer.model={adopted}",
-        "--config.train.steps=4",
-        "--config.train.evaluate_every=2",
-    ]
-    for split, own in files.items():
-        (tmp_path / split).write_text("".join(own))
-        arguments += [f"--config.data.{split}_{side}={split}" for side in ("source", "target")]
-    with without_pictures(), without_search():
-        assert (ended := command(*arguments)).code == 0, ended.err
-        before = content(tmp_path / "run")
-        (tmp_path / "train").write_text("".join(lines[21:]))
-        says = (f"the run in {tmp_path / 'run'} was trained on text with", "restore the original")
-        refused(*arguments, "--config.train.steps=6", says=says)
-        assert content(tmp_path / "run") == before
-        # The control: with its own text, from elsewhere, it goes on.
-        (tmp_path / "moved").mkdir()
-        for split, own in files.items():
-            (tmp_path / "moved" / split).write_text("".join(own))
-        cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
-        place = f"--config.data.path={tmp_path / 'moved'}"
-        ended = command(*arguments, place, cache, "--config.train.steps=6")
-        assert ended.code == 0, ended.err
-    assert max(steps(tmp_path / "run")) == 6
 
 
 SOURCES = {"translation": "copy", "language_model": "copy", "classification": "toy_reviews"}

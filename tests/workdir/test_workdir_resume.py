@@ -14,7 +14,6 @@ from tiny_run import STEPS, command, refused, unsealed
 from transformer import workdir
 from transformer.storage.checkpoint import Checkpoints
 from transformer.storage.step_files import MetricsWriter
-from transformer.train import Trainer
 
 
 def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
@@ -89,14 +88,6 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
     logged = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()]
     assert logged == sorted(logged)
     assert logged.count(50) == 1
-
-
-def test_an_interrupted_training_ends_with_the_code_of_its_signal(tiny, copy, monkeypatch):
-    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
-    monkeypatch.setattr(Trainer, "_log", lambda self, *_: signal.raise_signal(signal.SIGINT))
-    ended = command(*arguments)
-    assert ended.code == 130, ended.err
-    assert "SIGINT: saved step 50" in ended.out
 
 
 HOLD = """

@@ -63,10 +63,6 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
       folder: the `--workdir` of its training.
       settings: keys of `decode` and `evaluate` to use in place of the run's, such as
         {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
-
-    Raises:
-      UserError: there is no trained run, or a file of it is missing or damaged, or a setting is
-        another key, or has a wrong value.
     """
     folder = workdir.run_folder(folder)
     config = workdir.load_config(folder)
@@ -121,20 +117,17 @@ class LoadedRun:
           num_best: makes the result the best translations of each text, at most this many, as
             (text, score, tokens, degenerate); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
-
-        Raises:
-          UserError: the run is not a translator, or see `load`; a text has no tag that it needs.
         """
         predictor = self._predictor("translate", Translator)
         sources = self._tagged(texts, source_tag)
-        found = translate_lines(
+        answers = translate_lines(
             predictor,
             self.trained.variables,
             self._segmenter,
             sources,
             num_best=self._count(num_best),
         )
-        return [best[0].text for best in found] if num_best is None else found
+        return [best[0].text for best in answers] if num_best is None else answers
 
     def score(
         self,
@@ -147,25 +140,21 @@ class LoadedRun:
         Args:
           targets: translations of the texts, for a translator.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: targets are missing, or not as many as texts, or a language model has them; the
-            run is a classifier; a language model cannot read a text.
         """
         predictor = self._predictor("score", Translator | Generator)
         sources = self._tagged(texts, source_tag)
         if isinstance(predictor, Generator):
             if targets is not None:
                 raise UserError("score of a language model has no targets: leave them out")
-            found = predictor.score(self.trained.variables, sources)
+            answers = predictor.score(self.trained.variables, sources)
         else:
             if targets is None:
                 raise UserError("score of a translator needs targets: score(sources, targets)")
             targets = _texts(targets)
             if len(sources) != len(targets):
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
-            found = predictor.score(self.trained.variables, sources, targets)
-        return [Score(log_prob, tokens) for log_prob, tokens in found]
+            answers = predictor.score(self.trained.variables, sources, targets)
+        return [Score(log_prob, tokens) for log_prob, tokens in answers]
 
     def evaluate(
         self,
@@ -178,10 +167,6 @@ class LoadedRun:
         Args:
           references: a translation of each text; further ones for several references.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: there is no text, or not one reference for each; the run is not a translator;
-            see `translate`; a text or a reference is blank.
         """
         predictor = self._predictor("evaluate", Translator)
         sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
@@ -218,14 +203,11 @@ class LoadedRun:
         Args:
           num_best: makes the result a list of this many continuations of each prompt, as (text,
             score), the score None for samples; those of a beam are different texts, perhaps fewer.
-
-        Raises:
-          UserError: the run is not a language model, or it cannot read a prompt.
         """
         predictor = self._predictor("generate", Generator)
         count = self._count(num_best)
-        found = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
-        return [best[0].text for best in found] if num_best is None else found
+        answers = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
+        return [best[0].text for best in answers] if num_best is None else answers
 
     @overload
     def classify(self, texts: Iterable[str]) -> list[str]: ...
@@ -239,16 +221,13 @@ class LoadedRun:
         Args:
           num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
-
-        Raises:
-          UserError: the run is not a classifier.
         """
         predictor = self._predictor("classify", TextClassifier)
         count = self._count(num_best)
-        found = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
+        answers = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
         if num_best is None:
-            return [classes[0].label if classes else "" for classes in found]
-        return [classes[:count] for classes in found]
+            return [classes[0].label if classes else "" for classes in answers]
+        return [classes[:count] for classes in answers]
 
     def attention(
         self, text: str, target: str | None = None, source_tag: str | None = None
@@ -258,10 +237,6 @@ class LoadedRun:
         Args:
           target: the translation of the text; by default the model's own.
           source_tag: see `translate`.
-
-        Raises:
-          UserError: the text is blank, a target is given to a model that reads one text, or the
-            model has no attention.
         """
         predictor = self.trained.predictor
         if target is not None and not isinstance(predictor, Translator):
@@ -270,12 +245,12 @@ class LoadedRun:
         [text] = self._tagged([text], source_tag)
         if not isinstance(predictor, Generator) and predictor.is_blank(text):
             raise UserError("the text is blank: give one whose attention is to be seen")
-        seen = predictor.attention(self.trained.variables, text, *targets)
-        if not seen.weights:
+        attention = predictor.attention(self.trained.variables, text, *targets)
+        if not attention.weights:
             raise UserError(
                 f"config.model.architecture={self.config.model.architecture} has no attention"
             )
-        return seen
+        return attention
 
     @property
     def embeddings(self) -> dict[str, Embeddings]:
@@ -310,10 +285,8 @@ class LoadedRun:
             )
         return self.trained.predictor
 
-    def _tagged(self, texts: Iterable[str], source_tag: Any) -> list[str]:
+    def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Source texts with their tags, if the model has tags."""
-        if not isinstance(source_tag, str | None):
-            raise UserError(f"source_tag={source_tag!r} is not a string: give one such as '<2de>'")
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
 
@@ -331,22 +304,13 @@ class LoadedRun:
 
 
 def _texts(texts: Iterable[Any]) -> list[str]:
-    """Texts as a list.
-
-    Raises:
-      UserError: it is a single text, or one of them is not a string or not of characters.
-    """
+    """Texts as a list."""
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
     texts = list(texts)  # an iterator, such as a file, is read once
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"text {number} has half a character (a surrogate), {text[:40]!a}: decode it as "
-                "UTF-8"
-            ) from None
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise UserError(f"text {number}, {text[:40]!a}, has half a character: read it as UTF-8")
     return texts

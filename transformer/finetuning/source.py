@@ -16,9 +16,13 @@ from transformer import records, workdir
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
-from transformer.model.parameters import EVERYTHING, ParameterRules, matching, rules_of
-from transformer.storage.checkpoint_files import named_leaves
-from transformer.storage.files import write_json
+from transformer.model.parameters import (
+    EVERYTHING,
+    ParameterRules,
+    matching,
+    named_leaves,
+    rules_of,
+)
 from transformer.tasks import REGISTRY
 from transformer.tasks.base import initial_folder
 
@@ -205,10 +209,10 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
         "folder": str(folder.absolute()),
         "steps": list(map(int, trained.steps)),
     }
-    before = records.read_start(place / records.START) or {}
+    before = records.read_run(place).get("init_from", {})
     if before | start == before:  # and perhaps it has the scores of these weights
         start = before
-    write_json(place / records.START, start)
+    records.record_run(place, init_from=start)
     logger.info("%s", records.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
@@ -226,7 +230,7 @@ def _naming(config: ConfigDict, other: ConfigDict) -> Iterator[None]:
 
 
 def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
-    """What `records.read_start` reads, but for the source."""
+    """What is recorded of the start, see `records.read_run`, but for the source."""
     sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
     return {
         "parameters": sum(sizes.values()),

@@ -28,7 +28,7 @@ COMMON = 0.99  # of the training sources are as short as a segment has to be
 MEASURED = 2_000  # training sources
 USUAL = 0.1  # of the training sources have several sentences, for a segment to have several
 MAX_WORD = 40  # characters before the end of a sentence, to look for an abbreviation
-DATA = "data.json"  # of a run's folder, with `source_lines`
+RUN = "run.json"  # of a run's folder, with `data.source_lines`
 LINES = {"several_sentences": float, "sentences": int, "tokens": int}
 FIX = "delete it; without it each sentence of a line is translated on its own"
 CODE = re.compile(r"[a-z]{2,3}")
@@ -58,7 +58,7 @@ class Segmenter:
     other text of the run, and a warning names the line.
 
     Args:
-      folder: the run's, whose `data.json` tells how long the lines of its training text are.
+      folder: the run's, whose `run.json` tells how long the lines of its training text are.
       encode: returns the tokens of source texts, without an end.
       max_length: the tokens that the model reads, with an end.
       keep_whole: whether only lines of more tokens than these are split.
@@ -113,8 +113,9 @@ class Segmenter:
     @functools.cached_property
     def _limits(self) -> tuple[int, int]:
         """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
-        path, shape = self._folder / DATA, {"source_lines?": LINES}
-        lines = path.exists() and read_json(path, shape, FIX).get("source_lines")
+        path, shape = self._folder / RUN, {"data?": {"source_lines?": LINES}}
+        recorded = read_json(path, shape, FIX) if path.exists() else {}
+        lines = recorded.get("data", {}).get("source_lines")
         if not lines:
             return 1, self._max_tokens
         several = self._splits == "auto" and lines["several_sentences"] >= USUAL

@@ -17,10 +17,17 @@ import jax
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError, shorten
-from transformer.storage.checkpoint_files import named_leaves
 
 KINDS_OF_PAIR = ([str, float], [str, int])
 EVERYTHING = ".*"  # the default of train.init_pattern
+
+
+def named_leaves(tree: Any) -> dict[str, Any]:
+    """Returns a tree's leaves by their path, such as "params/encoder/kernel"."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree.leaves_with_path(tree)
+    }
 
 
 @dataclasses.dataclass(frozen=True)

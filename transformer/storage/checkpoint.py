@@ -1,23 +1,45 @@
-"""Asynchronous checkpoints: the newest and the best ones, each with its evaluation."""
+"""Checkpoints of a run by Orbax's `CheckpointManager`: the newest and the best ones.
 
+A step's folder has its arrays, as Orbax writes them, and a record: the progress of the loop, the
+digest of each file, which is checked before it is read, and the scores of the evaluation.
+"""
+
+import functools
 import logging
 import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from transformer.errors import UserError
 from transformer.metrics.registry import rank
-from transformer.storage import checkpoint_files as files
-from transformer.storage.checkpoint_files import DamageError, first_line
-from transformer.storage.evaluations import Evaluations
+from transformer.model.parameters import named_leaves
+from transformer.storage.files import sync, write_json
+from transformer.storage.leaves import (
+    EMA,
+    PARAMS,
+    by_group,
+    check_files,
+    check_leaves,
+    describe_leaves,
+    hash_file,
+    is_finite,
+)
+from transformer.storage.reading import DamageError, Each, read_sealed
+
+RECORD = "record.json"
+SHAPE = {
+    "progress": dict,
+    "leaves": Each({"shape": [int], "dtype": str}),
+    "files": Each(str),
+    "scores?": Each(float),
+}
+DELETED = "deleted"  # a checkpoint is moved there before it is deleted, so a kill leaves no half
 
 logger = logging.getLogger(__name__)
 
@@ -26,8 +48,7 @@ class Checkpoints:
     """The checkpoints below a run's folder, named by step.
 
     A checkpoint holds the training state and `progress`, a JSON object with the progress of the
-    loop. It gets its final name only when it is complete, so a kill while saving does not damage
-    earlier checkpoints. Its evaluation is recorded later, in its folder.
+    loop. It is written in the background, and gets its name only when it is complete.
 
     These checkpoints are kept: the newest, the newest `keep_last` evaluated ones, the best, and the
     last `keep_last` evaluated ones up to the best. A checkpoint that was not evaluated is deleted
@@ -42,13 +63,31 @@ class Checkpoints:
         self, folder: Path, keep_last: int = 1, best_metric: str = "loss", read_only: bool = False
     ):
         self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
-        self._writer = ThreadPoolExecutor(1, "checkpoint")
-        self._writing: tuple[int, Future] | None = None
-        self._evaluations = Evaluations(folder)
+        self._read_only = read_only
+        self._records: dict[int, dict[str, Any] | DamageError] = {}  # those that were read
+        self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
-            for path in folder.glob(f"*{files.PARTIAL}"):
-                shutil.rmtree(path)
+            shutil.rmtree(folder / DELETED, ignore_errors=True)
+            self._manager.reload()
+
+    @functools.cached_property
+    def _manager(self) -> Any:
+        import orbax.checkpoint as ocp  # which takes a fifth of a second
+
+        # Orbax logs each file it opens, and prints the errors that it also raises.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        options = ocp.CheckpointManagerOptions(
+            read_only=self._read_only,
+            cleanup_tmp_directories=not self._read_only,
+            todelete_subdir=None if self._read_only else DELETED,
+            lightweight_initialize=True,
+            async_options=ocp.AsyncOptions(
+                post_finalization_callback=self._write_record,
+                create_directories_asynchronously=False,  # runs that train together save together
+            ),
+        )
+        return ocp.CheckpointManager(self.folder, options=options)
 
     def __enter__(self) -> "Checkpoints":
         return self
@@ -57,94 +96,89 @@ class Checkpoints:
         self.close()
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a checkpoint, oldest first.
-
-        Raises:
-          UserError: the system refuses to list the folder.
-        """
-        try:
-            names = files.patiently(lambda: os.listdir(self.folder), self.folder, FileNotFoundError)
-        except FileNotFoundError:
-            names = []
+        """Returns the steps that have a checkpoint, oldest first."""
+        names = os.listdir(self.folder) if self.folder.exists() else []
         return sorted(int(name) for name in names if name.isdigit())
 
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
         """Starts to write a checkpoint in the background, after any earlier write has ended.
 
-        Raises:
-          UserError: the write failed; earlier checkpoints are intact.
+        Raises UserError if that or this write failed; the checkpoints that exist are intact.
         """
+        import orbax.checkpoint as ocp
+
         self.wait()
-        # The next step may reuse the state's memory before it is written.
-        copy = jax.tree.map(lambda x: (jnp if isinstance(x, jax.Array) else np).array(x), state)
-        write = self._writer.submit(files.write, self._path(step), copy, dict(progress))
-        self._writing = step, write
-        self._evaluations.forget(step)
+        leaves = named_leaves(state)
+        self._saving = step, {"progress": dict(progress), "leaves": describe_leaves(leaves)}
+        self._records.pop(step, None)
+        items = {group: ocp.args.PyTreeSave(part) for group, part in by_group(leaves).items()}
+        try:
+            self._manager.save(step, args=ocp.args.Composite(**items), force=True)
+        except Exception as error:
+            raise self._refused(step, error) from error
 
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Records an evaluation of a checkpoint, once the checkpoint is on disk.
+        """Records the scores of a checkpoint, once it is on disk, and the progress with them.
 
-        Args:
-          numbers: its scores, including `best_metric`; a score that is not finite counts as the
-            worst.
-          progress: replaces the progress that was saved with the state.
-
-        Raises:
-          UserError: the write failed; the checkpoints are intact.
+        A score that is not finite counts as the worst.
         """
         self.wait()
-        known = {**self._evaluations.scores(self.steps()), step: dict(numbers)}
+        record = self._read(step) | {"progress": dict(progress), "scores": dict(numbers)}
         try:
-            self._evaluations.record(step, progress, known)
+            write_json(self.folder / str(step) / RECORD, record)
         except OSError as error:
             raise self._refused(step, error, "the evaluation of checkpoint") from error
+        self._records[step] = record
         self._prune()
 
     def evaluated(self, step: int) -> bool:
         """Returns whether an evaluation of a checkpoint is recorded and can be read."""
-        return step in self.steps() and self._evaluations.get(step) is not None
+        return "scores" in self._record(step)
 
     def scores(self) -> dict[int, tuple[float, float]]:
         """Returns the key by which each evaluated checkpoint is compared, see `rank`."""
-        known = self._evaluations.scores(self.steps())
-        return {step: rank(numbers, self.best_metric) for step, numbers in known.items()}
-
-    def warn_of_damage(self) -> None:
-        """Says once of each evaluation that it is damaged, and so without a score."""
-        self._evaluations.warn_of_damage(self.steps())
+        records = {step: self._record(step) for step in self.steps()}
+        return {
+            step: rank(record["scores"], self.best_metric)
+            for step, record in records.items()
+            if "scores" in record
+        }
 
     def best_step(self) -> int | None:
         """Returns the step of the best checkpoint, or None if none was evaluated."""
         scores = self.scores()
         return max(scores, key=scores.__getitem__, default=None)
 
-    def wait(self) -> None:
-        """Waits until all writes have ended.
+    def read_progress(self, step: int) -> dict[str, Any] | None:
+        """Returns the progress last recorded with a checkpoint; None if it is damaged."""
+        return self._record(step).get("progress")
 
-        Raises:
-          UserError: the disk refused.
-        """
-        if self._writing is None:
+    def newest_progress(self) -> dict[str, Any]:
+        """Returns the progress of the newest checkpoint that is undamaged; empty without one."""
+        return next(filter(None, map(self.read_progress, reversed(self.steps()))), {})
+
+    def wait(self) -> None:
+        """Waits until all writes have ended; raises UserError if the disk refused."""
+        if self._saving is None:
             return
-        (step, write), self._writing = self._writing, None
+        step = self._saving[0]
         try:
-            write.result()
+            self._manager.wait_until_finished()
         except Exception as error:
             raise self._refused(step, error) from error
+        finally:
+            self._saving = None
         self._prune()
 
     def close(self) -> None:
-        """Waits until all writes have ended, and ends the thread.
-
-        Raises:
-          UserError: the disk refused.
-        """
+        """Waits as `wait` does, and ends Orbax's threads."""
         try:
             self.wait()
         finally:
-            self._writer.shutdown()
+            if "_manager" in vars(self):
+                self._manager.close()
 
     def restore_newest(
         self, template: Any, fingerprint: str, text_digest: str = ""
@@ -152,35 +186,30 @@ class Checkpoints:
         """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
 
         Once one before is read, those that are damaged are moved out of this folder, so that their
-        steps can be written again.
+        steps can be written again. Raises UserError if all are damaged, or one is of another text
+        or another model, or cannot be read.
 
         Args:
           template: a state of the same structure, shapes and dtypes, on the target devices.
-          fingerprint, text_digest: those of the task, see `check_same_text`.
-
-        Raises:
-          UserError: it belongs to other tokenizers, another text or another model, it cannot be
-            read, or there are checkpoints and all are damaged.
+          fingerprint, text_digest: those of the task, see `check_fingerprint`.
         """
-        damaged = []
+        leaves, damaged = named_leaves(template), []
         for step in reversed(self.steps()):
             try:
-                record = files.read_record(self._path(step))
-                self._evaluations.warn_of_damage([step])
-                progress = (self._evaluations.get(step) or record)["progress"]
+                record = self._read(step)
                 # Checked first, since the state has other shapes with other tokenizers.
-                check_same_text(progress, fingerprint, text_digest, self.folder)
-                files.check_leaves(record["leaves"], files.named_leaves(template), self._what())
-                arrays = files.read_leaves(self._path(step), record, record["leaves"])
+                check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
+                arrays = self._restore(step, record["leaves"], leaves)
             except DamageError as error:
                 logger.warning(
-                    f"checkpoint {self._path(step)} is damaged ({error}); going back to the one "
-                    "before"
+                    f"checkpoint {self.folder / str(step)} is damaged ({error}); going back to "
+                    "the one before"
                 )
                 damaged.append(step)
                 continue
-            self._put_aside(damaged)
-            return _place(arrays, template), progress
+            self._move_aside(damaged)
+            state = jax.tree.unflatten(jax.tree.structure(template), [arrays[x] for x in leaves])
+            return state, record["progress"]
         if damaged:
             raise all_damaged(self.folder)
         return None
@@ -189,107 +218,145 @@ class Checkpoints:
         """Returns the mean of the weights of some checkpoints, on the default device.
 
         Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
-        read. At most two trees are in memory, for any number of steps.
+        read. At most two trees are in memory, for any number of steps. Raises DamageError, with the
+        step, for one that is damaged.
 
         Args:
           template: shapes and dtypes of the weights.
-
-        Raises:
-          DamageError: one of the checkpoints is.
-          UserError: one is of another model, or cannot be read.
         """
         total: dict[str, np.ndarray] = {}
-        equal: dict[str, tuple[str, np.ndarray]] = {}  # so far, with their digest
+        equal: dict[str, np.ndarray] = {}  # in all checkpoints so far
         for step in steps:
             try:
-                arrays, digests = self._read_weights(step, template)
+                arrays = self._restore_weights(step, template)
             except DamageError as error:
                 error.step = step
                 raise
             for name in list(arrays):
                 x = arrays.pop(name)
                 if name not in total:
-                    equal[name] = digests[name], x
-                elif name in equal and digests[name] != equal[name][0]:
+                    total[name] = equal[name] = x
+                    continue
+                if name in equal and not np.array_equal(x, equal[name]):
                     del equal[name]
-                total[name] = total[name] + x if name in total else x
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), template)
-        mean = {name: total.pop(name) / np.float32(len(steps)) for name in sorted(total)}
+                total[name] = total[name] + x
         # A parameter that is frozen stays as it is, which a mean in float32 may not.
-        mean |= {name: x for name, (_, x) in equal.items()}
-        return _place(mean, shapes)
-
-    def read_progress(self, step: int) -> dict[str, Any] | None:
-        """Returns the progress of a checkpoint's evaluation, or None if it is damaged.
-
-        If there is no evaluation, returns the progress that was saved with the state.
-
-        Raises:
-          UserError: the system refuses to read it.
-        """
-        try:
-            return (self._evaluations.get(step) or files.read_record(self._path(step)))["progress"]
-        except DamageError:
-            return None
+        mean = {name: equal.get(name, x / np.float32(len(steps))) for name, x in total.items()}
+        leaves = [jax.device_put(mean[name]) for name in named_leaves(template)]
+        return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
     def check_fingerprint(self, fingerprint: str, text_digest: str = "") -> None:
-        """Raises UserError if the newest checkpoint is of other text, see `check_same_text`."""
-        readable = (self.read_progress(step) for step in reversed(self.steps()))
-        if progress := next(filter(None, readable), None):
-            check_same_text(progress, fingerprint, text_digest, self.folder)
+        """Raises UserError if the newest checkpoint is of other text, see `check_fingerprint`."""
+        if progress := self.newest_progress():
+            check_fingerprint(progress, fingerprint, self.folder, text_digest)
 
-    def _read_weights(
-        self, step: int, template: Any
-    ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """The weights of a checkpoint and their digests, by their place in the template."""
-        record = files.read_record(self._path(step))
-        group, found = files.weights_of(record)
-        expected = files.named_leaves({group: template})
-        files.check_leaves(found, expected, self._what())
-        arrays = files.read_leaves(self._path(step), record, expected)
-        digests = {name: leaf["digest"] for name, leaf in found.items()}
-        places = {name: name.removeprefix(f"{group}/") for name in arrays}
-        return (
-            {place: arrays[name] for name, place in places.items()},
-            {place: digests[name] for name, place in places.items()},
-        )
+    def _write_record(self) -> None:
+        """Writes the record of the step that is being saved, before Orbax gives it its name."""
+        assert self._saving is not None
+        step, record = self._saving
+        [partial] = self.folder.glob(f"{step}.*")
+        files = {}
+        for path in sorted(partial.glob("*/**/*")):
+            sync(path)
+            if path.is_file():
+                files[str(path.relative_to(partial))] = hash_file(path)
+        write_json(partial / RECORD, {**record, "files": files})
 
-    def _path(self, step: int) -> Path:
-        return self.folder / str(step)
+    def _read(self, step: int) -> dict[str, Any]:
+        """The record of a checkpoint, read once."""
+        if step not in self._records:
+            try:
+                self._records[step] = read_sealed(self.folder / str(step) / RECORD, SHAPE)
+            except DamageError as error:
+                self._records[step] = error
+        record = self._records[step]
+        if isinstance(record, DamageError):
+            raise record
+        return record
+
+    def _record(self, step: int) -> dict[str, Any]:
+        """The record of a checkpoint; empty if it is missing or damaged, which is said once."""
+        unread = step not in self._records
+        try:
+            return self._read(step) if step in self.steps() else {}
+        except DamageError as error:
+            if unread:
+                logger.warning(f"checkpoint {self.folder / str(step)} is damaged: {error}")
+            return {}
+
+    def _restore_weights(self, step: int, template: Any) -> dict[str, np.ndarray]:
+        """The weights of a checkpoint, by their place in the template."""
+        groups = by_group(self._read(step)["leaves"])
+        group = EMA if EMA in groups else PARAMS
+        like = named_leaves({group: template})
+        arrays = self._restore(step, groups.get(group, {}), like, host=True)
+        return {name.removeprefix(f"{group}/"): x for name, x in arrays.items()}
+
+    def _restore(
+        self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
+    ) -> dict[str, Any]:
+        """Arrays of a checkpoint by name, sharded as those that they are `like`, or on the host.
+
+        Args:
+          saved: their descriptions in the record.
+        """
+        import orbax.checkpoint as ocp
+
+        check_leaves(saved, describe_leaves(like), f"the checkpoints in {self.folder}")
+        items = {}
+        for group, leaves in by_group(like).items():
+            check_files(self.folder / str(step), group, self._read(step)["files"])
+            shapes = {x: jax.ShapeDtypeStruct(y.shape, y.dtype) for x, y in leaves.items()}
+            kinds = {
+                name: ocp.RestoreArgs(restore_type=np.ndarray)
+                if host
+                else ocp.ArrayRestoreArgs(sharding=x.sharding)
+                for name, x in leaves.items()
+            }
+            items[group] = ocp.args.PyTreeRestore(item=shapes, restore_args=kinds)
+        try:
+            restored = self._manager.restore(step, args=ocp.args.Composite(**items))
+        except Exception as error:
+            raise UserError(
+                f"{self.folder / str(step)} cannot be read now ({_first_line(error)}); it is left "
+                "as it is: start the same command again when that is over"
+            ) from error
+        arrays = {name: x for group in items for name, x in restored[group].items()}
+        for name, x in arrays.items():
+            if name.startswith((f"{PARAMS}/", f"{EMA}/")) and not is_finite(x):
+                raise DamageError(f"{name} is not finite")
+        return arrays
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
         # A damaged one may be the best.
-        kept = set(filter(self._evaluations.is_damaged, steps))
-        evaluated = list(scores)
-        best = self.best_step()
+        kept = {step for step in steps if not self._record(step)}
+        evaluated, best = list(scores), self.best_step()
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
-        for step in steps:
-            if step not in kept:
-                try:
-                    files.delete(self._path(step))
-                except OSError as error:
-                    raise UserError(
-                        f"checkpoint {step} could not be deleted below {self.folder} "
-                        f"({first_line(error)}): allow it and start the same command again"
-                    ) from error
-                self._evaluations.forget(step)
+        for step in {*steps} - kept:
+            try:
+                self._manager.delete(step)
+                shutil.rmtree(self.folder / DELETED)
+            except OSError as error:
+                raise UserError(
+                    f"checkpoint {step} could not be deleted below {self.folder} "
+                    f"({_first_line(error)}): allow it and start the same command again"
+                ) from error
+            self._records.pop(step, None)
 
-    def _put_aside(self, steps: Sequence[int]) -> None:
+    def _move_aside(self, steps: Sequence[int]) -> None:
         for step in steps:
             # The folder may be a link to another disk.
             place = self.folder.resolve().with_name(f"unreadable_{step}_{time.time_ns()}")
-            self._path(step).rename(place)
-            self._evaluations.forget(step)
-
-    def _what(self) -> str:
-        return f"the checkpoints in {self.folder}"
+            (self.folder / str(step)).rename(place)
+            self._records.pop(step, None)
+        self._manager.reload()
 
     def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
         kept = ", ".join(map(str, self.steps())) or "none"
         return UserError(
-            f"{what} {step} could not be written below {self.folder} ({first_line(error)}): make "
+            f"{what} {step} could not be written below {self.folder} ({_first_line(error)}): make "
             f"room there and start the same command again; kept: steps {kept}"
         )
 
@@ -297,32 +364,27 @@ class Checkpoints:
 def all_damaged(folder: Path) -> UserError:
     """Returns the error of a folder whose checkpoints are all damaged."""
     return UserError(
-        f"all checkpoints in {folder} are damaged: restore a copy, or move that folder away to "
-        "train from the beginning"
+        f"all checkpoints in {folder} are damaged, or of another version of this code: restore a "
+        "copy, or move that folder away to train from the beginning"
     )
 
 
-def check_fingerprint(progress: Mapping[str, Any], fingerprint: str, folder: Path) -> None:
-    """Raises UserError if a checkpoint was trained with other tokenizers."""
-    if progress["fingerprint"] != fingerprint:
-        raise UserError(
-            f"the checkpoints in {folder} were trained with the tokenizer "
-            f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
-            "tokenizer, or use another folder"
-        )
-
-
-def check_same_text(
-    progress: Mapping[str, Any], fingerprint: str, text_digest: str, folder: Path
+def check_fingerprint(
+    progress: Mapping[str, Any], fingerprint: str, folder: Path, text_digest: str = ""
 ) -> None:
     """Raises UserError if a checkpoint was trained with other tokenizers or on other text.
 
     With the same tokenizers, as adopted ones, other text gives other batches.
 
     Args:
-      text_digest: of the training text; empty, here or in the checkpoint, if it is unknown.
+      text_digest: of the training text; empty if it is unknown.
     """
-    check_fingerprint(progress, fingerprint, folder)
+    if progress["fingerprint"] != fingerprint:
+        raise UserError(
+            f"the checkpoints in {folder} were trained with the tokenizer "
+            f"{progress['fingerprint']}, not with {fingerprint}: restore the original text or "
+            "tokenizer, or use another folder"
+        )
     saved = progress.get("text_digest", "")
     if saved and text_digest and saved != text_digest:
         raise UserError(
@@ -331,10 +393,6 @@ def check_same_text(
         )
 
 
-def _place(arrays: Mapping[str, np.ndarray], template: Any) -> Any:
-    """The arrays as a tree, each on the devices of the template's leaf."""
-    placed = [
-        jax.device_put(arrays[name], getattr(like, "sharding", None))
-        for name, like in files.named_leaves(template).items()
-    ]
-    return jax.tree.unflatten(jax.tree.structure(template), placed)
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:200] if text else ''}"

@@ -17,14 +17,11 @@ SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
 def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     """Opens a file for writing that gets its name only when it is complete on disk.
 
-    If writing fails, the previous file stays and nothing else is left. If two processes write the
-    same file, one of them wins.
+    If writing fails, the previous file stays and nothing else is left, and the error names the
+    file. If two processes write the same file, one of them wins.
 
     Args:
       binary: bytes; otherwise UTF-8 text without conversion of line breaks.
-
-    Raises:
-      OSError: the write failed; the error names the file.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     options: dict[str, Any] = (

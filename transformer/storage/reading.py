@@ -49,6 +49,16 @@ class OddFileError(OSError):
     """A file is no regular one, or larger than it can be."""
 
 
+class DamageError(Exception):
+    """A file is not what was written.
+
+    Attributes:
+      step: of the checkpoint, where several are read.
+    """
+
+    step: int | None = None
+
+
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
     """Opens a regular file for reading; it never waits, as a pipe would let it.
 
@@ -98,14 +108,10 @@ def open_arrays(path: Path) -> Iterator[Any]:
 
 
 def read_json(path: Path, shape: Any, fix: str) -> Any:
-    """Returns the content of a UTF-8 JSON file.
+    """Returns the content of a UTF-8 JSON file that has a shape.
 
-    Args:
-      shape: the shape that its value must have, see this module.
-      fix: the end of the error message, such as "restore the original".
-
-    Raises:
-      UserError: the file is missing or damaged, or has another shape.
+    Raises UserError, which ends with `fix`, such as "restore the original", if it is missing or
+    damaged, or has another shape.
     """
     with _open_json(path, MAX_FILE, fix) as file:
         value, wrong = parse_json(file.read(), shape)
@@ -119,13 +125,10 @@ def read_json_lines(
 ) -> Iterator[tuple[int, Any]]:
     """Yields the number, from one, and the value of each line of a UTF-8 file of JSON.
 
-    Args:
-      shape, fix: see `read_json`.
-      digest: of hashlib, which the lines are added to.
+    Raises UserError as `read_json`, and names the line.
 
-    Raises:
-      UserError: the file is missing, or a line is damaged or has another shape; the error names the
-        line.
+    Args:
+      digest: of hashlib, which the lines are added to.
     """
     with _open_json(path, None, fix) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_FILE), b""), 1):
@@ -146,6 +149,20 @@ def _open_json(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
         raise UserError(f"{path} is not a file: {fix}") from None
     except OddFileError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): {fix}") from None
+
+
+def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
+    """Returns the JSON object that `write_json` wrote; raises DamageError for anything else."""
+    try:
+        data = read_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DamageError(f"{path.name} is missing") from None
+    except (OddFileError, IsADirectoryError) as error:
+        raise DamageError(f"{path.name} cannot be read: {error.strerror}") from None
+    content, wrong = parse_json(data, shape)
+    if wrong or f'"{SEAL}"'.encode() not in data:
+        raise DamageError(f"{path.name} is not what was written")
+    return content
 
 
 def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
@@ -173,24 +190,27 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
       place: dotted keys that lead to the value.
     """
     if isinstance(shape, tuple) and not isinstance(shape, Each):
-        found = [mismatch(value, own, place) for own in shape]
-        return None if None in found else found[0]
+        wrong = [mismatch(value, choice, place) for choice in shape]
+        return None if None in wrong else wrong[0]
     kind = {dict: dict, list: list, Each: dict}.get(type(shape), shape)
     if not _is_of(value, kind):
-        return f"{place or 'the whole'} is {_shown(value)} instead of {KINDS[kind]}"
-    inner: list[tuple[str, Any, Any]] = []
+        is_plain = isinstance(value, str | int | float)
+        shown = ascii(value)[:40] if is_plain else KINDS[type(value)]
+        return f"{place or 'the whole'} is {shown} instead of {KINDS[kind]}"
+    inner: list[tuple[Any, Any, Any]] = []
+    prefix = f"{place}." if place else ""
     if isinstance(shape, dict):
-        for name, own in shape.items():
+        for name, part in shape.items():
             key = name.removesuffix("?")
             if key in value:
-                inner.append((key, value[key], own))
+                inner.append((key, value[key], part))
             elif key == name:
-                return f"{_joined(place, key)} is missing"
+                return f"{prefix}{key} is missing"
     elif isinstance(shape, Each):
-        inner = [(_quoted(key), each, shape.shape) for key, each in value.items()]
+        inner = [(ascii(key)[1:-1][:30], each, shape.shape) for key, each in value.items()]
     elif isinstance(shape, list):
-        inner = [(str(i), each, shape[0]) for i, each in enumerate(value)]
-    wrong = (mismatch(each, own, _joined(place, key)) for key, each, own in inner)
+        inner = [(i, each, shape[0]) for i, each in enumerate(value)]
+    wrong = (mismatch(each, part, f"{prefix}{key}") for key, each, part in inner)
     return next(filter(None, wrong), None)
 
 
@@ -202,19 +222,3 @@ def _is_of(value: Any, kind: type) -> bool:
     if isinstance(value, int):
         return kind in (int, float) and abs(value) < MAX_NUMBER
     return isinstance(value, kind)
-
-
-def _joined(place: str, key: str) -> str:
-    return f"{place}.{key}" if place else key
-
-
-def _quoted(key: str) -> str:
-    return key if key.isidentifier() and len(key) < 30 else ascii(key[:30])
-
-
-def _shown(value: Any) -> str:
-    """A value for a message, short and without control characters."""
-    if isinstance(value, dict | list):
-        return KINDS[type(value)]
-    text = ascii(value) if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"

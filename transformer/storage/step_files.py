@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,64 +51,57 @@ class _Board:
     """TensorBoard's file of a run; once it cannot be written, a warning says so and it ends.
 
     It is written in the calling thread: that of tensorboardX's own writer dies of an error of the
-    disk, and whoever writes then waits for ever.
-
-    Args:
-      workdir: the run's folder.
-      purge_step: the step from which TensorBoard hides the events of earlier files.
+    disk, and whoever writes then waits for ever. From `purge_step` on TensorBoard hides the events
+    of earlier files.
     """
 
     def __init__(self, workdir: Path, purge_step: int):
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._path = workdir / name
+        self._path = workdir / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
         self._file: RecordWriter | None = None
         self._flushed = time.monotonic()
-        with self._or_without():
+        try:
             self._file = RecordWriter(str(self._path))
+        except OSError as error:
+            self._warn(error)
         self._write(file_version=BOARD_VERSION)
         self._write(step=purge_step, file_version=BOARD_VERSION)
         self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
-        self._flush()
+        self._attempt(RecordWriter.flush)
 
     def write(self, name: str, value: float, step: int) -> None:
         """Writes one number of one step."""
         self._write(step=step, summary=scalar(name, value))
         if time.monotonic() - self._flushed > BOARD_SECONDS:
-            self._flush()
+            self._attempt(RecordWriter.flush)
+            self._flushed = time.monotonic()
 
     def close(self) -> None:
         """Flushes the file to disk, and closes it."""
-        self._flush()
-        with self._or_without():
-            if self._file is not None:
-                self._file.close()
+        self._attempt(RecordWriter.flush)
+        self._attempt(RecordWriter.close)
         self._file = None
 
     def _write(self, **fields: Any) -> None:
-        with self._or_without():
-            if self._file is not None:
-                self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
+        event = Event(wall_time=time.time(), **fields).SerializeToString()
+        self._attempt(lambda file: file.write(event))
 
-    def _flush(self) -> None:
-        with self._or_without():
-            if self._file is not None:
-                self._file.flush()
-        self._flushed = time.monotonic()
-
-    @contextlib.contextmanager
-    def _or_without(self) -> Iterator[None]:
-        """Turns an error of the disk into a warning, and does without the file from then on."""
+    def _attempt(self, work: Callable[[RecordWriter], None]) -> None:
+        """Works on the file; an error of the disk becomes a warning, and the file ends."""
+        if (file := self._file) is None:
+            return
         try:
-            yield
+            work(file)
         except OSError as error:
-            file, self._file = self._file, None
+            self._file = None
             with contextlib.suppress(OSError):  # what is in its buffer fails once more
-                if file is not None:
-                    file.close()
-            logger.warning(
-                f"warning: {self._path} cannot be written ({error.strerror or error}): TensorBoard "
-                "shows no later steps; metrics.jsonl has them"
-            )
+                file.close()
+            self._warn(error)
+
+    def _warn(self, error: OSError) -> None:
+        logger.warning(
+            f"warning: {self._path} cannot be written ({error.strerror or error}): TensorBoard "
+            "shows no later steps; metrics.jsonl has them"
+        )
 
 
 class MetricsWriter:
@@ -147,17 +140,16 @@ class MetricsWriter:
     def _drop_after(self, step: int, evaluated: bool, logged: bool) -> None:
         if not self._path.exists():
             return
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        kept = []
-        for line in lines:
+        lines = []
+        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
             place, split = _place_of(line)
             if place < step or (place == step and (logged if split == "train" else evaluated)):
-                kept.append(line)
-        write_text(self._path, "".join(line + "\n" for line in kept))
+                lines.append(f"{line}\n")
+        write_text(self._path, "".join(lines))
 
 
 def _place_of(line: str) -> tuple[int | float, str]:
-    """The (step, split) of a line; None for a line that is incomplete or damaged."""
+    """The (step, split) of a line; one that is incomplete or damaged is of no step."""
     try:
         parsed = json.loads(line)
         step, split = parsed["step"], parsed["split"]

@@ -1,10 +1,14 @@
-"""The choice of a run's weights: those of one checkpoint or the mean of several.
+"""The weights that a run uses: those of one checkpoint or the mean of several, in one file.
 
 After the training the best single checkpoint is compared on validation with the mean of the last
 few and the mean of those up to the best. The choice is saved in the run's folder and used by every
-mode; so are the weights, see `weights_file`.
+mode. So are the weights, in `weights.safetensors`: inference reads nothing else, however many
+checkpoints they are the mean of. Names in it are those of the parameters, such as
+"encoder_layers_0/feed_forward/inner/kernel", and kernels are [inputs, features]. Many programs can
+read this format; it holds no code.
 """
 
+import hashlib
 import json
 import logging
 import math
@@ -13,21 +17,31 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
+import safetensors.numpy
 from flax.traverse_util import unflatten_dict
 from ml_collections import ConfigDict
+from safetensors import SafetensorError
 
 from transformer.errors import UserError
 from transformer.metrics.registry import find, rank
-from transformer.storage import weights_file
+from transformer.model.parameters import named_leaves
 from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
-from transformer.storage.checkpoint_files import DamageError, patiently, read_sealed
-from transformer.storage.files import write_json
+from transformer.storage.files import write_bytes, write_json
+from transformer.storage.leaves import check_leaves, describe_leaves
+from transformer.storage.reading import DamageError, OddFileError, read_file, read_sealed
 
 logger = logging.getLogger(__name__)
 
+WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
 STORED = "stored"  # its key of the weights that were stored apart
-RULES = ("auto", "best", "last", "average")
+SHAPE = {
+    **{"rule": str, "average": int, "metric": str, "newest_step": int},
+    "steps": [int],
+    "candidates": [dict],
+    STORED: {"digest": str, "bytes": int, "progress": {"fingerprint": str}, "model": dict},
+}
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
@@ -39,21 +53,19 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
       average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), max(scores, key=scores.__getitem__)
-    if average == 1:
-        return {BEST: [best]}
-    up_to_best = evaluated[: evaluated.index(best) + 1]
-    found = {BEST: [best]}
-    for what, steps in ((LAST, evaluated[-average:]), (UP_TO_BEST, up_to_best[-average:])):
-        if steps not in found.values():
-            found[what] = steps
-    return found
+    choices = {BEST: [best]}
+    if average > 1:
+        up_to_best = evaluated[: evaluated.index(best) + 1]
+        for kind, steps in ((LAST, evaluated[-average:]), (UP_TO_BEST, up_to_best[-average:])):
+            if steps not in choices.values():
+                choices[kind] = steps
+    return choices
 
 
 def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> dict[str, Any]:
     """Chooses the weights of a trained run, logs the choice, and scores candidates if necessary.
 
-    A saved choice is used if it still fits the run; with weights that are stored apart, it needs no
-    checkpoint.
+    A saved choice is used if it still fits the run; with its weights, it needs no checkpoint.
 
     Args:
       keep: whether to save the choice and the weights in the run's folder, for other modes;
@@ -62,48 +74,30 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
     Returns:
       `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
       `candidates`, [{"what", "steps", "score"}, ...], the compared candidates.
-
-    Raises:
-      UserError: there is no checkpoint, all are damaged, or one cannot be read.
     """
     with _checkpoints(folder, config) as checkpoints:
-        steps = checkpoints.steps()
-        choice = _read(folder, config, steps)
+        choice = _read(folder, config, checkpoints.steps())
         if isinstance(choice, str):
-            _check_any(folder, steps)
+            _check_any(folder, checkpoints.steps())
             choice = _compare(task, config, checkpoints, recorded=keep)
-        stored = choice.pop(STORED, {})
-        seal = stored.get("digest", ""), stored.get("bytes", 0)
-        if keep and steps and not weights_file.is_written(folder, *seal):
+        stored = choice.pop(STORED, None)
+        if keep and checkpoints.steps() and not _is_written(folder, stored):
             template = task.predictor.param_shapes()
-            stored = _store(folder, config, checkpoints, choice["steps"], template)
+            weights, steps = _restore(checkpoints, config, choice["steps"], template)
+            if steps != choice["steps"]:  # a damaged one had not to be read to be compared
+                choice |= {"steps": steps, "candidates": []}
+            arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
+            data = safetensors.numpy.save(arrays)
+            write_bytes(folder / WEIGHTS, data)
+            stored = {
+                "digest": hashlib.sha256(data).hexdigest(),
+                "bytes": len(data),
+                "progress": checkpoints.newest_progress(),
+                "model": _model(config),
+            }
             write_json(folder / CHOICE, {**choice, STORED: stored})
     logger.info(_line(choice))
     return choice
-
-
-def _store(
-    folder: Path, config: ConfigDict, checkpoints: Checkpoints, steps: Sequence[int], template: Any
-) -> dict[str, Any]:
-    """Writes the weights of some checkpoints apart; returns what `_read_stored` needs."""
-    try:
-        chosen = checkpoints.restore_weights(steps, template)
-    except DamageError:  # of which `load` warns
-        return {}
-    progress, digest = _progress(checkpoints), weights_file.write(folder, chosen)
-    size = (folder / weights_file.WEIGHTS).stat().st_size
-    return {"digest": digest, "bytes": size, "progress": progress, "model": _model(config)}
-
-
-def _model(config: ConfigDict) -> dict[str, Any]:
-    """The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them."""
-    return json.loads(json.dumps(config.model.to_dict()))
-
-
-def _progress(checkpoints: Checkpoints) -> dict[str, Any]:
-    """The progress of the run; empty if it is damaged."""
-    read = (checkpoints.read_progress(step) for step in reversed(checkpoints.steps()))
-    return next(filter(None, read), {})
 
 
 def load(
@@ -121,67 +115,88 @@ def load(
       template: returns shapes and dtypes of the weights; to trace a model for them takes a while.
       fingerprint: the fingerprint of the tokenizers that the run's progress must have.
       steps: in place of the choice in the folder.
-
-    Raises:
-      UserError: there is no checkpoint, all are damaged, the system refuses to read one, or it
-        goes with other tokenizers or another model.
     """
-    if stored := _read_stored(folder, config, template, fingerprint, steps):
-        return stored
     with _checkpoints(folder, config) as checkpoints:
+        choice = _read(folder, config, checkpoints.steps())
+        if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
+            progress = choice[STORED]["progress"]
+            check_fingerprint(progress, fingerprint, checkpoints.folder)
+            try:
+                weights = _read_stored(folder, config, choice[STORED], template)
+                return weights, choice["steps"], progress
+            except DamageError as error:
+                logger.warning(f"{folder}: {error}: reading the checkpoints")
+                steps = choice["steps"]
         _check_any(folder, checkpoints.steps())
         checkpoints.check_fingerprint(fingerprint)
-        chosen, damaged = list(steps), set()
         if not steps and _is_compared(config):
-            choice = _read(folder, config, checkpoints.steps())
-            chosen = [] if isinstance(choice, str) else choice["steps"]
-            if isinstance(choice, str):
-                [best] = _by_rule(checkpoints, config)
-                logger.warning(f"{choice}: using checkpoint {best:,}, the best so far")
-        while True:
-            used = chosen or _by_rule(checkpoints, config, damaged)
-            try:
-                weights = checkpoints.restore_weights(used, template())
-                break
-            except DamageError as error:
-                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-                damaged.add(error.step)
-                chosen = []
-        return weights, used, _progress(checkpoints)
+            steps = _by_rule(checkpoints, config)
+            logger.warning(f"{choice}: using checkpoint {steps[0]:,}, the best so far")
+        weights, used = _restore(checkpoints, config, steps, template())
+        return weights, used, checkpoints.newest_progress()
+
+
+def _restore(
+    checkpoints: Checkpoints, config: ConfigDict, steps: Sequence[int], template: Any
+) -> tuple[Any, list[int]]:
+    """The mean weights of checkpoints, or by the config's rule, and which; no damaged ones."""
+    damaged: set[int | None] = set()
+    while True:
+        used = list(steps) or _by_rule(checkpoints, config, damaged)
+        try:
+            return checkpoints.restore_weights(used, template), used
+        except DamageError as error:
+            logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
+            damaged.add(error.step)
+            steps = ()
+
+
+def _is_written(folder: Path, stored: Mapping[str, Any] | None) -> bool:
+    """Whether the weights that were stored apart are there and undamaged."""
+    try:
+        return stored is not None and bool(_read_file(folder, stored))
+    except DamageError:
+        return False
+
+
+def _read_file(folder: Path, stored: Mapping[str, Any]) -> bytes:
+    try:
+        data = read_file(folder / WEIGHTS, stored["bytes"])
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise DamageError(f"{WEIGHTS} is missing") from None
+    except OddFileError as error:
+        raise DamageError(f"{WEIGHTS} is not what was written: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != stored["digest"]:
+        raise DamageError(f"{WEIGHTS} is not what was written")
+    return data
 
 
 def _read_stored(
-    folder: Path,
-    config: ConfigDict,
-    template: Callable[[], Any],
-    fingerprint: str,
-    steps: Sequence[int],
-) -> tuple[Any, list[int], dict[str, Any]] | None:
-    """What `load` returns, if it was stored apart and still fits the run."""
-    with _checkpoints(folder, config) as checkpoints:
-        choice = _read(folder, config, checkpoints.steps())
-    if isinstance(choice, str) or (steps and list(steps) != choice["steps"]):
-        return None
+    folder: Path, config: ConfigDict, stored: Mapping[str, Any], template: Callable[[], Any]
+) -> Any:
+    """The weights that were stored apart, checked against the model if its config has changed."""
     try:
-        stored = choice[STORED]
-        progress, model = stored["progress"], stored["model"]
-        check_fingerprint(progress, fingerprint, folder / "checkpoints")
-        arrays = weights_file.read(folder, stored["digest"], stored["bytes"])
-        if model != _model(config):
-            weights_file.check_model(arrays, template(), folder / weights_file.WEIGHTS)
-        return jax.device_put(unflatten_dict(arrays, sep="/")), choice["steps"], progress
-    except DamageError as error:
-        logger.warning(f"the weights in {folder} are damaged ({error}): reading the checkpoints")
-    except (KeyError, TypeError):  # stored by an older version, or not at all
-        pass
-    return None
+        arrays = safetensors.numpy.load(_read_file(folder, stored))
+    except SafetensorError as error:  # of a file from elsewhere, with its own digest
+        raise DamageError(f"{WEIGHTS} cannot be read ({error})") from None
+    if names := [name for name, x in arrays.items() if not np.isfinite(x).all()]:
+        raise DamageError(f"{names[0]} is not finite")
+    if stored["model"] != _model(config):
+        expected = describe_leaves(named_leaves(template()))
+        check_leaves(describe_leaves(arrays), expected, f"the weights in {folder / WEIGHTS}")
+    return jax.device_put(unflatten_dict(arrays, sep="/"))
+
+
+def _model(config: ConfigDict) -> dict[str, Any]:
+    """The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them."""
+    return json.loads(json.dumps(config.model.to_dict()))
 
 
 def _check_any(folder: Path, steps: Sequence[int]) -> None:
     """Raises UserError where weights are needed that only a checkpoint has, and there is none."""
     if steps:
         return
-    if (folder / weights_file.WEIGHTS).exists():
+    if (folder / WEIGHTS).exists():
         raise UserError(
             f"{folder} has no checkpoints any more, and other weights than the stored ones are in "
             "them alone: leave config.evaluate as it is there, or copy the checkpoints back"
@@ -213,29 +228,25 @@ def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, A
       steps: of its checkpoints; none if they were deleted.
     """
     path = folder / CHOICE
+    if not path.exists():
+        return f"no weights were chosen in {folder}, which happens at the end of the training"
     try:
-        choice = patiently(lambda: read_sealed(path), path)
-        fits = _rule(config).items() <= choice.items() and choice["steps"]
-        whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
-        if fits and (whole or not steps):
-            return choice
-        return f"the choice of weights in {path} no longer fits the run"
+        choice = read_sealed(path, SHAPE)
     except DamageError as error:
-        if path.exists():
-            return f"the choice of weights in {folder} is damaged ({error})"
-    except (KeyError, TypeError):
-        return f"the choice of weights in {path} cannot be read"
-    return f"no weights were chosen in {folder}, which happens at the end of the training"
+        return f"the choice of weights in {folder} is damaged ({error})"
+    whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
+    if _rule(config).items() <= choice.items() and choice["steps"] and (whole or not steps):
+        return choice
+    return f"the choice of weights in {path} no longer fits the run"
 
 
 def _by_rule(
-    checkpoints: Checkpoints, config: ConfigDict, damaged: Collection[int] = ()
+    checkpoints: Checkpoints, config: ConfigDict, damaged: Collection[int | None] = ()
 ) -> list[int]:
     """The steps that the config specifies; if it specifies a comparison, the best single one."""
     steps = [step for step in checkpoints.steps() if step not in damaged]
     if not steps:
         raise all_damaged(checkpoints.folder)
-    checkpoints.warn_of_damage()
     scores = {s: score for s, score in checkpoints.scores().items() if s in steps}
     if config.evaluate.checkpoint == "last" or not scores:
         return steps[-1:]
@@ -254,37 +265,34 @@ def _compare(
     """
     metric, template = config.train.best_metric, task.predictor.param_shapes()
     sign = 1.0 if find(metric).higher_is_better else -1.0
-    checkpoints.warn_of_damage()
     scores = checkpoints.scores()
     choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
     if not (_is_compared(config) and scores):
         return choice | {"steps": _by_rule(checkpoints, config)}
-    found: dict[tuple[int, ...], tuple[float, float]] = {}
+    measured: dict[tuple[int, ...], tuple[float, float]] = {}
     while True:
         compared = candidates(scores, config.evaluate.average_last_n)
         try:
-            for what, steps in compared.items():
-                if what == BEST and recorded:
-                    found[tuple(steps)] = scores[steps[0]]
-                elif tuple(steps) not in found:
-                    described = _described({"what": what, "steps": steps})
-                    logger.info(f"scoring {described} on validation ...")
+            for kind, steps in compared.items():
+                if kind == BEST and recorded:
+                    measured[tuple(steps)] = scores[steps[0]]
+                elif tuple(steps) not in measured:
+                    logger.info(f"scoring {_describe(kind, steps)} on validation ...")
                     weights = checkpoints.restore_weights(steps, template)
-                    measured = task.evaluate(weights, "validation", final=False)
+                    numbers = task.evaluate(weights, "validation", final=False)
                     del weights  # two trees in memory are enough
-                    found[tuple(steps)] = rank(measured, metric)
+                    measured[tuple(steps)] = rank(numbers, metric)
             break
         except DamageError as error:
             logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
             del scores[error.step]  # pyright: ignore[reportArgumentType]  # it has a step
             if not scores:
                 raise all_damaged(checkpoints.folder) from error
-    best = max(compared.values(), key=lambda steps: found[tuple(steps)])
-    for what, steps in compared.items():
-        score, _ = found[tuple(steps)]
+    for kind, steps in compared.items():
+        score, _ = measured[tuple(steps)]
         value = sign * score if math.isfinite(score) else None
-        choice["candidates"].append({"what": what, "steps": steps, "score": value})
-    return choice | {"steps": best}
+        choice["candidates"].append({"what": kind, "steps": steps, "score": value})
+    return choice | {"steps": max(compared.values(), key=lambda steps: measured[tuple(steps)])}
 
 
 def _line(choice: Mapping[str, Any]) -> str:
@@ -295,20 +303,20 @@ def _line(choice: Mapping[str, Any]) -> str:
         mean = "the mean of checkpoints" if len(steps) > 1 else "checkpoint"
         return f"using {mean} {listed}: evaluate.checkpoint={choice['rule']}"
 
-    def shown(candidate):
-        return "not finite" if candidate["score"] is None else f"{candidate['score']:.4g} {metric}"
+    def shown(candidate, then=""):
+        score = candidate["score"]
+        number = "not finite" if score is None else f"{score:.4g} {metric}"
+        return f"{_describe(candidate['what'], candidate['steps'])}: {number}{then}"
 
     used = next(each for each in choice["candidates"] if each["steps"] == steps)
     others = [each for each in choice["candidates"] if each["steps"] != steps]
-    line = f"using {_described(used)}: {shown(used)} on validation, scored as during training"
-    return "; ".join([line, *(f"{_described(each)}: {shown(each)}" for each in others)])
+    line = f"using {shown(used, ' on validation, scored as during training')}"
+    return "; ".join([line, *map(shown, others)])
 
 
-def _described(candidate: Mapping[str, Any]) -> str:
-    steps = candidate["steps"]
-    if candidate["what"] == BEST:
+def _describe(kind: str, steps: Sequence[int]) -> str:
+    if kind == BEST:
         return f"the best checkpoint (step {steps[0]:,})"
-    end = "the last" if candidate["what"] == LAST else "the"
-    return f"the mean of {end} {len(steps)}" + (
-        " up to the best" if candidate["what"] == UP_TO_BEST else ""
-    )
+    end = "the last" if kind == LAST else "the"
+    up_to = " up to the best" if kind == UP_TO_BEST else ""
+    return f"the mean of {end} {len(steps)}{up_to}"

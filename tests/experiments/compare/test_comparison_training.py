@@ -39,7 +39,7 @@ def runs(tmp_path):
         made = translator(tmp_path / "made", number, 0.1, references=sentences(20))
         folders[name] = made.rename(tmp_path / name)
         write_metrics(folders[name], scores, seconds)
-        (folders[name] / "environment.json").write_text(json.dumps(MACHINE))
+        (folders[name] / "run.json").write_text(json.dumps({"environment": MACHINE}))
     return folders
 
 

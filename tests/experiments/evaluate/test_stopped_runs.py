@@ -36,7 +36,7 @@ def test_a_run_whose_training_stopped_before_its_end_is_named(copy, train, stopp
     assert stopped_runs([copy]) == [f"{copy} (step 40)"] * stopped
     # Without the files that tell its end it is not.
     if train.get("epochs"):
-        (copy / "data.json").unlink()
+        (copy / "run.json").unlink()
     else:
         shutil.rmtree(copy / "checkpoints")
     assert stopped_runs([copy]) == []

@@ -22,7 +22,7 @@ def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
     assert scores["chrf_signature"] in page
     assert f"{results['parameters']:,} parameters" in page
     assert '<th scope="row">decode.beam_size</th><td>4</td>' in page
-    started = json.loads((tiny.workdir / "environment.json").read_text())["started"]
+    started = json.loads((tiny.workdir / "run.json").read_text())["environment"]["started"]
     assert f"last started {started[:10]} {started[11:16]} UTC" in page
     for section in ("scores", "curves", "samples", "errors", "worst", "slowest", "data", "config"):
         assert f'id="{section}"' in page
@@ -57,7 +57,7 @@ def test_no_text_of_the_data_becomes_a_part_of_the_page(tiny, copy):
 
 
 def test_missing_parts_name_what_adds_them(tiny, copy):
-    for name in ("data.json", "environment.json", "translations/test.scores.tsv", "metrics.jsonl"):
+    for name in ("run.json", "translations/test.scores.tsv", "metrics.jsonl"):
         (copy / name).unlink()
     shutil.rmtree(copy / "checkpoints")
     forget_weights(copy)

@@ -74,5 +74,5 @@ def test_a_run_keeps_how_long_its_training_sources_are(tiny, loaded):
     task = TranslationTask(load_config(tiny.workdir), folder=tiny.workdir)
     sources = [pair.source for pair in task.text.pairs["train"]]
     tokenizer = loaded[0].source_tokenizer
-    kept = json.loads((tiny.workdir / "data.json").read_text())["source_lines"]
+    kept = json.loads((tiny.workdir / "run.json").read_text())["data"]["source_lines"]
     assert kept == measure_lines(tokenizer.encode(sources), tokenizer.decode, "")

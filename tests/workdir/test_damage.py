@@ -1,0 +1,218 @@
+"""What is damaged in a run's folder is named with the fix, and no good checkpoint is lost."""
+
+import json
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+from run_folders import content, corrupt_file, translate
+
+from experiments import run
+from experiments.report import numbers
+from runs import without_search
+from tiny_run import command, forget_weights, refused, unsealed, without_pictures
+from transformer import records, workdir
+from transformer.errors import UserError
+
+
+def remove_parameters(checkpoint):
+    shutil.rmtree(checkpoint / "params")
+
+
+def spoil_record(checkpoint):
+    (checkpoint / "record.json").write_text("{")
+
+
+@pytest.mark.parametrize("corrupt", [corrupt_file, remove_parameters, spoil_record])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, corrupt):
+    forget_weights(copy)
+    corrupt(copy / "checkpoints" / "40")
+    ended = translate(copy)
+    assert ended.code == 0
+    assert "checkpoint 40 is damaged" in ended.err
+    assert len(ended.out.splitlines()) == 1
+    assert workdir.load_trained(copy, workdir.load_config(copy)).steps == [20]
+
+
+def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
+    forget_weights(copy)
+    for step in (20, 40):
+        corrupt_file(copy / "checkpoints" / str(step))
+    before = content(copy / "checkpoints")
+    says = ("all checkpoints in", "are damaged", "restore a copy")
+    refused("--mode=translate", f"--workdir={copy}", says=says, stdin=b"a\n")
+    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
+    refused(*arguments, says=(*says, "from the beginning"))
+    assert content(copy / "checkpoints") == before
+
+
+def test_a_folder_without_a_run_or_without_a_checkpoint_is_named(copy, tmp_path):
+    refused("--mode=translate", f"--workdir={tmp_path / 'no'}", says=("no has no run", "train"))
+    assert not (tmp_path / "no").exists()
+    shutil.rmtree(copy / "checkpoints")
+    assert translate(copy).code == 0  # with the weights that were stored apart
+    forget_weights(copy)
+    refused("--mode=translate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
+    (copy / "checkpoints").mkdir()
+    refused("--mode=evaluate", f"--workdir={copy}", says=(str(copy), "no checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("config.json", '{"model": {', "restore the original"),
+        ("config.json", "[]", "restore the original"),
+        ("config.json", '{"task": "translation"}', "(model is missing)"),
+        (
+            "config.json",
+            '{"task": "x", "model": 3, "data": {}, "tokenizer": {}}',
+            "model is 3 instead of an object",
+        ),
+        ("tokenizer.model", None, "restore the file"),
+        ("tokenizer.model", "garbage", "is not a sentencepiece model"),
+        ("tokenizer.model", "", "is not a sentencepiece model"),
+    ],
+)
+def test_a_damaged_file_is_named_with_the_fix(copy, name, text, says):
+    (copy / name).unlink() if text is None else (copy / name).write_text(text)
+    refused("--mode=translate", f"--workdir={copy}", says=(name.split(".")[0], says))
+
+
+def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):
+    path = copy / "config.json"
+    config = unsealed(path)
+    config["model"]["d_ff"] = 12
+    path.write_text(json.dumps(config))
+    refused(
+        "--mode=translate",
+        f"--workdir={copy}",
+        says=("config.json", "feed_forward", "is (8,), not (12,)"),
+    )
+
+
+def test_a_full_disk_ends_the_run_and_the_checkpoints_before_are_intact(tiny, copy):
+    before = content(copy / "checkpoints")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # No file may grow beyond this; what a checkpoint holds of parameters does.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
+    try:
+        ended = command(f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=45")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ended.code == 2
+    line = ended.err.splitlines()[-1]
+    assert line.startswith("error: the checkpoint")
+    assert "make room there" in line
+    assert "kept: steps 20, 40" in line
+    assert before.items() <= content(copy / "checkpoints").items()
+    assert translate(copy).code == 0
+
+
+FULL = pytest.mark.full
+DAMAGE = {
+    "empty": b"",
+    "a list": b"[]",
+    "a string": b'"x"',
+    "null": b"null",
+    "a number": b"3",
+    "no keys": b"{}",
+    "cut": b'{"step": 4',
+    "not UTF-8": b'{"a": "\xff"}',
+    "nested": b"[" * 100_000,
+    "a long number": b'{"step": ' + b"9" * 5000 + b"}",
+}
+READ_BY = {
+    "config.json": ("translate", "report", "evaluate", "train"),
+    "results.json": ("report", "train"),
+    "run.json": ("report", "evaluate"),
+    "held_out/validation.jsonl": ("evaluate",),
+    "held_out/test.jsonl": ("evaluate", "heads", "align"),
+}
+
+
+def with_other_leaves(value, change):
+    """Yields JSON in which one leaf after another, or a whole branch, is changed or missing."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in list(pairs):
+        changed = value.copy()
+        changed[key] = change(inner)
+        yield changed
+        if isinstance(inner, dict | list):
+            for each in with_other_leaves(inner, change):
+                changed = value.copy()
+                changed[key] = each
+                yield changed
+
+
+@FULL
+@pytest.mark.parametrize("name", READ_BY)
+def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
+    arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
+    for damage, data in DAMAGE.items():
+        if (name, damage) == ("run.json", "no keys"):
+            continue  # which says that nothing was recorded
+        (copy / name).write_bytes(data)
+        for mode in READ_BY[name]:
+            ended = refused(f"--mode={mode}", *arguments, says=name, stdin=b"a\n")
+            assert len(ended.err.splitlines()) == 1, (damage, mode)
+            assert len(ended.err) < 600, (damage, mode)
+            assert any(word in ended.err for word in ("restore", "delete it")), (damage, mode)
+
+
+CHANGES = {
+    "as text": lambda value: str(value),
+    "null": lambda value: None,
+    "huge": lambda value: 10**400,
+    "a list": lambda value: [value],
+    "negative": lambda value: -value if isinstance(value, int | float) else value,
+}
+
+
+def tables(folder: Path, config) -> None:
+    """Makes all tables that a report has of a run's records."""
+    if results := records.read_results(folder / "results.json"):
+        numbers.main_score(config.task, results)
+        numbers.score_table(config.task, results)
+        numbers.signatures(results)
+        numbers.decode_table(config, results)
+        numbers.cost_table(results, "tokens")
+        numbers.duration(results["wall_seconds"])
+        numbers.class_table(results["validation"])
+        run.print_results(results, "translation")
+    recorded = records.read_run(folder)
+    if environment := recorded.get("environment"):
+        numbers.environment_table(environment)
+    if data := recorded.get("data"):
+        numbers.split_table(data)
+        numbers.cleaning_table(data)
+        numbers.batch_table(data)
+
+
+@FULL
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["results.json", "run.json"])
+def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
+    config, refusals = workdir.load_config(copy), []
+    tables(copy, config)  # a control
+    for damaged in with_other_leaves(json.loads((copy / name).read_text()), CHANGES[change]):
+        (copy / name).write_text(json.dumps(damaged))
+        try:
+            tables(copy, config)
+        except UserError as error:
+            refusals.append(str(error))
+    assert all(str(copy / name) in refusal for refusal in refusals)
+    assert refusals or change in ("negative", "as text")
+
+
+def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
+    path = copy / "metrics.jsonl"
+    lines = ["[]", '"x"', "null", '{"step": "9", "loss": 1}', '{"step": 9, "loss": "1"}', "{"]
+    damaged = "\n".join(lines).encode() + b'\n{"step": 1, "split": "$\\\\frac", "loss": 3}\n\xff\n'
+    path.write_bytes(path.read_bytes() + damaged)
+    assert command("--mode=report", f"--workdir={copy}").code == 0
+    with without_pictures(), without_search():
+        ended = command(
+            f"--workdir={copy}", "--config.train.steps=41", f"--config.data.cache_dir={tmp_path}"
+        )
+    assert ended.code == 0, ended.err
