@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from transformer.api.run import LoadedRun
+    from transformer.runs.run import LoadedRun
 
 
 def train(
@@ -29,9 +29,9 @@ def train(
     from experiments.config import Experiment, read_experiment
     from experiments.options import Options
     from experiments.process import logging_to
-    from transformer.api.run import load
     from transformer.errors import UserError
     from transformer.keys import assign, complete
+    from transformer.runs.run import load
 
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))

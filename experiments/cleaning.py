@@ -18,8 +18,8 @@ from transformer.data.parallel.files import check_files, named_files
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training import check_held_out
 from transformer.errors import one_line, shorten
-from transformer.storage.files import whole_file
-from transformer.workdir import check_folder, make_writable
+from transformer.files import whole_file
+from transformer.runs.workdir import check_folder, make_writable
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax._src import compilation_cache
 
-from transformer.storage.files import write_bytes
+from transformer.files import write_bytes
 
 logger = logging.getLogger(__name__)
 

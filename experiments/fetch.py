@@ -29,8 +29,7 @@ from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
 from transformer.data.files.locate import corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line, shorten
-from transformer.storage.files import write_json
-from transformer.storage.reading import DAMAGE, Each, read_json
+from transformer.files import DAMAGE, Each, read_json, write_json
 
 RECORD = "fetched.json"
 SHAPE = Each({"url": str, "sha256": str, "files": Each(str)})

@@ -17,7 +17,7 @@ from transformer.data.parallel import files
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
 from transformer.model.config import check_choice
-from transformer.workdir import load_config
+from transformer.runs.workdir import load_config
 
 logger = logging.getLogger(__name__)
 

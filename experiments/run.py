@@ -17,14 +17,14 @@ from experiments import environment, modes
 from experiments.report import numbers, page
 from experiments.results.table import Table, print_rows
 from experiments.text_io import join_lines
-from transformer import records, tasks, workdir
+from transformer import tasks
+from transformer.files import write_bytes, write_json
 from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.progress import parameter_counts
 from transformer.run import Run
-from transformer.storage import weights
-from transformer.storage.checkpoint import check_fingerprint
-from transformer.storage.files import write_bytes, write_json
+from transformer.runs import records, weights, workdir
+from transformer.runs.checkpoint import check_fingerprint
 from transformer.tasks.base import Task
 from transformer.train import Trainer
 

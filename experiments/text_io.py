@@ -23,8 +23,8 @@ from transformer import signals
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import compression_of, decode_line, split_lines
 from transformer.errors import UserError
+from transformer.files import whole_file
 from transformer.progress import line_progress
-from transformer.storage.files import whole_file
 
 logger = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ from experiments.process import exit_code
 from experiments.text_io import print_table
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError
-from transformer.storage.files import write_arrays
+from transformer.files import write_arrays
 
 # Two sentences of the kitchen, two of the sea, and one between them.
 SENTENCES = (

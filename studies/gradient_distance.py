@@ -43,11 +43,11 @@ from experiments.display import plotting
 from experiments.options import Parser, whole
 from experiments.process import exit_code
 from experiments.text_io import print_table
+from transformer.files import write_arrays
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
 from transformer.progress import parameter_counts
-from transformer.storage.files import write_arrays
 from transformer.tasks.base import model_fields
 
 VOCABULARY, LAYERS = 64, 2

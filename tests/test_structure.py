@@ -54,14 +54,14 @@ def test_a_circle_of_folders_is_seen_even_around_others():
 
 def test_a_module_that_only_another_folder_imports_is_seen():
     assert not [*structure.strangers(MODULES)]
-    apart = with_line("transformer.storage.clocks", "")
-    apart = with_line("transformer.train", "import transformer.storage.clocks", apart)
+    apart = with_line("transformer.runs.clocks", "")
+    apart = with_line("transformer.train", "import transformer.runs.clocks", apart)
     # Its file must be there for the import to be one of a module.
     train = apart["transformer.train"]
-    name = "transformer.storage.clocks"
+    name = "transformer.runs.clocks"
     apart["transformer.train"] = train._replace(imports=train.imports | {name})
     assert [*structure.strangers(apart)] == [
-        "transformer/storage/clocks.py: only transformer.train imports it: move it there"
+        "transformer/runs/clocks.py: only transformer.train imports it: move it there"
     ]
 
 

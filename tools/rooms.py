@@ -16,16 +16,15 @@ ROOMS = {
     "data": Room("transformer/data", 6_600, 7_650),
     "training": Room(
         "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
-        "transformer/train_step.py transformer/run.py transformer/progress.py "
-        "transformer/run_progress.py transformer/signals.py",
+        "transformer/train_step.py transformer/run.py "
+        "transformer/progress.py transformer/signals.py",
         2_700,
         2_750,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_200),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 2_900),
     "runs": Room(
-        "transformer/storage transformer/workdir.py transformer/records.py transformer/trials.py "
-        "transformer/api",
+        "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
         2_750,
     ),
@@ -55,10 +54,23 @@ ROOMS = {
 
 # What a part may import of ours besides itself; the longest name that fits a module is its part.
 # Within these bounds no two folders import one another, see `circles`.
-BASE = ("transformer.errors", "transformer.storage")
+BASE = ("transformer.errors", "transformer.files", "transformer.variants")
 ALLOWED = {
     "transformer": (),
-    "transformer.storage": ("transformer.errors", "transformer.metrics.registry"),
+    "transformer.files": ("transformer.errors",),
+    "transformer.variants": ("transformer.errors", "transformer.files"),
+    "transformer.runs": (
+        *BASE,
+        "configs",
+        "transformer.analysis",
+        "transformer.config",
+        "transformer.data",
+        "transformer.inference",
+        "transformer.keys",
+        "transformer.metrics",
+        "transformer.model.parameters",
+        "transformer.tasks",
+    ),
     "transformer.products": (),
     "transformer.model": (*BASE, "transformer.products"),
     "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it
@@ -101,9 +113,8 @@ ALLOWED = {
         "transformer.config",
         "transformer.inference",
         "transformer.model.parameters",
-        "transformer.records",
+        "transformer.runs",
         "transformer.tasks",
-        "transformer.workdir",
     ),
     "transformer.run": (
         *BASE,
@@ -113,11 +124,10 @@ ALLOWED = {
         "transformer.model.parameters",
         "transformer.model.stack",
         "transformer.optim",
-        "transformer.run_progress",
+        "transformer.runs",
         "transformer.tasks",
         "transformer.train_step",
     ),
-    "transformer.run_progress": ("transformer.metrics.registry",),
     "transformer.devices.placement": (
         "transformer.data.plan",
         "transformer.data.plan",
@@ -151,34 +161,6 @@ ALLOWED = {
         "transformer.optim",
         "transformer.tasks",
     ),
-    "transformer.records": (
-        *BASE,
-        "transformer.keys",
-        "configs",
-        "transformer.config",
-        "transformer.data.held_out",
-        "transformer.metrics",
-    ),
-    "transformer.trials": (*BASE, "transformer.keys", "transformer.metrics"),
-    "transformer.workdir": (
-        *BASE,
-        "transformer.keys",
-        "transformer.config",
-        "transformer.inference",
-        "transformer.records",
-        "transformer.tasks",
-        "transformer.trials",
-    ),
-    "transformer.api": (
-        *BASE,
-        "transformer.analysis",
-        "transformer.config",
-        "transformer.data",
-        "transformer.inference",
-        "transformer.keys",
-        "transformer.tasks",
-        "transformer.workdir",
-    ),
     "experiments": ("transformer", "configs"),
     "studies": ("experiments", "transformer", "configs"),
     "launch": ("experiments.command.main",),
@@ -198,6 +180,6 @@ COMMANDS = {
     "transformer/data/files/locate.py": 2,
     "transformer/data/files/table.py": 1,
     "transformer/data/parallel/encode.py": 1,
-    "transformer/storage/variants.py": 1,
-    "transformer/trials.py": 1,
+    "transformer/variants.py": 1,
+    "transformer/runs/trials.py": 1,
 }

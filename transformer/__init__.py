@@ -1,6 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
-`transformer.load("runs/own")` returns a trained run, see `transformer.api.run.LoadedRun`. What the
+`transformer.load("runs/own")` returns a trained run, see `transformer.runs.run.LoadedRun`. What the
 user can fix raises `transformer.UserError`.
 
 Letters of dimensions, in jaxtyping signatures and einsum strings:
@@ -35,10 +35,9 @@ Reading order, with the sections of the paper:
                           synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
     train.py              the loop, for any task, of one run or several vmapped runs
-    workdir.py config.py  a run's folder; checks of a config, whose keys are in keys.py
-    storage/              checkpoints and files
+    config.py keys.py     a config: its checks, its keys
+    runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python
     inference/            text in, text or scores out
-    api/                  a trained run in Python
     analysis/             attention weights and statistics of heads, word alignment
     metrics/              the registry; means over tokens, scores of translations and classes
 """
@@ -47,17 +46,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transformer.api.run import LoadedRun, load
     from transformer.errors import UserError
+    from transformer.runs.run import LoadedRun, load
 
 __all__ = ["LoadedRun", "UserError", "__version__", "load"]
 __version__ = "0.1.0"
 
 # Imported when they are asked for: an import of this package does not start JAX.
 PLACES = {
-    "LoadedRun": "transformer.api.run",
+    "LoadedRun": "transformer.runs.run",
     "UserError": "transformer.errors",
-    "load": "transformer.api.run",
+    "load": "transformer.runs.run",
 }
 
 

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
+from transformer.files import write_json
 from transformer.finetuning.source import start_from
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.parameters import rules_of
@@ -24,10 +25,9 @@ from transformer.optim.schedules import (
     remaining_rate,
     warmup_fix,
 )
-from transformer.run_progress import RunProgress, total_steps
-from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.files import write_json
-from transformer.storage.step_files import MetricsWriter, snapshot_files, write_snapshot
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
+from transformer.runs.progress import RunProgress, total_steps
 from transformer.tasks.base import Task
 from transformer.train_step import TrainState, TrainStep, init_state, make_train_step
 

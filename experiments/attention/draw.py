@@ -11,8 +11,8 @@ import numpy as np
 from experiments.attention import explorer
 from experiments.options import Options
 from transformer.analysis.attention import Attention
-from transformer.storage.files import write_arrays
-from transformer.workdir import known_results
+from transformer.files import write_arrays
+from transformer.runs.workdir import known_results
 
 logger = logging.getLogger(__name__)
 

@@ -28,8 +28,8 @@ from jaxtyping import Float
 
 from transformer.analysis.attention import KINDS, Attention
 from transformer.errors import UserError
-from transformer.storage.reading import open_arrays
-from transformer.storage.step_files import snapshot_files
+from transformer.files import open_arrays
+from transformer.runs.logs import snapshot_files
 
 
 class Snapshot(NamedTuple):

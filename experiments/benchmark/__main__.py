@@ -25,7 +25,7 @@ from experiments.benchmark.parts import KINDS, Setting
 from experiments.benchmark.rotation import ROOT
 from experiments.benchmark.workloads import Shape, Workload
 from experiments.options import Parser, whole
-from transformer.storage.files import write_json
+from transformer.files import write_json
 
 logger = logging.getLogger("experiments.benchmark")  # not that of `__main__`
 

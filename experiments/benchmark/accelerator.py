@@ -37,7 +37,7 @@ from experiments.benchmark.workloads import find_data
 from experiments.options import Parser, whole
 from experiments.results.table import Table, markdown_table
 from transformer.errors import UserError
-from transformer.storage.files import write_text
+from transformer.files import write_text
 
 logger = logging.getLogger("experiments.benchmark.accelerator")  # not that of `__main__`
 

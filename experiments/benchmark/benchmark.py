@@ -23,7 +23,7 @@ from experiments.planning.measure import quantity
 from experiments.results.table import Table, print_rows
 from experiments.text_io import open_output
 from transformer.errors import UserError
-from transformer.storage.files import write_json
+from transformer.files import write_json
 
 logger = logging.getLogger(__name__)
 

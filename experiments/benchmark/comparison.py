@@ -21,13 +21,13 @@ from experiments.benchmark.workloads import Workload
 from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
+from transformer.files import write_arrays
 from transformer.inference.base import Params
 from transformer.inference.translator import Translator
 from transformer.keys import assign, flatten
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 from transformer.model.positions.registry import SumOfPositions
-from transformer.storage.files import write_arrays
 from transformer.tasks.base import Task
 
 logger = logging.getLogger(__name__)

@@ -26,8 +26,8 @@ from experiments.benchmark.rotation import System, Worker, ending, rotate, start
 from experiments.benchmark.workloads import Workload, first_sources, make_task
 from experiments.planning.measure import shapes_of
 from transformer.errors import RunError, UserError
+from transformer.files import write_json
 from transformer.keys import flatten
-from transformer.storage.files import write_json
 from transformer.tasks.base import Task
 
 OURS, TRAINING = "experiments.benchmark.ours", "experiments.command.main"

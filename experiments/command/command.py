@@ -25,8 +25,8 @@ from transformer.data.corpora import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
-from transformer.trials import COMMAND, is_sweep, refuse_sweep
-from transformer.workdir import (
+from transformer.runs.trials import COMMAND, is_sweep, refuse_sweep
+from transformer.runs.workdir import (
     PLACES,
     check_folder,
     load_config,

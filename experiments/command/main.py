@@ -61,7 +61,7 @@ def _run(argv: list[str]) -> int:
     from experiments.config import executed, read_given
 
     if FLAGS.module is not None:
-        from transformer.storage.variants import MODULES
+        from transformer.variants import MODULES
 
         if not (path := Path(FLAGS.module).expanduser()).is_file():
             raise UserError(f"the module {path} is not a file")

@@ -24,9 +24,9 @@ from experiments.results.systems import Comparison, System, compare
 from experiments.results.table import Table
 from experiments.results.tasks import TaskMeasures
 from experiments.results.texts import length_buckets
-from transformer import workdir
 from transformer.errors import UserError
-from transformer.storage.files import write_text
+from transformer.files import write_text
+from transformer.runs import workdir
 
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts of each direction that are shown

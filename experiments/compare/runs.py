@@ -18,11 +18,11 @@ from experiments.results.systems import (
     read_run,
 )
 from experiments.results.tasks import REGISTRY, TaskMeasures
-from transformer import workdir
+from transformer import variants
 from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
-from transformer.storage import variants
-from transformer.trials import COMMAND, find_trials
+from transformer.runs import workdir
+from transformer.runs.trials import COMMAND, find_trials
 
 EXAMPLE = "--runs=runs/a,runs/b"
 # What is left of names that end in seeds, or in numbers of trials.

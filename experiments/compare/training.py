@@ -15,12 +15,12 @@ from experiments.results.figures import DOTTED, system_colour, system_label
 from experiments.results.systems import System
 from experiments.results.table import NONE, Table, mean_text, title_of
 from experiments.results.tasks import TaskMeasures
-from transformer import workdir
 from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
-from transformer.records import read_run
+from transformer.runs import workdir
+from transformer.runs.records import read_run
 
 EXAMPLE = "--levels=38,40"
 ABOUT = (

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from transformer.storage.files import write_bytes
+from transformer.files import write_bytes
 
 WIDTH, DOTS_PER_INCH = 6.5, 200  # inches: the text width of a page
 # Okabe and Ito's colours are distinguishable for the colour-blind and in grey print.

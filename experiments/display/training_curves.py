@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from experiments.display import plotting
+from transformer.files import parse_json, read_file
 from transformer.metrics.registry import PANELS, Metric, rank, select
-from transformer.storage.reading import parse_json, read_file
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import jinja2
 import markupsafe
 import numpy as np
 
-from transformer.storage.files import write_text
+from transformer.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,9 +24,9 @@ from experiments.options import Options
 from experiments.text_io import print_table
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from transformer.errors import UserError
+from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
-from transformer.storage.files import write_arrays
-from transformer.workdir import load_trained
+from transformer.runs.workdir import load_trained
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
+from transformer.files import write_text
 from transformer.inference.hypotheses import loops
-from transformer.storage.files import write_text
 
 LINES = 100  # of each check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")

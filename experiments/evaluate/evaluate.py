@@ -15,14 +15,15 @@ from experiments.evaluate.behaviour import check_behaviour
 from experiments.evaluate.given import read_given
 from experiments.options import Options
 from experiments.report.numbers import BEHAVIOUR, main_split
-from transformer import records, tasks, workdir
+from transformer import tasks
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
+from transformer.files import write_json
 from transformer.keys import flatten
-from transformer.run_progress import RunProgress, total_steps
-from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.files import write_json
-from transformer.trials import find_trials
+from transformer.runs import records, workdir
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.progress import RunProgress, total_steps
+from transformer.runs.trials import find_trials
 
 logger = logging.getLogger(__name__)
 

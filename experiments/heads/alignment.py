@@ -34,7 +34,7 @@ from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.progress import line_progress
-from transformer.workdir import check_same_run, load_trained, make_writable
+from transformer.runs.workdir import check_same_run, load_trained, make_writable
 
 logger = logging.getLogger(__name__)
 

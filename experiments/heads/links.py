@@ -19,9 +19,9 @@ from transformer.analysis import alignment
 from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.files import whole_file
 from transformer.inference.base import Variables
 from transformer.inference.translator import Translator
-from transformer.storage.files import whole_file
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1

@@ -24,9 +24,9 @@ from PIL import Image
 from experiments.display.plotting import COLOURS, SIGNED
 from experiments.display.web_page import encode_array, write_page
 from experiments.positions.values import Encoding, alone, initial_params
+from transformer.files import write_bytes
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import REGISTRY, acts_in
-from transformer.storage.files import write_bytes
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.

@@ -24,7 +24,7 @@ from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure
 from experiments.positions import phasors
 from experiments.positions.values import Encoding, encodings, model_config
 from transformer.model.positions.additive import MAX_WAVELENGTH
-from transformer.workdir import check_same_run, load_trained
+from transformer.runs.workdir import check_same_run, load_trained
 
 MAX_POSITIONS = 128
 WIDTH, CAPTION = 7.0, 96  # inches, characters

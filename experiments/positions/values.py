@@ -19,7 +19,7 @@ from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
-from transformer.workdir import TrainedRun
+from transformer.runs.workdir import TrainedRun
 
 logger = logging.getLogger(__name__)
 

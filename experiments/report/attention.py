@@ -11,7 +11,7 @@ from jaxtyping import Float
 from experiments.display.labels import visible
 from transformer.data.parallel.batches import make_batch
 from transformer.model.build import has_cross_attention
-from transformer.workdir import TrainedRun
+from transformer.runs.workdir import TrainedRun
 
 MAX_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture

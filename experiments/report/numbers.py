@@ -13,7 +13,7 @@ from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
-from transformer.records import first_scores, start_line
+from transformer.runs.records import first_scores, start_line
 
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json

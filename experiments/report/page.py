@@ -19,10 +19,17 @@ from PIL import Image
 from experiments.display import web_page
 from experiments.report import numbers, texts
 from experiments.report.texts import Group
-from transformer import records, tasks
+from transformer import tasks
 from transformer.errors import UserError
+from transformer.runs import records
+from transformer.runs.workdir import (
+    TrainedRun,
+    check_same_run,
+    load_config,
+    load_results,
+    load_trained,
+)
 from transformer.tasks.base import Task
-from transformer.workdir import TrainedRun, check_same_run, load_config, load_results, load_trained
 
 REPORT = "report.html"
 # Pictures of `figures/` that a report shows where they are, and what they are.

@@ -17,8 +17,8 @@ from experiments.results.statistics import Difference, Scores, Spread, scores_of
 from experiments.results.tasks import REGISTRY, Measure, TaskMeasures
 from experiments.results.texts import Outputs, UnreadableError
 from transformer.errors import UserError, shorten
-from transformer.records import FILES, damaged_text
-from transformer.storage.reading import Each, read_json
+from transformer.files import Each, read_json
+from transformer.runs.records import FILES, damaged_text
 
 SPLITS = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting

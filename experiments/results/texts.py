@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from transformer.data.corpora import Tagger
 from transformer.data.documents import encode
 from transformer.errors import UserError
-from transformer.storage.reading import read_file
+from transformer.files import read_file
 
 TRANSLATIONS, SOURCES, REFERENCES = (
     f"translations/test{part}.txt" for part in ("", ".source", ".reference")

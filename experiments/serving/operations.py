@@ -9,7 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from experiments.attention.explorer import SIDES, live_example
-from transformer.api.run import METHODS, LoadedRun
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.errors import UserError
@@ -18,6 +17,7 @@ from transformer.inference.generator import Generator
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
+from transformer.runs.run import METHODS, LoadedRun
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8

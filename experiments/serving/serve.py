@@ -6,9 +6,9 @@ from pathlib import Path
 from ml_collections import ConfigDict
 
 from experiments.options import Options
-from transformer.api.run import LoadedRun, load
 from transformer.errors import UserError
-from transformer.workdir import load_trained, run_folder
+from transformer.runs.run import LoadedRun, load
+from transformer.runs.workdir import load_trained, run_folder
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,11 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments.config import Experiment
+from transformer import variants
 from transformer.errors import UserError
-from transformer.storage import variants
-from transformer.storage.files import write_json
-from transformer.storage.reading import read_json
-from transformer.trials import COMMAND, at_folder
-from transformer.workdir import parse_config
+from transformer.files import read_json, write_json
+from transformer.runs.trials import COMMAND, at_folder
+from transformer.runs.workdir import parse_config
 
 MAX_SEEDS = 1000
 CONFIG_FLAG = re.compile(r"--?config(=|$)")

@@ -28,10 +28,9 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from experiments.sweep import plan
 from experiments.sweep.plan import PlannedTrial, plan_trial, trial_folder
 from transformer.errors import UserError
+from transformer.files import read_json, write_json
 from transformer.metrics.registry import find
-from transformer.storage.files import write_json
-from transformer.storage.reading import read_json
-from transformer.workdir import newest_step
+from transformer.runs.workdir import newest_step
 
 LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
 MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed

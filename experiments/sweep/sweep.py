@@ -26,9 +26,9 @@ from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
 from experiments.sweep.worker import Worker
-from transformer import workdir
 from transformer.errors import UserError
-from transformer.storage.files import write_text
+from transformer.files import write_text
+from transformer.runs import workdir
 
 CAPTIONS = {
     "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "

@@ -17,11 +17,12 @@ from experiments import environment, run
 from experiments.report import page
 from experiments.sweep.plan import PlannedTrial, group_trials, is_vmapped, structure
 from experiments.sweep.study import Study, SweepError
-from transformer import tasks, workdir
+from transformer import tasks
 from transformer.devices.programs import StepPrograms
 from transformer.errors import RunError, UserError
+from transformer.files import write_text
 from transformer.run import Run
-from transformer.storage.files import write_text
+from transformer.runs import workdir
 from transformer.tasks.base import text_of
 from transformer.train import Trainer
 

@@ -16,8 +16,8 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.metrics.classification import Reliability
+from transformer.runs.workdir import known_results, load_trained
 from transformer.tasks.classification import ClassificationTask
-from transformer.workdir import known_results, load_trained
 
 logger = logging.getLogger(__name__)
 

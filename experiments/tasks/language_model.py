@@ -13,8 +13,8 @@ from experiments.text_io import Lines, line_mode, open_output
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.runs.workdir import load_trained
 from transformer.tasks.language_model import LanguageModelTask
-from transformer.workdir import load_trained
 
 logger = logging.getLogger(__name__)
 

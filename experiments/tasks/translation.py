@@ -13,8 +13,8 @@ from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.segments import Segmenter, translate_lines
+from transformer.runs.workdir import load_trained
 from transformer.tasks.translation import TranslationTask
-from transformer.workdir import load_trained
 
 logger = logging.getLogger(__name__)
 

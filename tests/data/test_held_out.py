@@ -10,10 +10,11 @@ import pytest
 from configs import base
 from runs import identical, toy_config
 from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
-from transformer import tasks, workdir
+from transformer import tasks
 from transformer.data import held_out
 from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
+from transformer.runs import workdir
 
 
 @pytest.fixture(scope="module", autouse=True)

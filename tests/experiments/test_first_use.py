@@ -12,12 +12,12 @@ from experiments.results.table import build_table
 from experiments.sweep.sweep import write_results
 from log_lines import heard
 from sweeps import write_trial
-from transformer import workdir
 from transformer.data.cleaning.survey import pair_hash
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training
 from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
+from transformer.runs import workdir
 from transformer.tasks import translation
 from transformer.tasks.pair_scores import GivenPairs
 from transformer.tasks.translation import TranslationTask

@@ -21,7 +21,7 @@ from places import ROOT
 from tiny_run import command, refused, shared_run
 from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
 from transformer.inference.batching import check_search
-from transformer.storage.step_files import MetricsWriter
+from transformer.runs.logs import MetricsWriter
 
 MAIN = """
 import logging, signal, sys

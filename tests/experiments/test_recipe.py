@@ -11,11 +11,11 @@ from experiments import recipe
 from experiments.sweep.plan import plan_trials
 from places import ROOT
 from tiny_run import command, refused
-from transformer import workdir
 from transformer.config import check, check_model
 from transformer.errors import UserError
+from transformer.files import write_json
 from transformer.keys import assign, flatten
-from transformer.storage.files import write_json
+from transformer.runs import workdir
 
 PAGE = ROOT / "configs/own_text.py"
 

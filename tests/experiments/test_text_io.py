@@ -17,9 +17,9 @@ from experiments.text_io import open_output
 from places import LAUNCH
 from runs import count_programs
 from tiny_run import shared_run
-from transformer import workdir
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
+from transformer.runs import workdir
 
 
 @pytest.fixture(scope="module")

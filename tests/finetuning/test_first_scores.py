@@ -6,10 +6,10 @@ from configs import base
 from experiments import run
 from experiments.report import numbers
 from runs import Unigrams, identical, make_trainer, unigram_config
-from transformer import records
 from transformer.errors import UserError
+from transformer.files import write_json
 from transformer.run import Run
-from transformer.storage.files import write_json
+from transformer.runs import records
 from transformer.tasks.base import Task
 
 START = {"folder": "/runs/old", "steps": [20], "parameters": 90, "loaded": 90, "frozen": 0,

@@ -19,7 +19,7 @@ from transformer.keys import complete, flatten
 from transformer.losses import TokenSums
 from transformer.model.parameters import ParameterRules, rules_of
 from transformer.optim.optimizers import make_optimizer
-from transformer.storage.checkpoint import Checkpoints
+from transformer.runs.checkpoint import Checkpoints
 from transformer.train_step import init_state, make_train_step
 
 # Minus zero, and numbers whose mean of seven in float32 is another.

@@ -11,13 +11,14 @@ import tiny_classifier
 import tiny_language_model
 from runs import identical, lines, newest_state, toy_config
 from task_runs import text_config
-from transformer import records, tasks, workdir
+from transformer import tasks
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
 from transformer.keys import complete
 from transformer.model.parameters import named_leaves
 from transformer.run import Run
+from transformer.runs import records, workdir
 from transformer.train import Trainer
 
 TABLE = "target_embedding/table"

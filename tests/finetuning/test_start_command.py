@@ -9,9 +9,9 @@ from experiments.report import numbers
 from experiments.run import train
 from experiments.sweep.plan import plan_trial
 from tiny_run import command, refused, shared_run
-from transformer import records, workdir
 from transformer.errors import UserError
-from transformer.storage.files import write_json
+from transformer.files import write_json
+from transformer.runs import records, workdir
 from transformer.tasks.translation import TranslationTask
 
 TABLE = "target_embedding/table"

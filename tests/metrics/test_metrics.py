@@ -13,11 +13,11 @@ from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
 
 from places import ROOT
+from transformer.files import parse_json
 from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
-from transformer.storage.reading import parse_json
-from transformer.storage.step_files import MetricsWriter
+from transformer.runs.logs import MetricsWriter
 
 HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
 REFERENCES = ["The cat sat on a mat.", "Two dogs run fast!", "A man is here"]

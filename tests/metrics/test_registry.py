@@ -24,10 +24,10 @@ from transformer.errors import UserError
 from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
 from transformer.progress import Progress
-from transformer.run_progress import RunProgress
-from transformer.storage import weights
-from transformer.storage.checkpoint import Checkpoints
-from transformer.trials import find_trials
+from transformer.runs import weights
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.progress import RunProgress
+from transformer.runs.trials import find_trials
 
 INVENTED = Metric("invented", "edits", "%", higher_is_better=False, panel=SCORES)
 HERE, THERE = 37.5, 62.5  # the better and the worse

@@ -7,8 +7,8 @@ import pytest
 from experiments.display.training_curves import build_figure, read_curves
 from runs import Unigrams, lines, make_trainer, unigram_config
 from transformer.run import Run
-from transformer.storage.checkpoint import Checkpoints
-from transformer.trials import find_trials
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.trials import find_trials
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tiny_run import CONFIG, command, refused, shared_folder
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
-from transformer.workdir import TrainedRun
+from transformer.runs.workdir import TrainedRun
 
 B, M, L, V = 3, 5, 7, 23
 ATTENTIONS = tuple(recurrent_attention.REGISTRY)

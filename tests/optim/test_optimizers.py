@@ -31,7 +31,7 @@ from transformer.losses import TokenSums
 from transformer.model.parameters import ParameterRules, named_leaves
 from transformer.model.stack import stacked_modules
 from transformer.optim.optimizers import make_optimizer, update_count
-from transformer.storage.checkpoint import Checkpoints
+from transformer.runs.checkpoint import Checkpoints
 from transformer.train_step import init_state, make_train_step
 from variants import VARIANTS
 

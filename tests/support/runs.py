@@ -17,11 +17,11 @@ from transformer.analysis.snapshots import Snapshot
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
+from transformer.files import SEAL
 from transformer.inference.hypotheses import BLANK
 from transformer.inference.translator import Translator
 from transformer.losses import TokenSums
 from transformer.run import Run
-from transformer.storage.files import SEAL
 from transformer.tasks.base import Task
 from transformer.train import Trainer
 

@@ -16,7 +16,7 @@ from unittest import mock
 from absl import flags
 
 from experiments.command.main import main
-from transformer.storage.files import SEAL
+from transformer.files import SEAL
 
 STEPS = 40  # of the shared run; it has checkpoints of steps 20 and 40
 CONFIG = """

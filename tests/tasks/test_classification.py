@@ -16,8 +16,8 @@ from experiments.tasks import classification
 from runs import count_programs
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
-from transformer import workdir
 from transformer.inference import batching
+from transformer.runs import workdir
 from transformer.tasks.classification import ClassificationTask
 
 

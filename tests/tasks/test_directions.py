@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from tiny_run import command, refused, shared_folder, without_pictures
+from transformer.runs.workdir import load_config
 from transformer.tasks.translation import TranslationTask
-from transformer.workdir import load_config
 
 pytestmark = pytest.mark.full
 

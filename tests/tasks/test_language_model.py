@@ -14,9 +14,9 @@ from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer import workdir
 from transformer.data.documents.encode import Text, encode_text
 from transformer.inference import batching
+from transformer.runs import workdir
 from transformer.tasks.language_model import LanguageModelTask, scores_of
 
 RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")

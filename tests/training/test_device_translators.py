@@ -10,8 +10,8 @@ import pytest
 from device_processes import on_devices
 
 from runs import toy_config
-from transformer import workdir
 from transformer.run import Run
+from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 

@@ -9,8 +9,8 @@ import pytest
 
 from places import ROOT
 from tiny_run import command, without_pictures
+from transformer.runs.workdir import load_config
 from transformer.tasks.translation import TranslationTask
-from transformer.workdir import load_config
 
 # Sequences of letters become themselves backwards, which takes attention and positions.
 CONFIG = """

@@ -29,7 +29,7 @@ from runs import (
 from tiny_run import command, shared_run, unsealed
 from transformer.analysis.snapshots import Snapshot
 from transformer.run import Run
-from transformer.storage.checkpoint import RECORD
+from transformer.runs.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 from variants import full_but

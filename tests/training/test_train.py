@@ -18,10 +18,10 @@ from runs import (
 from tiny_run import unsealed
 from transformer import run as run_module
 from transformer.errors import UserError
+from transformer.files import write_json
 from transformer.run import Run
-from transformer.run_progress import RunProgress
-from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.files import write_json
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.progress import RunProgress
 from transformer.train import Trainer
 
 

@@ -20,8 +20,7 @@ from ml_collections import ConfigDict
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
-from transformer.storage.files import write_bytes, write_json
-from transformer.storage.reading import Each, read_json, read_json_lines
+from transformer.files import Each, read_json, read_json_lines, write_bytes, write_json
 
 FOLDER = "held_out"
 DIGESTS = "digests.json"  # of its files, by name

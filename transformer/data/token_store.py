@@ -17,8 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from transformer.storage.files import whole_file, write_json, write_text
-from transformer.storage.reading import Each, open_file, parse_json, read_file
+from transformer.files import (
+    Each,
+    open_file,
+    parse_json,
+    read_file,
+    whole_file,
+    write_json,
+    write_text,
+)
 
 logger = logging.getLogger(__name__)
 

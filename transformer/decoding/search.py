@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.decoding.steps import Prompts, Step
 from transformer.errors import UserError
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 NEVER = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
 GROUP = 100  # tokens of which the most probable is found first

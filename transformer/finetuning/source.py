@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer import records, workdir
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor
 from transformer.keys import flatten, value_of
@@ -23,6 +22,7 @@ from transformer.model.parameters import (
     named_leaves,
     rules_of,
 )
+from transformer.runs import records, workdir
 from transformer.tasks import REGISTRY
 from transformer.tasks.base import initial_folder
 

@@ -17,10 +17,10 @@ from transformer.data.corpora import Tagger
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
+from transformer.files import read_json
 from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation, distinct
 from transformer.inference.translator import Translator
-from transformer.storage.reading import read_json
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from transformer.model.config import ModelConfig, check_choice
 from transformer.model.recurrent import attention, cells
 from transformer.model.recurrent.model import RecurrentModel
 from transformer.model.transformer import Transformer
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 REGISTRY: dict[str, type[Architecture]] = Registry(
     transformer=Transformer,

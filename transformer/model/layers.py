@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 from transformer.model.config import Dtypes, ModelConfig
 from transformer.model.norms import Norm
 from transformer.products import linear
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 
 class DropoutRates(NamedTuple):

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from ml_collections import ConfigDict
 
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 
 def noam(xp, step, hparams, d_model):

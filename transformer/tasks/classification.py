@@ -27,6 +27,7 @@ from transformer.data.labelled.sources import open_labelled
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
+from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import TextClassifier
 from transformer.losses import TokenSums, class_cross_entropy, two_passes
@@ -34,8 +35,6 @@ from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
-from transformer.storage.files import write_json
-from transformer.storage.reading import Each, read_json
 from transformer.tasks.base import (
     Task,
     initial_folder,

@@ -11,12 +11,12 @@ from experiments.config import override
 from experiments.report import numbers
 from runs import toy_config
 from source_settings import refused
-from transformer import workdir
 from transformer.config import check
 from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.keys import complete, flatten
+from transformer.runs import workdir
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask
 

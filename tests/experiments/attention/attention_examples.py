@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.attention.snapshots import Snapshot
 from transformer.analysis.attention import Attention
-from transformer.storage.files import write_arrays
+from transformer.files import write_arrays
 
 SOURCE = ("▁He", "▁admir", "ed", "▁her", ".", "</s>")
 TARGET = ("<s>", "▁Он", "▁восхищ", "ался", "▁ею", ".", "▁Да")

@@ -18,7 +18,7 @@ from experiments.report.attention import CELL, cross_attention
 from log_lines import heard
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
-from transformer.workdir import TrainedRun, load_config, load_trained
+from transformer.runs.workdir import TrainedRun, load_config, load_trained
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 
 from sweeps import classifier, language_model, refuse
 from tiny_run import refused
-from transformer.storage import variants
-from transformer.storage.files import write_json
+from transformer import variants
+from transformer.files import write_json
 
 
 def test_wrong_systems_are_named(runs, tmp_path):

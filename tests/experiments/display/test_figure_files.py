@@ -35,7 +35,7 @@ def test_a_full_disk_leaves_the_picture_that_was_there_and_is_named(tmp_path, mo
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("transformer.storage.files.os.fsync", full)
+    monkeypatch.setattr("transformer.files.os.fsync", full)
     with pytest.raises(OSError, match=re.escape(f"No space left on device: '{picture}'")):
         save_figure(figure("another"), picture)
     assert picture.read_bytes() == before

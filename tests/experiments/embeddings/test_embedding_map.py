@@ -15,7 +15,6 @@ from experiments.embeddings import maps
 from experiments.embeddings.maps import token_kinds
 from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
-from transformer import workdir
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 from transformer.inference.classifier import TextClassifier
@@ -23,6 +22,7 @@ from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
+from transformer.runs import workdir
 
 NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the")

@@ -10,9 +10,9 @@ from experiments.evaluate.behaviour import check_behaviour, make_cases
 from experiments.results.texts import TRANSLATIONS
 from task_runs import train_runs
 from tiny_run import command, refused, shared_run
-from transformer import workdir
 from transformer.data import held_out
 from transformer.data.pairs import Pair
+from transformer.runs import workdir
 
 PAIRS = [
     Pair(f"The {noun} does not sleep in Vienna.", f"{noun} schläft nicht in Wien.")

@@ -11,13 +11,13 @@ from experiments.heads import links as head_links
 from experiments.heads.alignment import print_scores
 from experiments.heads.links import Head, HeadLinks, Score
 from tiny_run import command, loading_once, refused, shared_run
-from transformer import workdir
 from transformer.analysis.alignment import GoldLinks
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import make_batch
 from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
+from transformer.runs import workdir
 
 
 @pytest.fixture(scope="module", autouse=True)

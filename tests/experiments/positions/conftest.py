@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tiny_run import shared_run
-from transformer.workdir import load_config, load_trained
+from transformer.runs.workdir import load_config, load_trained
 
 
 @pytest.fixture

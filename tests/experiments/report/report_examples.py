@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from experiments.report import page as report
 from experiments.report.attention import MAX_TOKENS
 from transformer.inference.translator import Translator
-from transformer.workdir import load_results
+from transformer.runs.workdir import load_results
 
 
 def same_page(config, folder):

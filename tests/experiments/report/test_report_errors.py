@@ -22,7 +22,7 @@ from experiments.report.texts import (
 )
 from tiny_run import command
 from transformer.data.tokenizer import UNK_ID
-from transformer.workdir import TrainedRun, load_config, load_results
+from transformer.runs.workdir import TrainedRun, load_config, load_results
 
 
 def decode(penalty, alpha=1.0):

@@ -12,7 +12,7 @@ from experiments.config import override
 from experiments.report import numbers
 from transformer.data.cleaning.rules import CleaningReport
 from transformer.keys import flatten
-from transformer.workdir import load_config
+from transformer.runs.workdir import load_config
 
 
 @pytest.mark.parametrize(("loss", "shown"), [(2.5, ["nll"]), (2.6, ["nll", "loss"])])

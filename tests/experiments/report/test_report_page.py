@@ -10,7 +10,7 @@ from report_examples import same_page
 from chromium import PHONE, opened, overflow
 from experiments.report import texts as report_texts
 from tiny_run import command, forget_weights, refused, unsealed
-from transformer.workdir import load_config, load_results
+from transformer.runs.workdir import load_config, load_results
 
 HOSTILE = '<script>alert("1")</script> & <b>'
 

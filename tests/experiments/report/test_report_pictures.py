@@ -11,7 +11,7 @@ from report_examples import Reader
 
 from experiments.report import page as report
 from experiments.report.attention import MAX_TOKENS, attention_map, cross_attention
-from transformer.workdir import TrainedRun
+from transformer.runs.workdir import TrainedRun
 
 pytestmark = pytest.mark.full
 

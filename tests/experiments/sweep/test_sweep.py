@@ -16,8 +16,8 @@ from places import ROOT
 from runs import without_search
 from tiny_run import CONFIG, command, refused, unsealed, without_pictures
 from tiny_sweep import rows, write_config
-from transformer import workdir
-from transformer.trials import find_trials
+from transformer.runs import workdir
+from transformer.runs.trials import find_trials
 
 NO_SWEEP = "\n"
 

@@ -4,7 +4,7 @@ import pytest
 
 from experiments.tasks import translation as translating
 from tiny_run import command, loading_once, shared_run
-from transformer import workdir
+from transformer.runs import workdir
 
 
 @pytest.fixture(scope="module", autouse=True)

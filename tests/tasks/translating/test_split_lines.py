@@ -5,8 +5,8 @@ import json
 import pytest
 
 from transformer.inference.segments import measure_lines
+from transformer.runs.workdir import load_config
 from transformer.tasks.translation import TranslationTask
-from transformer.workdir import load_config
 
 
 def test_unsplit_lines_past_the_limit_are_translated_as_far_as_it_goes_and_named(translate):

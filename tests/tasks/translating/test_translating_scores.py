@@ -7,9 +7,9 @@ from letter_sentences import sentences
 from ml_collections import ConfigDict
 
 from tiny_run import command, refused
-from transformer import workdir
 from transformer.data.tokenizer import EOS_ID
 from transformer.inference.search import BeamSearch
+from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from letter_sentences import sentences
 
-from transformer import workdir
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
 from transformer.inference import search
 from transformer.inference.search import BeamSearch
+from transformer.runs import workdir
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 # -- several translations

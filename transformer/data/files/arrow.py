@@ -14,7 +14,7 @@ from typing import Any
 from transformer.data.files.rows import Fields, Rows, Table, listed, missing
 from transformer.data.files.tmx import memories
 from transformer.errors import UserError, one_line
-from transformer.storage.reading import read_json
+from transformer.files import read_json
 
 ROWS_AT_ONCE = 1024
 # As `datasets` names them, the hub's with a fingerprint: train-00000-of-00002-0123456789abcdef.

@@ -28,8 +28,7 @@ from transformer.data.cleaning.survey import Survey, pair_hash, undirected
 from transformer.data.encode import Restartable
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
-from transformer.storage.files import whole_file
-from transformer.storage.reading import open_arrays
+from transformer.files import open_arrays, whole_file
 
 NAMED = 5  # lines
 EARLIER = "the training text of earlier runs"

@@ -23,8 +23,7 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 from transformer.data.characters import canonicalize
 from transformer.data.tokenizer.draws import UNK_ID, Draws
 from transformer.errors import RunError, UserError
-from transformer.storage.files import write_bytes, write_json
-from transformer.storage.reading import parse_json, read_file
+from transformer.files import parse_json, read_file, write_bytes, write_json
 
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 PAD_ID, BOS_ID, EOS_ID = 0, 2, 3  # with UNK_ID the same in every vocabulary

@@ -37,8 +37,7 @@ from transformer.data.tokenizer import (
 )
 from transformer.data.tokenizer.draws import UNK_ID
 from transformer.errors import RunError, UserError
-from transformer.storage.files import write_bytes
-from transformer.storage.reading import OddFileError, read_file
+from transformer.files import OddFileError, read_file, write_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from transformer.model.positions.additive import (
 from transformer.model.positions.base import STACK_HOOKS, NoPositions
 from transformer.model.positions.relative import Alibi, RelativeBias, RelativeShaw
 from transformer.model.positions.rotary import RotaryPositions
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 REGISTRY: dict[str, type[NoPositions]] = Registry(
     sinusoidal=SinusoidalPositions,

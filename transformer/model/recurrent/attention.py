@@ -11,7 +11,7 @@ from transformer.model.attention import masked_softmax
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Linear
 from transformer.model.masks import padding_mask
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 
 @flax.struct.dataclass

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from transformer.model.config import Dtypes
 from transformer.products import linear
-from transformer.storage.variants import Registry
+from transformer.variants import Registry
 
 State = tuple[Float[Array, "*batch width"], ...]
 POLAR_STEPS = 48  # of Newton-Schulz: enough for singular values a millionth of the largest

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from transformer.storage.files import whole_file, write_arrays, write_json
+from transformer.files import whole_file, write_arrays, write_json
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):

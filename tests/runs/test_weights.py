@@ -12,11 +12,10 @@ import safetensors.numpy
 
 from log_lines import heard
 from runs import identical, toy_config, without_search
-from transformer import workdir
 from transformer.errors import UserError
 from transformer.run import Run
-from transformer.storage import weights
-from transformer.storage.checkpoint import Checkpoints
+from transformer.runs import weights, workdir
+from transformer.runs.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 

@@ -13,10 +13,10 @@ import pytest
 from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
+from transformer.files import DamageError
 from transformer.optim import optimizers
-from transformer.storage import checkpoint, leaves
-from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.reading import DamageError
+from transformer.runs import checkpoint, leaves
+from transformer.runs.checkpoint import Checkpoints
 from transformer.train_step import init_state
 
 # TensorStore itself checks arrays that are smaller.

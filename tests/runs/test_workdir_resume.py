@@ -11,9 +11,9 @@ from run_folders import content, corrupt_file, steps, translate
 
 from places import ROOT
 from tiny_run import STEPS, command, refused, unsealed
-from transformer import workdir
-from transformer.storage.checkpoint import Checkpoints
-from transformer.storage.step_files import MetricsWriter
+from transformer.runs import workdir
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.logs import MetricsWriter
 
 
 def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
@@ -93,7 +93,7 @@ def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monke
 HOLD = """
 import sys
 from pathlib import Path
-from transformer import workdir
+from transformer.runs import workdir
 
 with workdir.locked(Path(sys.argv[1])):
     print("locked", flush=True)

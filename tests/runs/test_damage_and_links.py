@@ -14,13 +14,12 @@ from experiments.display.training_curves import read_curves
 from experiments.sweep import saved, study
 from log_lines import heard
 from tiny_run import command, shared_run, unsealed
-from transformer import records, workdir
 from transformer.data import held_out
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
+from transformer.files import SEAL, OddFileError, read_json, write_json
 from transformer.model.parameters import named_leaves
-from transformer.storage.files import SEAL, write_json
-from transformer.storage.reading import OddFileError, read_json
+from transformer.runs import records, workdir
 
 SECONDS = 20  # for one use of a folder
 FULL = (pytest.mark.full, pytest.mark.slow)

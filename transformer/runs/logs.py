@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.storage.files import SEAL, seal_of, write_arrays, write_text
+from transformer.files import SEAL, seal_of, write_arrays, write_text
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 BOARD_SECONDS = 120  # between two flushes of TensorBoard's file

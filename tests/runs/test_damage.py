@@ -12,8 +12,8 @@ from experiments import run
 from experiments.report import numbers
 from runs import without_search
 from tiny_run import command, forget_weights, refused, unsealed, without_pictures
-from transformer import records, workdir
 from transformer.errors import UserError
+from transformer.runs import records, workdir
 
 
 def remove_parameters(checkpoint):

@@ -13,17 +13,16 @@ from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer import tasks
+from transformer import tasks, variants
 from transformer.config import RECIPE_KEYS, check
 from transformer.errors import UserError
+from transformer.files import mismatch, read_json, write_json
 from transformer.inference.base import Predictor, Variables
 from transformer.inference.batching import on_all_devices
 from transformer.keys import complete, flatten
-from transformer.records import read_results
-from transformer.storage import variants, weights
-from transformer.storage.files import write_json
-from transformer.storage.reading import mismatch, read_json
-from transformer.trials import refuse_sweep
+from transformer.runs import weights
+from transformer.runs.records import read_results
+from transformer.runs.trials import refuse_sweep
 
 # Keys that may change when a run resumes: its length, its scoring and the paths of its text.
 FREE_KEYS = (

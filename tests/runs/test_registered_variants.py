@@ -10,10 +10,10 @@ from configs import base
 from experiments.config import executed
 from experiments.sweep.saved import load_sweep, save_sweep
 from tiny_run import refused
+from transformer import variants
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY
-from transformer.storage import variants
-from transformer.workdir import claim, load_config
+from transformer.runs.workdir import claim, load_config
 
 pytestmark = pytest.mark.full
 

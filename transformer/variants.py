@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from transformer.errors import UserError
-from transformer.storage.files import write_json
-from transformer.storage.reading import Each, read_json
+from transformer.files import Each, read_json, write_json
 
 FILE = "variants.json"
 MARK = " with sha256 "

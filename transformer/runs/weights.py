@@ -24,12 +24,18 @@ from ml_collections import ConfigDict
 from safetensors import SafetensorError
 
 from transformer.errors import UserError
+from transformer.files import (
+    DamageError,
+    OddFileError,
+    read_file,
+    read_sealed,
+    write_bytes,
+    write_json,
+)
 from transformer.metrics.registry import find, rank
 from transformer.model.parameters import named_leaves
-from transformer.storage.checkpoint import Checkpoints, all_damaged, check_fingerprint
-from transformer.storage.files import write_bytes, write_json
-from transformer.storage.leaves import check_leaves, describe_leaves
-from transformer.storage.reading import DamageError, OddFileError, read_file, read_sealed
+from transformer.runs.checkpoint import Checkpoints, all_damaged, check_fingerprint
+from transformer.runs.leaves import check_leaves, describe_leaves
 
 logger = logging.getLogger(__name__)
 

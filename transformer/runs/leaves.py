@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.storage.reading import DamageError, open_file
+from transformer.files import DamageError, open_file
 
 # Folders of a checkpoint: weights are separate, so that inference reads nothing else.
 PARAMS, EMA, STATE = "params", "ema", "state"

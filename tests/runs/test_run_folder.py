@@ -15,9 +15,9 @@ from experiments import run
 from experiments.tasks import translation as translating
 from runs import without_search
 from tiny_run import STEPS, command, refused, without_pictures
-from transformer import workdir
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
+from transformer.runs import workdir
 
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
 

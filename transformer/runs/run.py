@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 from ml_collections import ConfigDict
 
-from transformer import workdir
 from transformer.analysis.attention import Attention
 from transformer.config import check, check_scores
 from transformer.data.corpora import Tagger
@@ -22,6 +21,7 @@ from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
 from transformer.keys import assign
+from transformer.runs import workdir
 from transformer.tasks.pair_scores import GivenPairs, refuse_blank
 from transformer.tasks.translation import TranslationTask
 

@@ -7,8 +7,9 @@ from run_folders import content
 
 from configs import base
 from tiny_run import refused
-from transformer import tasks, workdir
+from transformer import tasks
 from transformer.errors import UserError
+from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
 
 

@@ -17,10 +17,10 @@ import jax
 import numpy as np
 
 from transformer.errors import UserError
+from transformer.files import DamageError, Each, read_sealed, sync, write_json
 from transformer.metrics.registry import rank
 from transformer.model.parameters import named_leaves
-from transformer.storage.files import sync, write_json
-from transformer.storage.leaves import (
+from transformer.runs.leaves import (
     EMA,
     PARAMS,
     by_group,
@@ -30,7 +30,6 @@ from transformer.storage.leaves import (
     hash_file,
     is_finite,
 )
-from transformer.storage.reading import DamageError, Each, read_sealed
 
 RECORD = "record.json"
 SHAPE = {

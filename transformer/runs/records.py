@@ -13,9 +13,8 @@ from typing import Any
 from configs import base
 from transformer.data.held_out import SPLITS, is_split
 from transformer.errors import UserError
+from transformer.files import Each, mismatch, open_file, read_json, write_json
 from transformer.metrics.registry import COUNTS
-from transformer.storage.files import write_json
-from transformer.storage.reading import Each, mismatch, open_file, read_json
 
 NOTHING = type(None)
 KINDS = {bool: bool, str: str}

@@ -11,8 +11,8 @@ from experiments.display import training_curves
 from experiments.report import page
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
-from transformer import workdir
-from transformer.storage.checkpoint import Checkpoints
+from transformer.runs import workdir
+from transformer.runs.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 from transformer.train import Trainer
 

@@ -1,1 +1,0 @@
-"""The library for people who use trained runs: see `transformer.load`."""

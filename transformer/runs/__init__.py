@@ -1,0 +1,1 @@
+"""A run's folder: its config, checkpoints, weights and logs; and a trained run in Python."""

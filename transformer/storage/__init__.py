@@ -1,1 +1,0 @@
-"""Files, checkpoints and caches on disk."""
