@@ -47,9 +47,8 @@ FILES = (
     *("model/test_attention", "model/test_long_attention", "model/test_dropout"),
     *("model/test_layers", "model/test_positions", "model/test_transformer"),
     *("model/test_stepwise", "inference/test_decode", "inference/test_decode_transformer"),
-    *("inference/test_forbidden_tokens", "inference/test_continuations"),
     *("inference/test_sampling", "training/test_losses", "training/test_train_step"),
-    *("optim/test_optim", "optim/test_optimizers", "optim/test_weight_decay"),
+    *("optim/test_optimizers", "optim/test_weight_decay"),
 )
 MAX_WORKERS = 8  # processes of tests; most of the time they compile
 SCORING = 1.25  # minutes that the start and the final scores of a training take

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps

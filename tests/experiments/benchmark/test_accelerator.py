@@ -124,7 +124,7 @@ def test_commands_name_what_there_is(tmp_path):
     command = accelerator.commands(tmp_path, Path("text"), "gpu", 5)
     assert list(command) == list(accelerator.PARTS)
     files = [argument for argument in command["tests"] if argument.startswith("tests/")]
-    assert len(files) == 17
+    assert len(files) == 14
     assert [name for name in files if not (ROOT / name).is_file()] == []
     config = multi30k.get_config()
     for flag in command["multi30k"][3:]:
