@@ -38,6 +38,7 @@ from transformer.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 4  # of the cache
+PATIENCE = 3 * 3600  # seconds
 
 
 def plan(config: ConfigDict, folder: Path, options: Options) -> None:
@@ -66,7 +67,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
 
     Bytes, seconds and floating-point operations are plain numbers. If the `free` bytes of memory
     are too few, `time` is None and `advice` says what to change. `faster` is a key that shortens
-    the steps of such a model on such a device, or None.
+    the steps of such a model on such a device, or None. `shorter` is a config for those who have
+    less than `PATIENCE`, or None.
     """
     shapes = shapes_of(task.plan)
     measured = measure(task, config, shapes, free)
@@ -76,6 +78,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     summary, tokens = task.data_summary(), _tokens(task)
     largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
     limit = _largest_batch(measured, shapes[largest], largest, free)
+    time = _time(measured, config, shapes) if measured.step_seconds else None
+    is_long = config.recipe == "size" and time is not None and time["least"] > PATIENCE
     return {
         "name": config.name,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
@@ -114,9 +118,10 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
             "largest_batch_tokens": limit,
         },
         "disk": _disk(measured, config, task.plan.epoch_length, sum(tokens.values()), folder),
-        "time": _time(measured, config, shapes) if measured.step_seconds else None,
+        "time": time,
         "advice": None if measured.fits(free) else _advice(config, shapes[largest], limit),
         "faster": _faster(config.model) if environment.has_amx() else None,
+        "shorter": "configs/own_text.py:hour" if is_long else None,
     }
 
 
@@ -224,6 +229,9 @@ def print_plan(estimates: Mapping[str, Any]) -> None:
     if estimates["faster"]:
         line = f"this CPU has AMX, with which --{estimates['faster']} shortened steps by a third"
         print(f"{line} (docs/performance.md)", flush=True)
+    if estimates["shorter"]:
+        line = f"with less time, --config={estimates['shorter']} trains a small model for an hour"
+        print(f"{line} (docs/own_text.md#with-an-hour)", flush=True)
 
 
 def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -124,6 +124,22 @@ def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
     assert (f"AMX, with which --{key} shortened" in capsys.readouterr().out) is told
 
 
+@pytest.mark.parametrize(
+    ("recipe", "step", "told"), [("size", 9e3, 1), ("size", 1, 0), ("none", 9e3, 0)]
+)
+def test_a_shorter_training_is_named_if_the_recipe_takes_hours(
+    tmp_path, monkeypatch, capsys, recipe, step, told
+):
+    config = toy_config(tmp_path)
+    task = TranslationTask(config)
+    config.recipe = recipe
+    seconds = [[step]] * len(measure.shapes_of(task.plan))
+    measured = Measured(7, "", 1000, [1000] * 9, 1.0, seconds, 0.0)
+    monkeypatch.setattr(plan, "measure", lambda *_: measured)
+    plan.print_plan(plan.estimate(task, config, Path(tmp_path / "run"), 10**9))
+    assert capsys.readouterr().out.count("--config=configs/own_text.py:hour trains") == told
+
+
 def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_said(
     tmp_path, monkeypatch, capsys
 ):
