@@ -40,8 +40,12 @@ from transformer.tasks.classification import make_network
 FILES = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 
 
-def load(path: Path) -> ConfigDict:
-    return importlib.import_module(f"configs.{path.stem}").get_config()
+# What may stand after the colon, besides nothing.
+ARGUMENTS = {"imdb": ["bigrams"], "own_text": ["hour"], "tatoeba": ["deu"], "ted_ru_en": ["files"]}
+
+
+def load(path: Path, *arguments: str) -> ConfigDict:
+    return importlib.import_module(f"configs.{path.stem}").get_config(*arguments)
 
 
 def flat_types(config: ConfigDict) -> dict[str, type]:
@@ -70,9 +74,17 @@ def test_all_configs_load_in_milliseconds_and_without_jax():
     subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, env={**os.environ}, check=True)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_config_has_the_keys_of_base_gives_its_command_and_describes_a_model(path):
-    config, usual = load(path), base.get_config()
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        (path, [each] if each else [])
+        for path in FILES
+        for each in ["", *ARGUMENTS.get(path.stem, [])]
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else "".join(value),
+)
+def test_a_config_has_the_keys_of_base_gives_its_command_and_describes_a_model(path, arguments):
+    config, usual = load(path, *arguments), base.get_config()
     assert flat_types(config) == flat_types(usual)
     assert config.is_locked
     assert config.name == path.stem
