@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+import types
 from concurrent.futures import Future
 
 import pytest
@@ -150,8 +151,10 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     monkeypatch.setattr(
         Run, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
     )
-    seconds = itertools.count()
-    monkeypatch.setattr("transformer.progress.time.monotonic", lambda: float(next(seconds)))
+    seconds = map(float, itertools.count())
+    # Not of the module `time` itself, by which servers of other tests wait.
+    clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr("transformer.progress.time", clock)
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Snapshots(), config, tmp_path / str(minutes))

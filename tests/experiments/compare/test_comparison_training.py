@@ -90,8 +90,8 @@ def test_a_level_that_is_no_score_is_refused(levels, runs):
 
 
 def test_the_level_is_by_default_the_best_that_all_runs_reach(runs, tmp_path):
-    other = json.dumps(MACHINE | {"processor": "B", "cores": 8})
-    (runs["fast_0"] / "environment.json").write_text(other)
+    other = json.dumps({"environment": MACHINE | {"processor": "B", "cores": 8}})
+    (runs["fast_0"] / "run.json").write_text(other)
     out = compare(runs, tmp_path / "out")
     table = training_of(tmp_path / "out")
     assert table["slow"]["minutes to 31"] == "17.5 ± 3.5"

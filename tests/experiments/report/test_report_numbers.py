@@ -61,7 +61,7 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
 
 
 def test_the_table_of_cleaning_says_why_pairs_were_dropped(tiny):
-    data = json.loads((tiny.workdir / "data.json").read_text())
+    data = json.loads((tiny.workdir / "run.json").read_text())["data"]
     assert data["splits"]["train"] == {"sentence pairs": data["cleaning"]["kept"]}
     report = CleaningReport({"": 5, "empty": 2, "duplicate": 1})
     data["cleaning"] = {"read": report.total, "kept": report.kept, "dropped": report.dropped}
