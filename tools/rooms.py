@@ -13,29 +13,29 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model transformer/losses.py transformer/products.py", 4_600, 4_600),
-    "data": Room("transformer/data", 6_600, 7_650),
+    "data": Room("transformer/data", 6_600, 6_930),
     "training": Room(
         "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
         "transformer/train_step.py transformer/run.py "
         "transformer/progress.py transformer/signals.py",
         2_700,
-        2_750,
+        2_400,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_200),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_900),
+    "tasks": Room("transformer/tasks", 1_900, 1_950),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_670),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_750,
+        2_320,
     ),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_225),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_005),
+    "command": Room("experiments experiments/command", 1_600, 1_895),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        5_400,
+        5_045,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "
@@ -47,7 +47,7 @@ ROOMS = {
         "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "
         "experiments/planning",
         4_200,
-        4_550,
+        4_330,
     ),
     "studies": Room("studies", 900, 440),
 }

@@ -91,16 +91,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
             "padding_fraction": summary.get("padding_fraction"),
             "batches_per_epoch": task.plan.epoch_length,
         },
-        "shapes": [
-            {
-                "rows": shape.rows,
-                "length": shape.length,
-                "batches": shape.batches,
-                "bytes": measured.step_bytes[i],
-                "seconds": measured.step_seconds[i] if measured.step_seconds else None,
-            }
-            for i, shape in enumerate(shapes)
-        ],
+        "shapes": _shapes(shapes, measured),
         "parameters": {**counts, "all": sum(counts.values())},
         "flops": {
             "per_token": each,
@@ -123,6 +114,19 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
         "faster": _faster(config.model) if environment.has_amx() else None,
         "shorter": "configs/own_text.py:hour" if is_long else None,
     }
+
+
+def _shapes(shapes: list[Shape], measured: Measured) -> list[dict[str, Any]]:
+    return [
+        {
+            "rows": shape.rows,
+            "length": shape.length,
+            "batches": shape.batches,
+            "bytes": measured.step_bytes[i],
+            "seconds": measured.step_seconds[i] if measured.step_seconds else None,
+        }
+        for i, shape in enumerate(shapes)
+    ]
 
 
 def _tokens(task: Task) -> Mapping[str, int]:
