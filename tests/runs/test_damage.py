@@ -184,9 +184,7 @@ def tables(folder: Path, config) -> None:
     if environment := recorded.get("environment"):
         numbers.environment_table(environment)
     if data := recorded.get("data"):
-        numbers.split_table(data)
-        numbers.cleaning_table(data)
-        numbers.batch_table(data)
+        numbers.data_tables(data)
 
 
 @FULL
