@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from absl import flags
@@ -11,6 +12,7 @@ from experiments.command import main
 from experiments.command.command import Command, run
 from experiments.modes import MODES, Mode, readers
 from experiments.options import Options
+from places import ROOT
 from transformer import tasks
 from transformer.errors import UserError
 
@@ -78,6 +80,11 @@ def test_without_its_line_a_mode_and_its_flags_are_refused(mistake):
         parsed(*mistake.split())
 
 
+def test_every_mode_has_its_row_in_the_documentation():
+    text = (ROOT / "docs/modes.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)} == {*MODES}
+
+
 def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
     assert run(Command("echo", str(folder), None, [], Options(token="mine"))) == 0
     assert capsys.readouterr().out == f"{folder / 'mine.txt'}\n"
@@ -86,7 +93,7 @@ def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
 def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added):
     with pytest.raises(UserError) as caught:
         run(Command("classify", str(folder), None, [], Options()))
-    known = "clean, attention, align, translate, score, serve, embeddings, heads, positions, "
-    known += "report, echo"
+    fitting = (name for name, mode in MODES.items() if mode.fits("translation"))
+    usable = ", ".join(name for name in fitting if name != "train")
     reason = "--mode=classify is not for config.task=translation"
-    assert str(caught.value) == f"{reason}: use plan, benchmark, fetch, evaluate, compare, {known}"
+    assert str(caught.value) == f"{reason}: use {usable}"

@@ -11,11 +11,17 @@ from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, 
 from source_settings import refused
 from transformer.data.documents.sources import open_documents
 from transformer.data.files import arrow
-from transformer.data.files.table import parallel_text
+from transformer.data.files.table import DATASET, parallel_text
+from transformer.data.files.table import FORMATS as READERS
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 
 COMPRESSIONS = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstd}
+
+
+def test_every_format_has_an_example():
+    suffixes = {f".{name.rpartition('.')[2].lower()}" for name in FORMATS}
+    assert suffixes == READERS.keys() - {".arrow", DATASET}  # which are tested by themselves
 
 
 @pytest.mark.parametrize("name", FORMATS)
