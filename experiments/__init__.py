@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from transformer.runs.run import LoadedRun
+    from transformer.runs.loaded import LoadedRun
 
 
 def train(
@@ -31,7 +31,7 @@ def train(
     from experiments.process import logging_to
     from transformer.errors import UserError
     from transformer.keys import assign, complete
-    from transformer.runs.run import load
+    from transformer.runs.loaded import load
 
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))

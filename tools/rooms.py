@@ -130,7 +130,6 @@ ALLOWED = {
     ),
     "transformer.devices.placement": (
         "transformer.data.plan",
-        "transformer.data.plan",
         "transformer.losses",
         "transformer.devices.programs",
         "transformer.tasks.base",

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
-`transformer.load("runs/own")` returns a trained run, see `transformer.runs.run.LoadedRun`. What the
-user can fix raises `transformer.UserError`.
+`transformer.load("runs/own")` returns a trained run, see `transformer.runs.loaded.LoadedRun`. What
+the user can fix raises `transformer.UserError`.
 
 Letters of dimensions, in jaxtyping signatures and einsum strings:
 
@@ -34,10 +34,11 @@ Reading order, with the sections of the paper:
                           batches of each kind of text (parallel/ labelled/ documents/);
                           synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
-    train.py              the loop, for any task, of one run or several vmapped runs
+    train.py run.py       the loop, for any task, and a run in it; train_step.py: a step
+    devices/ finetuning/  placement and compiled programs; weights of another run to start from
     config.py keys.py     a config: its checks, its keys
     runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python
-    inference/            text in, text or scores out
+    inference/            a model with its tokenizers: the forward pass of a task, text in, text out
     analysis/             attention weights and statistics of heads, word alignment
     metrics/              the registry; means over tokens, scores of translations and classes
 """
@@ -47,16 +48,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformer.errors import UserError
-    from transformer.runs.run import LoadedRun, load
+    from transformer.runs.loaded import LoadedRun, load
 
 __all__ = ["LoadedRun", "UserError", "__version__", "load"]
 __version__ = "0.1.0"
 
 # Imported when they are asked for: an import of this package does not start JAX.
 PLACES = {
-    "LoadedRun": "transformer.runs.run",
+    "LoadedRun": "transformer.runs.loaded",
     "UserError": "transformer.errors",
-    "load": "transformer.runs.run",
+    "load": "transformer.runs.loaded",
 }
 
 

@@ -17,7 +17,7 @@ from transformer.inference.generator import Generator
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
-from transformer.runs.run import METHODS, LoadedRun
+from transformer.runs.loaded import METHODS, LoadedRun
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8

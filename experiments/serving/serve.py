@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 
 from experiments.options import Options
 from transformer.errors import UserError
-from transformer.runs.run import LoadedRun, load
+from transformer.runs.loaded import LoadedRun, load
 from transformer.runs.workdir import load_trained, run_folder
 
 logger = logging.getLogger(__name__)

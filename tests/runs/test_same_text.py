@@ -13,7 +13,7 @@ from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
 
 
-def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny, copy, tmp_path):
+def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny, copy):
     config = workdir.load_config(copy)
     config.data.seed = 1
     other = TranslationTask(config)

@@ -131,7 +131,7 @@ def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
     )
 
 
-def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not(tmp_path):
+def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not():
     program = BUSY + (
         "from experiments.process import logging_to\n"
         "with logging_to('stdout'), signals.StopSignals() as stop:\n    wait()\n"

@@ -5,13 +5,12 @@ returns the logits of the next token, and the cache. The cache is any state of t
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
-@runtime_checkable
 class Cache(Protocol):
     """The state of a model between steps."""
 

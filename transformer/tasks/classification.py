@@ -168,7 +168,7 @@ class ClassificationTask(Task):
         return class_cross_entropy(scores.logits, labels, weights, smoothing, r_drop)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of all texts of a split, see `class_scores.class_scores`.
+        """Returns the scores of all texts of a split, see `metrics.classification.class_scores`.
 
         `loss` is nll with the class weights, and `accuracy_<kind>` the accuracy of the texts of a
         kind, if the data has kinds.

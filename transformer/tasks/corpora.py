@@ -36,7 +36,7 @@ def read_text(
     """Returns the pairs of each split of `config.data`, and the training text as tokens.
 
     Of several corpora a split has the pairs of all, one after another, and there are also those of
-    each, `settings.parts_of` the split.
+    each, `data.corpora.parts_of` the split.
 
     Pairs of the validation or test set of any of several corpora are dropped from the training text
     of all, in both directions.

@@ -155,7 +155,7 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     assert (tmp_path / "sure").read_text() == "0-0\n\n"
 
 
-def test_data_without_links_asks_for_them(tiny, tmp_path, monkeypatch):
+def test_data_without_links_asks_for_them(tiny, monkeypatch):
     unlinked = {"test": [Pair("a b", "c")]}
     monkeypatch.setattr(
         "transformer.data.held_out.read_pairs", lambda folder, split: unlinked[split]

@@ -15,7 +15,7 @@ from serving import PATIENCE
 from experiments.serving import serve, server
 from places import ROOT
 from tiny_run import refused, shared_run
-from transformer.runs.run import load
+from transformer.runs.loaded import load
 
 pytestmark = pytest.mark.full
 
