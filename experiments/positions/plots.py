@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float, Float64, Real
+from jaxtyping import Float, Real
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,8 +22,14 @@ from ml_collections import ConfigDict
 
 from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
 from experiments.positions import phasors
-from experiments.positions.values import Encoding, encodings, model_config
-from transformer.model.positions.additive import MAX_WAVELENGTH
+from experiments.positions.values import (
+    PAIRS,
+    Encoding,
+    encodings,
+    model_config,
+    offset_errors,
+    offset_rotation,
+)
 from transformer.runs.workdir import check_same_run, load_trained
 
 MAX_POSITIONS = 128
@@ -41,10 +47,6 @@ OFFSET = 5  # tokens
 ROTATION_SIZE = 7.0, 7.2  # inches
 SHOWN_WIDTH = 16  # dimensions of the matrices that are drawn: each of their cells can be seen
 EPSILON = float(np.finfo(np.float32).eps)
-PAIRS = {  # the dimensions (sine, cosine) that turn, at a width
-    "2i and 2i + 1": lambda width: np.arange(width).reshape(-1, 2),
-    "i and i + D/2": lambda width: np.arange(width).reshape(2, -1).T,
-}
 # By the name of the encoding and the pairs of dimensions; of each position from zero.
 Errors = Mapping[str, Mapping[str, Float[np.ndarray, "_"]]]
 
@@ -295,33 +297,7 @@ def _captioned(encoding: Encoding, height: float) -> Figure:
     return figure
 
 
-# -- the linear map from a position's encoding to that of the position k tokens later
-#
-# For sines and cosines of angles w p there is one for all positions p: it turns each pair by w k,
-#
-#     sin(w (p + k)) =  cos(w k) sin(w p) + sin(w k) cos(w p)
-#     cos(w (p + k)) = -sin(w k) sin(w p) + cos(w k) cos(w p)
-#
-# Source: Vaswani et al. 2017, section 3.5: "for any fixed offset k, PE_{pos+k} can be represented
-# as a linear function of PE_pos".
-
-
-def offset_rotation(pairs: str, width: int, offset: int) -> Float64[np.ndarray, "D D"]:
-    """Returns M_k for an offset of k tokens and one of PAIRS."""
-    sines, cosines = PAIRS[pairs](width).T
-    angles = offset / MAX_WAVELENGTH ** (np.arange(0, width, 2) / width)
-    rotation = np.zeros((width, width))
-    rotation[sines, sines] = rotation[cosines, cosines] = np.cos(angles)
-    rotation[sines, cosines] = np.sin(angles)
-    rotation[cosines, sines] = -np.sin(angles)
-    return rotation
-
-
-def offset_errors(table: Float[np.ndarray, "L D"], pairs: str, offset: int) -> np.ndarray:
-    """Returns for each p the largest error, over dimensions, of pe(p + k) = M_k pe(p)."""
-    table = np.asarray(table, np.float64)
-    rotation = offset_rotation(pairs, table.shape[1], offset)
-    return np.abs(table[offset:] - table[:-offset] @ rotation.T).max(axis=1)
+# -- the rotation by an offset
 
 
 def describe_errors(errors: Errors, offset: int) -> Iterable[str]:

@@ -11,12 +11,13 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Real
+from jaxtyping import Float, Float64, Int, Real
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
 from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
+from transformer.model.positions.additive import MAX_WAVELENGTH
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
 from transformer.runs.workdir import TrainedRun
@@ -24,6 +25,10 @@ from transformer.runs.workdir import TrainedRun
 logger = logging.getLogger(__name__)
 
 AS_INITIALISED = "as initialised"
+PAIRS = {  # the dimensions (sine, cosine) that turn, at a width
+    "2i and 2i + 1": lambda width: np.arange(width).reshape(-1, 2),
+    "i and i + D/2": lambda width: np.arange(width).reshape(2, -1).T,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,3 +180,32 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
     if attention == "cross_attention":
         return f"{place}, cross-attention", False
     return place, stack == "decoder"
+
+
+# -- the linear map from a position's encoding to that of the position k tokens later
+#
+# For sines and cosines of angles w p there is one for all positions p: it turns each pair by w k,
+#
+#     sin(w (p + k)) =  cos(w k) sin(w p) + sin(w k) cos(w p)
+#     cos(w (p + k)) = -sin(w k) sin(w p) + cos(w k) cos(w p)
+#
+# Source: Vaswani et al. 2017, section 3.5: "for any fixed offset k, PE_{pos+k} can be represented
+# as a linear function of PE_pos".
+
+
+def offset_rotation(pairs: str, width: int, offset: int) -> Float64[np.ndarray, "D D"]:
+    """Returns M_k for an offset of k tokens and one of PAIRS."""
+    sines, cosines = PAIRS[pairs](width).T
+    angles = offset / MAX_WAVELENGTH ** (np.arange(0, width, 2) / width)
+    rotation = np.zeros((width, width))
+    rotation[sines, sines] = rotation[cosines, cosines] = np.cos(angles)
+    rotation[sines, cosines] = np.sin(angles)
+    rotation[cosines, sines] = -np.sin(angles)
+    return rotation
+
+
+def offset_errors(table: Float[np.ndarray, "L D"], pairs: str, offset: int) -> np.ndarray:
+    """Returns for each p the largest error, over dimensions, of pe(p + k) = M_k pe(p)."""
+    table = np.asarray(table, np.float64)
+    rotation = offset_rotation(pairs, table.shape[1], offset)
+    return np.abs(table[offset:] - table[:-offset] @ rotation.T).max(axis=1)

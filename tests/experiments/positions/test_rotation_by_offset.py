@@ -6,11 +6,9 @@ from position_examples import encoding
 
 from experiments.positions.plots import (
     EPSILON,
-    PAIRS,
     describe_errors,
-    offset_errors,
-    offset_rotation,
 )
+from experiments.positions.values import PAIRS, offset_errors, offset_rotation
 
 
 def test_the_rotation_of_one_pair_is_that_of_a_table():
