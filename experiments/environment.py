@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from transformer.runs.records import record_run
+from transformer.runs.json_files import record_run
 
 CODE = Path(__file__).parents[1]
 PACKAGES = (

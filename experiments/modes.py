@@ -67,7 +67,7 @@ TABLE = (
     ),
     Mode(
         PLAN,
-        "experiments.planning.plan.plan",
+        "experiments.plan.plan.plan",
         "print the memory, disk and time that a training needs, and train nothing",
         ("output",),
         workdir=False,
@@ -101,7 +101,7 @@ TABLE = (
     ),
     Mode(
         CLEAN,
-        "experiments.cleaning.clean",
+        "experiments.clean.clean",
         "write what cleaning keeps and drops of the training text, and train nothing",
         tasks=("translation",),
     ),
@@ -148,7 +148,7 @@ TABLE = (
     ),
     Mode(
         "serve",
-        "experiments.serving.serve.serve",
+        "experiments.serve.serve.serve",
         "serve a page to type into and a JSON API, of this run and others",
         ("host", "port", "also", "server_name"),
     ),

@@ -14,19 +14,19 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from experiments import environment, modes
-from experiments.report import numbers, page
+from experiments.report import page, tables
 from experiments.results.table import Table, print_rows
 from experiments.text_io import join_lines
 from transformer import tasks
 from transformer.files import write_bytes, write_json
-from transformer.finetuning.source import check_fit, check_source
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
-from transformer.progress import parameter_counts
-from transformer.run import Run
-from transformer.runs import records, weights, workdir
+from transformer.runs import json_files, weights, workdir
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.tasks.base import Task
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.progress import parameter_counts
+from transformer.training.run import Run
+from transformer.training.start import check_fit, check_source
 
 # Keys of the scores of translations during a training, and the scores that need no translation.
 SCORED_WITH = (
@@ -125,10 +125,10 @@ def score(
     check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     results = score_splits(task, run, config, place) | {
         "step": chosen["newest_step"],
-        numbers.WEIGHTS: chosen,
+        tables.WEIGHTS: chosen,
     }
-    if start := records.read_run(folder).get("init_from"):
-        results[numbers.START] = _comparable(start, results, config)
+    if start := json_files.read_run(folder).get("init_from"):
+        results[tables.START] = _comparable(start, results, config)
     # Before the results: a report that is there is of those that are there.
     (place / page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
@@ -162,7 +162,7 @@ def score_splits(
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        records.FILES: digests,
+        json_files.FILES: digests,
         "averaged_steps": list(run.steps),
         "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
@@ -170,7 +170,7 @@ def score_splits(
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
     if config.task == "translation":  # a later mode may have another decode.beam_size
-        results[numbers.DECODE] = config.decode.to_dict()
+        results[tables.DECODE] = config.decode.to_dict()
     return results
 
 
@@ -184,25 +184,25 @@ def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict
 
 def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
     """Scores the test set with weights that are all another run's, once, before their training."""
-    start = records.read_run(folder).get("init_from")
+    start = json_files.read_run(folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
         scores, _ = _evaluate(task, params, "test")
         first = {"search": _search(config), "splits": scores}
-        records.record_run(folder, init_from=start | {"scores": first})
+        json_files.record_run(folder, init_from=start | {"scores": first})
 
 
 def _search(config: ConfigDict) -> dict[str, Any]:
-    return {key: config.decode[key] for key in numbers.SEARCHED_WITH}
+    return {key: config.decode[key] for key in tables.SEARCHED_WITH}
 
 
 def _comparable(
     start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
 ) -> dict[str, Any]:
     """What the run started from, without scores that are not comparable to the results."""
-    first = records.first_scores(start)
+    first = json_files.first_scores(start)
     has_signatures = all(
         results.get(split, {}).get(name) == value
         for split, scores in first.items()
@@ -257,10 +257,10 @@ def print_results(results: dict[str, Any], task: str) -> None:
     weights_of = f"step {steps[0]:,}"
     if len(steps) > 1:
         weights_of = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
-    splits = numbers.rows_of(results)
+    splits = tables.rows_of(results)
     title = f"{weights_of}, {results['parameters']:,} parameters"
     print_scores(title, "split", splits, task)
-    if line := numbers.placeholder_line(splits):
+    if line := tables.placeholder_line(splits):
         print(line, flush=True)
 
 

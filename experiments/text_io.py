@@ -24,7 +24,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.files.text import compression_of, decode_line, split_lines
 from transformer.errors import UserError
 from transformer.files import whole_file
-from transformer.progress import line_progress
+from transformer.training.progress import line_progress
 
 logger = logging.getLogger(__name__)
 

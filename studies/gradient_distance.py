@@ -47,8 +47,8 @@ from transformer.files import write_arrays
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding
-from transformer.progress import parameter_counts
 from transformer.tasks.base import model_fields
+from transformer.training.progress import parameter_counts
 
 VOCABULARY, LAYERS = 64, 2
 SEQUENCES = 32  # a seed

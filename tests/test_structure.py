@@ -23,9 +23,9 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
         ("transformer.model.layers", "from transformer.data.parallel.batches import Batch"),
         ("transformer.model.layers", "def f():\n    import transformer.data.pairs"),
         ("transformer.model.config", "from transformer.model.layers import ACTIVATIONS"),
-        ("transformer.losses", "from transformer import optim"),
+        ("transformer.model.losses", "from transformer import optim"),
         ("transformer.decoding.sampling", "from transformer.model import layers"),
-        ("transformer.train", "from transformer.data.parallel.batches import Batch"),
+        ("transformer.training.loop", "from transformer.data.parallel.batches import Batch"),
         ("transformer.inference.translator", "from transformer.tasks.base import Task"),
         ("transformer.tasks.base", "from experiments import run"),
         ("experiments.run", "import launch"),
@@ -55,13 +55,13 @@ def test_a_circle_of_folders_is_seen_even_around_others():
 def test_a_module_that_only_another_folder_imports_is_seen():
     assert not [*structure.strangers(MODULES)]
     apart = with_line("transformer.runs.clocks", "")
-    apart = with_line("transformer.train", "import transformer.runs.clocks", apart)
+    apart = with_line("transformer.training.loop", "import transformer.runs.clocks", apart)
     # Its file must be there for the import to be one of a module.
-    train = apart["transformer.train"]
+    train = apart["transformer.training.loop"]
     name = "transformer.runs.clocks"
-    apart["transformer.train"] = train._replace(imports=train.imports | {name})
+    apart["transformer.training.loop"] = train._replace(imports=train.imports | {name})
     assert [*structure.strangers(apart)] == [
-        "transformer/runs/clocks.py: only transformer.train imports it: move it there"
+        "transformer/runs/clocks.py: only transformer.training.loop imports it: move it there"
     ]
 
 
@@ -88,7 +88,7 @@ def test_a_flag_in_a_message_of_the_library_is_seen_and_in_a_docstring_is_not():
 
 def test_a_room_over_its_limit_is_seen():
     assert structure.sizes(MODULES)[1] == []
-    big = with_line("transformer.losses", "x = 1\n" * 1000)
+    big = with_line("transformer.model.losses", "x = 1\n" * 1000)
     assert [line.split(":")[0] for line in structure.sizes(big)[1]][:1] == ["model"]
 
 

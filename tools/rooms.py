@@ -12,15 +12,9 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model transformer/losses.py transformer/products.py", 4_600, 4_600),
+    "model": Room("transformer/model", 4_600, 4_300),
     "data": Room("transformer/data", 6_600, 6_960),
-    "training": Room(
-        "transformer/optim transformer/devices transformer/finetuning transformer/train.py "
-        "transformer/train_step.py transformer/run.py "
-        "transformer/progress.py transformer/signals.py",
-        2_700,
-        2_400,
-    ),
+    "training": Room("transformer/optim transformer/training transformer/signals.py", 2_700, 2_560),
     "tasks": Room("transformer/tasks", 1_900, 1_950),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 2_670),
     "runs": Room(
@@ -44,8 +38,8 @@ ROOMS = {
         3_400,
     ),
     "services": Room(
-        "experiments/tasks experiments/serving experiments/fetch.py experiments/benchmark "
-        "experiments/planning",
+        "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
+        "experiments/plan",
         4_200,
         4_330,
     ),
@@ -68,24 +62,24 @@ ALLOWED = {
         "transformer.inference",
         "transformer.keys",
         "transformer.metrics",
-        "transformer.model.parameters",
+        "transformer.optim.parameters",
         "transformer.tasks",
     ),
-    "transformer.products": (),
-    "transformer.model": (*BASE, "transformer.products"),
+    "transformer.model": BASE,
+    "transformer.model.matmul": (),
     "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it
     "transformer.data": BASE,
-    "transformer.losses": ("transformer.products",),
+    "transformer.model.losses": ("transformer.model.matmul",),
     "transformer.decoding": BASE,
     "transformer.optim": BASE,
-    "transformer.metrics": ("transformer.losses",),
-    "transformer.progress": ("transformer.metrics.registry",),
+    "transformer.metrics": ("transformer.model.losses",),
+    "transformer.training.progress": ("transformer.metrics.registry",),
     "transformer.analysis": BASE,
-    "transformer.train_step": (
+    "transformer.training.step": (
         *BASE,
-        "transformer.losses",
+        "transformer.model.losses",
         "transformer.metrics",
-        "transformer.model.parameters",
+        "transformer.optim.parameters",
         "transformer.optim",
     ),
     "transformer.inference": (
@@ -93,7 +87,7 @@ ALLOWED = {
         "transformer.analysis",
         "transformer.data",
         "transformer.decoding",
-        "transformer.losses",
+        "transformer.model.losses",
         "transformer.model",
     ),
     "transformer.tasks": (
@@ -102,51 +96,25 @@ ALLOWED = {
         "transformer.data",
         "transformer.decoding",
         "transformer.inference",
-        "transformer.losses",
+        "transformer.model.losses",
         "transformer.metrics",
         "transformer.model",
     ),
-    # The run that another one starts from is opened as by every mode.
-    "transformer.finetuning": (
-        *BASE,
-        "transformer.keys",
-        "transformer.config",
-        "transformer.inference",
-        "transformer.model.parameters",
-        "transformer.runs",
-        "transformer.tasks",
-    ),
-    "transformer.run": (
+    "transformer.training": (
         *BASE,
         "transformer.analysis.snapshots",
-        "transformer.finetuning",
+        "transformer.config",
+        "transformer.data.batch_plan",
+        "transformer.inference",
+        "transformer.keys",
         "transformer.metrics",
-        "transformer.model.parameters",
+        "transformer.model.losses",
+        "transformer.optim.parameters",
         "transformer.model.stack",
         "transformer.optim",
         "transformer.runs",
-        "transformer.tasks",
-        "transformer.train_step",
-    ),
-    "transformer.devices.placement": (
-        "transformer.data.plan",
-        "transformer.losses",
-        "transformer.devices.programs",
-        "transformer.tasks.base",
-        "transformer.train_step",
-    ),
-    "transformer.devices.programs": ("transformer.signals",),
-    "transformer.train": (
-        *BASE,
-        "transformer.data.plan",
-        "transformer.metrics",
-        "transformer.devices.placement",
-        "transformer.devices.programs",
-        "transformer.progress",
-        "transformer.run",
         "transformer.signals",
         "transformer.tasks",
-        "transformer.train_step",
     ),
     "transformer.keys": (*BASE, "configs", "transformer.model.config"),
     "transformer.config": (
@@ -180,5 +148,5 @@ COMMANDS = {
     "transformer/data/files/table.py": 1,
     "transformer/data/parallel/encode.py": 1,
     "transformer/variants.py": 1,
-    "transformer/runs/trials.py": 1,
+    "transformer/runs/sweep_folder.py": 1,
 }

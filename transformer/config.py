@@ -26,7 +26,7 @@ from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
-from transformer.model.parameters import EVERYTHING, check_pattern, rules_of
+from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.base import hparams_of, model_fields

@@ -19,10 +19,10 @@ import jax
 
 from configs import transformer_base, transformer_big
 from experiments import environment, process
-from experiments.benchmark import comparison, numbers, workloads
+from experiments.benchmark import comparison, summary, workloads
 from experiments.benchmark.benchmark import Records, choose, share_device, show
-from experiments.benchmark.parts import KINDS, Setting
-from experiments.benchmark.rotation import ROOT
+from experiments.benchmark.measurements import KINDS, Setting
+from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Shape, Workload
 from experiments.options import Parser, whole
 from transformer.files import write_json
@@ -83,7 +83,7 @@ def _run(arguments: Sequence[str]) -> int:
     if jax.default_backend() == "cpu":
         names = [name for name in names if flags.parts or name not in LARGE]
         flags.baseline = flags.baseline or (BASELINE if BASELINE.is_file() else None)
-    before = flags.baseline and numbers.read(flags.baseline)
+    before = flags.baseline and summary.read(flags.baseline)
     out = flags.out.absolute()
     with process.logging_to("stdout"):
         setting = Setting(flags.rounds, tuple(comparison.choose(flags.peers)), flags.trace)

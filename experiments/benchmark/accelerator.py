@@ -31,8 +31,8 @@ from experiments.benchmark.benchmark import (
     other_rows,
     training_rows,
 )
-from experiments.benchmark.numbers import machine
-from experiments.benchmark.rotation import ROOT, ending
+from experiments.benchmark.summary import machine
+from experiments.benchmark.turns import ROOT, ending
 from experiments.benchmark.workloads import find_data
 from experiments.options import Parser, whole
 from experiments.results.table import Table, markdown_table
@@ -44,10 +44,14 @@ logger = logging.getLogger("experiments.benchmark.accelerator")  # not that of `
 BENCHMARKS, TESTS, MULTI30K = ("base", "big", "text", "decoding"), "tests", "multi30k"
 PARTS = (*BENCHMARKS, TESTS, MULTI30K)  # the most valuable ones first
 FILES = (
-    *("model/test_attention", "model/test_long_attention", "model/test_dropout"),
+    *(
+        "model/attention/test_attention",
+        "model/attention/test_long_attention",
+        "model/test_dropout",
+    ),
     *("model/test_layers", "model/test_positions", "model/test_transformer"),
     *("model/test_stepwise", "inference/test_decode", "inference/test_decode_transformer"),
-    *("inference/test_sampling", "training/test_losses", "training/test_train_step"),
+    *("inference/test_sampling", "model/test_losses", "training/test_step"),
     *("optim/test_optimizers", "optim/test_weight_decay"),
 )
 MAX_WORKERS = 8  # processes of tests; most of the time they compile

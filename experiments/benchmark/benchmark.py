@@ -13,13 +13,13 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments import environment
-from experiments.benchmark import comparison, numbers
-from experiments.benchmark.parts import KINDS, Setting, kinds_of
+from experiments.benchmark import comparison, summary
+from experiments.benchmark.measurements import KINDS, Setting, kinds_of
 from experiments.benchmark.peers import PEERS
-from experiments.benchmark.rotation import ROOT
+from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Workload
 from experiments.options import Options
-from experiments.planning.measure import quantity
+from experiments.plan.measure import quantity
 from experiments.results.table import Table, print_rows
 from experiments.text_io import open_output
 from transformer.errors import UserError
@@ -48,7 +48,7 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     share_device()
     kinds = choose(options.parts, kinds_of(config))
     peers = comparison.choose(options.peers)
-    before = numbers.read(Path(options.baseline).expanduser()) if options.baseline else None
+    before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
@@ -89,11 +89,11 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
     """Prints a benchmark, and what is worse than before; returns whether anything is."""
-    print_tables(results["parts"], f"{name} on {numbers.machine(results['environment'])}")
+    print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
     if not before:
         return False
-    changes = numbers.compare(before, results)
-    for line in numbers.report(before, results, changes):
+    changes = summary.compare(before, results)
+    for line in summary.report(before, results, changes):
         print(line, flush=True)
     return any(change.worse for change in changes)
 
@@ -160,7 +160,7 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         measured = part["numbers"]
         yield name, "work", part["workload"]
         if "flops_per_step" in part:
-            speed = measured[numbers.MATMUL]["flops_per_second"]
+            speed = measured[summary.MATMUL]["flops_per_second"]
             speed = {key: quantity(value, "FLOP/s") for key, value in speed.items()}
             yield name, "parameters", f"{part['parameters']:,}"
             yield name, "operations per step", quantity(part["flops_per_step"], "FLOP")

@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.benchmark.peers import PEERS
-from experiments.benchmark.rotation import System
+from experiments.benchmark.turns import System
 from experiments.benchmark.workloads import Workload
 from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID

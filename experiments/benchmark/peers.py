@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from experiments.benchmark.rotation import Turn, cores
+from experiments.benchmark.turns import Turn, cores
 from experiments.process import keep_freed_memory
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from transformer.model.config import ModelConfig

@@ -25,7 +25,7 @@ from transformer.data.corpora import corpora_of
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
-from transformer.runs.trials import COMMAND, is_sweep, refuse_sweep
+from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import (
     PLACES,
     check_folder,

@@ -22,7 +22,7 @@ from transformer import variants
 from transformer.errors import UserError, one_line, shorten
 from transformer.keys import flatten
 from transformer.runs import workdir
-from transformer.runs.trials import COMMAND, find_trials
+from transformer.runs.sweep_folder import COMMAND, find_trials
 
 EXAMPLE = "--runs=runs/a,runs/b"
 # What is left of names that end in seeds, or in numbers of trials.

@@ -20,7 +20,7 @@ from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
 from transformer.runs import workdir
-from transformer.runs.records import read_run
+from transformer.runs.json_files import read_run
 
 EXAMPLE = "--levels=38,40"
 ABOUT = (

@@ -14,7 +14,7 @@ import regex
 from ml_collections import ConfigDict
 from scipy.stats import binomtest
 
-from experiments.report.numbers import BEHAVIOUR, behaviour_table
+from experiments.report.tables import BEHAVIOUR, behaviour_table
 from experiments.results.table import print_rows
 from experiments.results.texts import TRANSLATIONS, read_lines
 from transformer.data.cleaning.rules import scripts_of

@@ -12,18 +12,18 @@ from ml_collections import ConfigDict
 
 from experiments import run
 from experiments.evaluate.behaviour import check_behaviour
-from experiments.evaluate.given import read_given
+from experiments.evaluate.other_text import read_given
 from experiments.options import Options
-from experiments.report.numbers import BEHAVIOUR, main_split
+from experiments.report.tables import BEHAVIOUR, main_split
 from transformer import tasks
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.keys import flatten
-from transformer.runs import records, workdir
+from transformer.runs import json_files, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.progress import RunProgress, total_steps
-from transformer.runs.trials import find_trials
+from transformer.runs.sweep_folder import find_trials
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
             )
     settings = workdir.other_settings(folder, config)
     # The report will need them, and damage is better known before the scoring takes its time.
-    records.read_run(folder)
+    json_files.read_run(folder)
     place = folder / workdir.EVALUATIONS / _name_of("", settings)
 
     def score() -> dict[str, Any]:
@@ -151,7 +151,7 @@ def stopped_runs(folders: Iterable[Path]) -> list[str]:
 def _stopped_at(folder: Path) -> int:
     """The step at which a training stopped before its end; 0 if it ended, or no file tells."""
     config, step = workdir.load_config(folder).train, workdir.newest_step(folder)
-    data = records.read_run(folder).get("data")
+    data = json_files.read_run(folder).get("data")
     if not step or (config.epochs and data is None):
         return 0
     with Checkpoints((folder / "checkpoints").absolute(), read_only=True) as checkpoints:
@@ -168,7 +168,7 @@ def _known(
 
     Those of a text with another digest are refused; that of the held-out text is ''.
     """
-    results = records.read_results(place / "results.json")
+    results = json_files.read_results(place / "results.json")
     if results is None:  # an evaluation with more references may have been cut off
         for file in place.glob("translations/test.reference.*.txt"):
             file.unlink()

@@ -33,8 +33,8 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
-from transformer.progress import line_progress
 from transformer.runs.workdir import check_same_run, load_trained, make_writable
+from transformer.training.progress import line_progress
 
 logger = logging.getLogger(__name__)
 

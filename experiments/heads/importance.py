@@ -23,9 +23,9 @@ from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
 from transformer.files import whole_file, write_json
 from transformer.model.build import has_heads
-from transformer.progress import line_progress
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.workdir import load_trained, make_writable
+from transformer.training.progress import line_progress
 
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from transformer.inference.base import Variables
-from transformer.losses import TokenSums
 from transformer.model.classifier import Classifier
+from transformer.model.losses import TokenSums
 from transformer.model.stack import gate_variables, unit_gates
 from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask

@@ -17,11 +17,11 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from experiments.display import web_page
-from experiments.report import numbers, texts
-from experiments.report.texts import Group
+from experiments.report import outputs, tables
+from experiments.report.outputs import Group
 from transformer import tasks
 from transformer.errors import UserError
-from transformer.runs import records
+from transformer.runs import json_files
 from transformer.runs.workdir import (
     TrainedRun,
     check_same_run,
@@ -92,12 +92,12 @@ def write(
       trained: the model they are of; None if it is not there.
       missing: says why, to the reader, if it is not there.
     """
-    recorded = records.read_run(folder)
+    recorded = json_files.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
     # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
-    split = numbers.main_split(results)
-    behaviour = records.read_results(folder / "evaluations/behaviour/results.json") or {}
+    split = tables.main_split(results)
+    behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
     if behaviour.get("step") != results["step"]:  # of other weights
         behaviour = {}
     pictures, damaged = _pictures(folder / "figures")
@@ -111,37 +111,37 @@ def write(
         started=environment and f"{datetime.fromisoformat(environment['started']):%Y-%m-%d %H:%M}",
         step=f"{results['step']:,}",
         parameters=f"{results['parameters']:,}",
-        time=numbers.duration(results["wall_seconds"]),
-        main_score=numbers.main_score(config.task, results),
-        scores=numbers.score_table(config.task, results),
-        classes=numbers.class_table(results[split]),
+        time=tables.duration(results["wall_seconds"]),
+        main_score=tables.main_score(config.task, results),
+        scores=tables.score_table(config.task, results),
+        classes=tables.class_table(results[split]),
         split=split,
-        behaviour=numbers.behaviour_table(behaviour),
-        placeholders=numbers.placeholder_line(numbers.rows_of(results)),
-        signatures=numbers.signatures(results),
-        costs=numbers.cost_table(results, task.unit),
+        behaviour=tables.behaviour_table(behaviour),
+        placeholders=tables.placeholder_line(tables.rows_of(results)),
+        signatures=tables.signatures(results),
+        costs=tables.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),
-        decoding=numbers.decode_table(config, results),
+        decoding=tables.decode_table(config, results),
         groups=_groups(config, folder, results, trained, missing),
         pictures=pictures,
         damaged=damaged,
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
-        data=data and numbers.data_tables(data),
+        data=data and tables.data_tables(data),
         preview=data and data.get("preview"),
-        differing=numbers.config_table(recorded),
-        command=numbers.command(recorded),
+        differing=tables.config_table(recorded),
+        command=tables.command(recorded),
         config=_json(recorded.to_dict()),
         downloads={
             name: _link("application/json", f"{_json(value)}\n".encode())
             for name, value in (("config.json", recorded.to_dict()), ("results.json", results))
         },
-        environment=environment and numbers.environment_table(environment),
+        environment=environment and tables.environment_table(environment),
     )
 
 
 def record_data(task: Task, folder: Path) -> None:
     """Writes the summary of a task's text, for reports that are made without it."""
-    records.record_run(folder, data=task.data_summary())
+    json_files.record_run(folder, data=task.data_summary())
 
 
 def _groups(
@@ -151,11 +151,11 @@ def _groups(
     trained: TrainedRun | None,
     missing: str,
 ) -> list[Group]:
-    decode, split = numbers.decode_of(config, results), numbers.main_split(results)
+    decode, split = tables.decode_of(config, results), tables.main_split(results)
     try:
-        if name := records.damaged_text(folder, results):
+        if name := json_files.damaged_text(folder, results):
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
-        return texts.REGISTRY[config.task](decode, folder, split, trained, missing)
+        return outputs.REGISTRY[config.task](decode, folder, split, trained, missing)
     except UserError as error:
         return [Group("samples", "Texts", [str(error)])]
 

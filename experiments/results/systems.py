@@ -18,7 +18,7 @@ from experiments.results.tasks import REGISTRY, Measure, TaskMeasures
 from experiments.results.texts import Outputs, UnreadableError
 from transformer.errors import UserError, shorten
 from transformer.files import Each, read_json
-from transformer.runs.records import FILES, damaged_text
+from transformer.runs.json_files import FILES, damaged_text
 
 SPLITS = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting

@@ -13,7 +13,7 @@ from experiments.config import Experiment
 from transformer import variants
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
-from transformer.runs.trials import COMMAND, at_folder
+from transformer.runs.sweep_folder import COMMAND, at_folder
 from transformer.runs.workdir import parse_config
 
 MAX_SEEDS = 1000

@@ -25,8 +25,8 @@ from optuna.trial import Trial as Attempt
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from experiments.sweep import plan
-from experiments.sweep.plan import PlannedTrial, plan_trial, trial_folder
+from experiments.sweep import trial_configs
+from experiments.sweep.trial_configs import PlannedTrial, plan_trial, trial_folder
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.metrics.registry import find
@@ -90,7 +90,7 @@ class Study:
         self.trials: dict[int, PlannedTrial] | None = None
         self.left_out: list[int] = []
         self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
-        plan.check_space(self.space, config)
+        trial_configs.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         higher = find(config.train.best_metric).higher_is_better
         with self.reached():
@@ -283,12 +283,12 @@ class Study:
     def _list(self, trials: Sequence[PlannedTrial]) -> None:
         """Numbers the trials, and lists those that are new."""
         known = _known(self._study)
-        self.trials = plan.number_trials(self.config, trials, known)
+        self.trials = trial_configs.number_trials(self.config, trials, known)
         self.left_out = [number for number in known.values() if number not in self.trials]
         new = [trial for number, trial in self.trials.items() if number not in known.values()]
         # Those of one structure follow one another, so that a worker finds them together.
-        for trial in itertools.chain(*plan.group_trials(new)):
-            self._enqueue(trial=trial.number, settings=plan.settings(self.config, trial))
+        for trial in itertools.chain(*trial_configs.group_trials(new)):
+            self._enqueue(trial=trial.number, settings=trial_configs.settings(self.config, trial))
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
         self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE})
@@ -296,11 +296,13 @@ class Study:
     def _check_same(self) -> None:
         """Raises UserError if the study was begun with another config, or another space."""
         spaces = {f"space() {key}": choice for key, choice in self.space.items()}
-        ours = json.loads(json.dumps({**plan.fixed_keys(self.config), **spaces}, default=list))
+        ours = json.loads(
+            json.dumps({**trial_configs.fixed_keys(self.config), **spaces}, default=list)
+        )
         theirs = self._study.user_attrs.get("config")
         if theirs is None:
             self._study.set_user_attr("config", ours)
-        elif differing := plan.list_differences(theirs, ours):
+        elif differing := trial_configs.list_differences(theirs, ours):
             raise UserError(
                 f"{self.folder} holds a sweep of another config: {differing}. Use another "
                 "--workdir, or the config of that one"
@@ -316,7 +318,7 @@ def find_trials(
         with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
             name = identity(folder, config.name)
             known = _known(optuna.load_study(study_name=name, storage=_address(config, folder)))
-    return plan.number_trials(config, trials, known)
+    return trial_configs.number_trials(config, trials, known)
 
 
 def identity(folder: Path, name: str) -> str:

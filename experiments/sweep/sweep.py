@@ -21,10 +21,10 @@ from experiments.results import table as tables
 from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
 from experiments.results.notes import sweep_notes
 from experiments.results.systems import Sweep, Trial, read_sweep
-from experiments.sweep import plan
-from experiments.sweep.plan import PlannedTrial, plan_trials, trial_folder
+from experiments.sweep import trial_configs
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
+from experiments.sweep.trial_configs import PlannedTrial, plan_trials, trial_folder
 from experiments.sweep.worker import Worker
 from transformer.errors import UserError
 from transformer.files import write_text
@@ -162,8 +162,8 @@ def _changes(study: Study, number: int) -> str:
         own = workdir.load_config(trial.folder)
     except UserError as error:
         return str(error)
-    keys = (json.loads(json.dumps(plan.fixed_keys(each))) for each in (trial.config, own))
-    changed = plan.list_differences(*keys)
+    keys = (json.loads(json.dumps(trial_configs.fixed_keys(each))) for each in (trial.config, own))
+    changed = trial_configs.list_differences(*keys)
     return changed and f"trained again apart from the sweep: {changed}"
 
 

@@ -15,16 +15,16 @@ from optuna.trial import Trial as Attempt
 
 from experiments import environment, run
 from experiments.report import page
-from experiments.sweep.plan import PlannedTrial, group_trials, is_vmapped, structure
 from experiments.sweep.study import Study, SweepError
+from experiments.sweep.trial_configs import PlannedTrial, group_trials, is_vmapped, structure
 from transformer import tasks
-from transformer.devices.programs import StepPrograms
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
-from transformer.run import Run
 from transformer.runs import workdir
 from transformer.tasks.base import text_of
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.programs import StepPrograms
+from transformer.training.run import Run
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
 # Of the machine or its disk: every trial that follows would fail by it as well.

@@ -20,10 +20,10 @@ from transformer.analysis.snapshots import (
     Snapshot,
     divide,
 )
-from transformer.run import Run
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
+from transformer.training.run import Run
 
 NOTHING = Snapshot({}, {})
 VALIDATION, TRACKED = 11, 7

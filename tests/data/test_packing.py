@@ -12,7 +12,7 @@ from tiny_models import tiny_model
 from transformer.data.documents.batches import TextPlan, pack_rows, spread_positions
 from transformer.data.documents.encode import Text, encode_text
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
-from transformer.losses import cross_entropy
+from transformer.model.losses import cross_entropy
 
 LENGTHS = [3, 7, 2, 13, 1, 5, 11, 4, 2, 6, 19]
 ROWS, CONTEXT = 3, 7

@@ -52,7 +52,7 @@ import logging, sys
 from pathlib import Path
 import jax, jax.numpy as jnp
 from experiments.compile_cache import keep_programs
-from transformer.devices.programs import cache_hits
+from transformer.training.programs import cache_hits
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 keep_programs(Path(sys.argv[1]))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

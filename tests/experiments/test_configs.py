@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.config import override
-from experiments.report import numbers
+from experiments.report import tables
 from experiments.sweep.study import SAMPLERS
 from places import ROOT
 from transformer import config
@@ -221,5 +221,5 @@ def test_one_of_two_languages_may_be_empty_on_the_command_line(text, languages):
     assert experiment.data.languages == languages
     assert rules_of(experiment.data).languages == languages
     again = base.get_config()  # by the command that the report prints
-    override(again, "data.languages", numbers._as_flag(list(languages)))
+    override(again, "data.languages", tables._as_flag(list(languages)))
     assert again.data.languages == languages

@@ -14,7 +14,7 @@ from log_lines import heard
 from sweeps import write_trial
 from transformer.data.cleaning.survey import pair_hash
 from transformer.data.pairs import Pair
-from transformer.data.parallel import training
+from transformer.data.parallel import training_pairs
 from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
 from transformer.runs import workdir
@@ -41,7 +41,7 @@ def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_pat
     if tag:
         config.data.corpora = ({"name": "a", "source_tag": tag},)
     hashes = np.sort(np.array([pair_hash("a b", "c d"), pair_hash("e", "f")], np.uint64))
-    training.save_hashes(tmp_path, hashes, None)
+    training_pairs.save_hashes(tmp_path, hashes, None)
     for name in ("cut_line", "given_segmenter"):
         monkeypatch.setattr(translation, name, lambda *_: None)
     task = types.SimpleNamespace(config=config, predictor=None)

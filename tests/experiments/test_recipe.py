@@ -8,7 +8,7 @@ import pytest
 from configs import base, own_text
 from configs.recipes.size import ROWS
 from experiments import recipe
-from experiments.sweep.plan import plan_trials
+from experiments.sweep.trial_configs import plan_trials
 from places import ROOT
 from tiny_run import command, refused
 from transformer.config import check, check_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer.errors import UserError
-from transformer.finetuning.source import carry, carry_rows
+from transformer.training.start import carry, carry_rows
 
 # Three pieces here, four there; two are in both, and stand elsewhere.
 HERE, THERE = ("<pad>", "▁new", "▁cat"), ("<pad>", "▁cat", "▁dog", "s")

@@ -4,13 +4,13 @@ import pytest
 
 from configs import base
 from experiments import run
-from experiments.report import numbers
+from experiments.report import tables
 from runs import Unigrams, identical, make_trainer, unigram_config
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.run import Run
-from transformer.runs import records
+from transformer.runs import json_files
 from transformer.tasks.base import Task
+from transformer.training.run import Run
 
 START = {"folder": "/runs/old", "steps": [20], "parameters": 90, "loaded": 90, "frozen": 0,
          "new": [], "tables": {}}  # fmt: skip
@@ -37,10 +37,10 @@ Scored.__abstractmethods__ = frozenset()  # no other is asked for
 def scored_start(folder, **changes):
     """The calls of two starts of a run, and what is recorded."""
     task = Scored()
-    records.record_run(folder, init_from={**START, **changes})
+    json_files.record_run(folder, init_from={**START, **changes})
     for _ in range(2):
         run._score_start(task, base.get_config(), folder, "params")
-    return task.calls, records.read_run(folder)["init_from"]
+    return task.calls, json_files.read_run(folder)["init_from"]
 
 
 def results_with(start):
@@ -52,13 +52,13 @@ def results_with(start):
 def test_weights_that_are_all_another_runs_are_scored_once(tmp_path):
     calls, start = scored_start(tmp_path)
     assert calls == [("params", "test", True)]
-    assert records.first_scores(start) == {"test": SCORES, "test_a": SCORES}
-    assert [path.name for path in tmp_path.iterdir()] == [records.RUN]  # no translations
+    assert json_files.first_scores(start) == {"test": SCORES, "test_a": SCORES}
+    assert [path.name for path in tmp_path.iterdir()] == [json_files.RUN]  # no translations
 
 
 def test_weights_that_are_in_part_new_are_not_scored(tmp_path):
     calls, start = scored_start(tmp_path, loaded=89)
-    assert (calls, records.first_scores(start)) == ([], {})
+    assert (calls, json_files.first_scores(start)) == ([], {})
 
 
 def test_table_and_report_show_the_scores_before_and_after(tmp_path, capsys):
@@ -69,13 +69,13 @@ def test_table_and_report_show_the_scores_before_and_after(tmp_path, capsys):
     cells = {row[0].strip(): row[-1].strip() for row in rows}
     assert cells["test"] == "31.25"
     assert cells["test, first weights"] == cells["test_a, first weights"] == "20.00"
-    table = numbers.score_table("translation", results)
+    table = tables.score_table("translation", results)
     assert table.head[1:] == ["validation", "test", "test, first weights", "test_a, first weights"]
     assert ["BLEU", "20.00", "31.25", "20.00", "20.00"] in table.rows
     write_json(tmp_path / "results.json", results)
-    assert records.read_results(tmp_path / "results.json") == results
+    assert json_files.read_results(tmp_path / "results.json") == results
     other = results_with(START)  # a control
-    assert numbers.score_table("translation", other).head[1:] == ["validation", "test"]
+    assert tables.score_table("translation", other).head[1:] == ["validation", "test"]
 
 
 @pytest.mark.parametrize("change", ["", "search", "signature"])
@@ -99,12 +99,12 @@ def test_scores_that_are_not_comparable_are_left_out_with_a_line(tmp_path, chang
 def test_damaged_scores_are_refused(tmp_path):
     _, start = scored_start(tmp_path)
     start["scores"]["splits"]["test"]["bleu"] = "high"
-    write_json(tmp_path / records.RUN, {"init_from": start})
+    write_json(tmp_path / json_files.RUN, {"init_from": start})
     with pytest.raises(UserError, match=r"test.bleu is \"?'?high"):
-        records.read_run(tmp_path)
+        json_files.read_run(tmp_path)
     write_json(tmp_path / "results.json", results_with(start))
     with pytest.raises(UserError, match=r"test.bleu is \"?'?high"):
-        records.read_results(tmp_path / "results.json")
+        json_files.read_results(tmp_path / "results.json")
 
 
 def trainer_of(folder, calls, **changes):

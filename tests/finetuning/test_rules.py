@@ -10,17 +10,17 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.config import override
-from experiments.report import numbers
-from experiments.sweep import plan
+from experiments.report import tables
+from experiments.sweep.trial_configs import structure
 from runs import identical
 from transformer.config import check
 from transformer.errors import UserError
 from transformer.keys import complete, flatten
-from transformer.losses import TokenSums
-from transformer.model.parameters import ParameterRules, rules_of
+from transformer.model.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
+from transformer.optim.parameters import ParameterRules, rules_of
 from transformer.runs.checkpoint import Checkpoints
-from transformer.train_step import init_state, make_train_step
+from transformer.training.step import init_state, make_train_step
 
 # Minus zero, and numbers whose mean of seven in float32 is another.
 KERNEL = np.array([[-0.0, 0.0, 0.1], [1 / 3, -2.7, 1e-20]], np.float32)
@@ -151,7 +151,7 @@ def test_factors_are_read_from_the_command_line_kept_in_json_and_shown_as_they_w
     assert config.train.learning_rate_factors == (("layers_{0,1}/", 0.1), ("output", 0.002))
     again = complete(ConfigDict({"train": flatten(config.train)}))
     assert flatten(again) == flatten(config)
-    shown = numbers.command(config)
+    shown = tables.command(config)
     assert "--config.train.learning_rate_factors=layers_{0,1}/=0.1,output=0.002" in shown
     override(config, "train.learning_rate_factors", "output=0.5")
     assert config.train.learning_rate_factors == (("output", 0.5),)
@@ -163,5 +163,5 @@ def test_factors_are_read_from_the_command_line_kept_in_json_and_shown_as_they_w
     "change", [{"freeze": "a"}, {"init_pattern": "a"}, {"learning_rate_factors": (("a", 0.5),)}]
 )
 def test_runs_of_other_rules_share_no_compiled_step(change):
-    assert plan.structure(train_keys(**change)) != plan.structure(base.get_config())
-    assert plan.structure(train_keys(label_smoothing=0.3)) == plan.structure(base.get_config())
+    assert structure(train_keys(**change)) != structure(base.get_config())
+    assert structure(train_keys(label_smoothing=0.3)) == structure(base.get_config())

@@ -14,12 +14,12 @@ from task_runs import text_config
 from transformer import tasks
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
-from transformer.finetuning.source import check_fit, check_source, start_from, table_rows
 from transformer.keys import complete
-from transformer.model.parameters import named_leaves
-from transformer.run import Run
-from transformer.runs import records, workdir
-from transformer.train import Trainer
+from transformer.optim.parameters import named_leaves
+from transformer.runs import json_files, workdir
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
+from transformer.training.start import check_fit, check_source, start_from, table_rows
 
 TABLE = "target_embedding/table"
 LAST = {"evaluate.checkpoint": "last"}
@@ -92,7 +92,7 @@ def test_a_translator_starts_from_all_weights_and_says_so(translator, tmp_path, 
     assert ours.keys() == theirs.keys()
     assert all(identical(ours[name], theirs[name]) for name in ours)
     assert not identical(fresh[TABLE], theirs[TABLE])  # another seed drew them
-    start = records.read_run(tmp_path / "run")["init_from"]
+    start = json_files.read_run(tmp_path / "run")["init_from"]
     assert start["loaded"] == start["parameters"] == sum(x.size for x in theirs.values())
     assert (start["folder"], start["steps"], start["frozen"]) == (str(source), [1], 0)
     said = caplog.records[-1].getMessage()
@@ -105,11 +105,13 @@ def test_a_start_from_the_same_weights_keeps_their_scores(translator, tmp_path):
     place = tmp_path / "run"
     loaded(config, tmp_path / "run", source)
     scores = {"search": {}, "splits": {"test": {"loss": 1.0, "sentences": 3}}}
-    records.record_run(place, init_from=records.read_run(place)["init_from"] | {"scores": scores})
+    json_files.record_run(
+        place, init_from=json_files.read_run(place)["init_from"] | {"scores": scores}
+    )
     loaded(config, tmp_path / "run", source)
-    assert records.read_run(place)["init_from"]["scores"] == scores
+    assert json_files.read_run(place)["init_from"]["scores"] == scores
     loaded(config, tmp_path / "run", source, **{"train.init_pattern": "^encoder"})
-    assert "scores" not in records.read_run(place)["init_from"]  # the control
+    assert "scores" not in json_files.read_run(place)["init_from"]  # the control
 
 
 def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp_path):
@@ -119,10 +121,10 @@ def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp
     for name in ours:
         expected = theirs[name] if name.startswith("encoder") else np.zeros_like(theirs[name])
         assert identical(ours[name], expected), name
-    start = records.read_run(tmp_path / "run")["init_from"]
+    start = json_files.read_run(tmp_path / "run")["init_from"]
     assert TABLE in start["new"]
     assert start["frozen"] == theirs[TABLE].size
-    assert "decoder_layers_0" in (line := records.start_line(start))
+    assert "decoder_layers_0" in (line := json_files.start_line(start))
     assert f"{theirs[TABLE].size:,} parameters frozen" in line
 
 
@@ -149,7 +151,7 @@ def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     for i, piece in enumerate(new):
         row = theirs[TABLE][old.index(piece)] if piece in old else np.zeros(8)
         np.testing.assert_array_equal(ours[TABLE][i], row)
-    rows = records.read_run(tmp_path / "run")["init_from"]["tables"][TABLE]
+    rows = json_files.read_run(tmp_path / "run")["init_from"]["tables"][TABLE]
     assert rows["carried"] == len(set(new) & set(old))
     assert rows["new"] == len(set(new) - set(old))
 
@@ -228,7 +230,7 @@ def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, ch
         loaded(config, tmp_path / "run", source, **changes)
     assert "\n" not in str(error.value)
     assert all(part in str(error.value) for part in says), error.value
-    assert not (tmp_path / "run" / records.RUN).exists()
+    assert not (tmp_path / "run" / json_files.RUN).exists()
     if "init_from" not in str(changes):  # and before the run is there
         with pytest.raises(UserError) as earlier:
             check_fits(config, tmp_path / "new", source, **changes)

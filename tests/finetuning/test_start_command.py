@@ -5,13 +5,13 @@ import pytest
 
 import tiny_run
 from experiments.command import command as commands
-from experiments.report import numbers
+from experiments.report import tables
 from experiments.run import train
-from experiments.sweep.plan import plan_trial
+from experiments.sweep.trial_configs import plan_trial
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.runs import records, workdir
+from transformer.runs import json_files, workdir
 from transformer.tasks.translation import TranslationTask
 
 TABLE = "target_embedding/table"
@@ -66,19 +66,19 @@ def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
     start = {"folder": "/runs/old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
              "frozen": 10, "new": ["output/kernel"],
              "tables": {TABLE: {"carried": 30, "new": 5}}}  # fmt: skip
-    results = {**workdir.known_results(tiny.workdir), numbers.START: start}
+    results = {**workdir.known_results(tiny.workdir), tables.START: start}
     path = tmp_path / "results.json"
     write_json(path, results)
-    [line] = [row[1] for row in numbers.cost_table(records.read_results(path), "tokens").rows
+    [line] = [row[1] for row in tables.cost_table(json_files.read_results(path), "tokens").rows
               if row[0] == "first weights"]  # fmt: skip
     assert line.startswith("starts from /runs/old, the mean of checkpoints 20, 40: 900 of 1,000")
     assert "30 rows by piece, 5 new; new: output/kernel; 10 parameters frozen" in line
-    write_json(path, {**results, numbers.START: start | {"folder": 3}})
+    write_json(path, {**results, tables.START: start | {"folder": 3}})
     with pytest.raises(UserError, match=r"init_from.folder is 3 instead of a string"):
-        records.read_results(path)
-    write_json(tmp_path / records.RUN, {"init_from": start | {"new": [1]}})
+        json_files.read_results(path)
+    write_json(tmp_path / json_files.RUN, {"init_from": start | {"new": [1]}})
     with pytest.raises(UserError, match=r"new.0 is 1 instead of a string"):
-        records.read_run(tmp_path)
+        json_files.read_run(tmp_path)
 
 
 @pytest.mark.slow
@@ -91,10 +91,10 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     )  # fmt: skip
     assert train(config, tmp_path / "run") is None
     results = workdir.known_results(tmp_path / "run")
-    assert results[numbers.START]["folder"] == str(tiny.workdir)
-    first = records.first_scores(results[numbers.START])
+    assert results[tables.START]["folder"] == str(tiny.workdir)
+    first = json_files.first_scores(results[tables.START])
     before = workdir.known_results(tiny.workdir)
-    assert bool(first) == (results[numbers.START]["loaded"] == results["parameters"])
+    assert bool(first) == (results[tables.START]["loaded"] == results["parameters"])
     own = before["validation"]["loss"]
     assert results["validation"]["loss"] < own + 0.05
     task = TranslationTask(config)

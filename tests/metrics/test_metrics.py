@@ -14,9 +14,9 @@ from tensorboardX.proto.event_pb2 import Event
 
 from places import ROOT
 from transformer.files import parse_json
-from transformer.losses import TokenSums
 from transformer.metrics.text import corpus_scores, moses_lowercase
 from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
+from transformer.model.losses import TokenSums
 from transformer.runs.logs import MetricsWriter
 
 HYPOTHESES = ["The cat sat on the mat.", "Two dogs run, fast!", "A man is here"]
@@ -207,7 +207,7 @@ def test_tensorboard_gets_what_its_own_writer_writes(tmp_path, step):
 def test_a_training_does_not_import_pytorch_but_leaves_it_to_others(tmp_path):
     (tmp_path / "torch.py").write_text("print('imported')\n")
     code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import transformer.run\n"
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import transformer.training.run\n"
         "print('torch' in sys.modules, 'tensorboardX' in sys.modules); import torch"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -11,11 +11,11 @@ import pytest
 from configs import quickstart
 from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
-from experiments.report.numbers import score_table
+from experiments.report.tables import score_table
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
-from experiments.sweep.plan import plan_trials
 from experiments.sweep.study import Study
+from experiments.sweep.trial_configs import plan_trials
 from log_lines import heard
 from sweeps import write_trial
 from transformer import tasks
@@ -23,11 +23,11 @@ from transformer.config import check
 from transformer.errors import UserError
 from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
-from transformer.progress import Progress
 from transformer.runs import weights
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.progress import RunProgress
-from transformer.runs.trials import find_trials
+from transformer.runs.sweep_folder import find_trials
+from transformer.training.progress import Progress
 
 INVENTED = Metric("invented", "edits", "%", higher_is_better=False, panel=SCORES)
 HERE, THERE = 37.5, 62.5  # the better and the worse

@@ -6,9 +6,9 @@ import pytest
 
 from experiments.display.training_curves import build_figure, read_curves
 from runs import Unigrams, lines, make_trainer, unigram_config
-from transformer.run import Run
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.trials import find_trials
+from transformer.runs.sweep_folder import find_trials
+from transformer.training.run import Run
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,12 @@ from paper_loops import (
 import reference
 from runs import identical
 from tiny_models import tiny_config
-from transformer.losses import TokenSums
-from transformer.model.parameters import ParameterRules, named_leaves
+from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
 from transformer.optim.optimizers import make_optimizer, update_count
+from transformer.optim.parameters import ParameterRules, named_leaves
 from transformer.runs.checkpoint import Checkpoints
-from transformer.train_step import init_state, make_train_step
+from transformer.training.step import init_state, make_train_step
 from variants import VARIANTS
 
 NAMES = ("adam", "adamw", "lion", "muon", "adafactor")

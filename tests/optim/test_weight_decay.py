@@ -15,9 +15,9 @@ from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
 from transformer.optim.optimizers import make_optimizer
-from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 from variants import EACH_VALUE, MODELS, VARIANTS
 
 # In every place a vector, or not a matrix that a decay would regularise.

@@ -17,7 +17,7 @@ from transformer.files import DamageError
 from transformer.optim import optimizers
 from transformer.runs import checkpoint, leaves
 from transformer.runs.checkpoint import Checkpoints
-from transformer.train_step import init_state
+from transformer.training.step import init_state
 
 # TensorStore itself checks arrays that are smaller.
 SHAPES = {"a": {"kernel": (61, 67)}, "b": (7,)}

@@ -9,11 +9,11 @@ import pytest
 from run_folders import content, corrupt_file, translate
 
 from experiments import run
-from experiments.report import numbers
+from experiments.report import tables
 from runs import without_search
 from tiny_run import command, forget_weights, refused, unsealed, without_pictures
 from transformer.errors import UserError
-from transformer.runs import records, workdir
+from transformer.runs import json_files, workdir
 
 
 def remove_parameters(checkpoint):
@@ -169,22 +169,22 @@ CHANGES = {
 }
 
 
-def tables(folder: Path, config) -> None:
+def make_tables(folder: Path, config) -> None:
     """Makes all tables that a report has of a run's records."""
-    if results := records.read_results(folder / "results.json"):
-        numbers.main_score(config.task, results)
-        numbers.score_table(config.task, results)
-        numbers.signatures(results)
-        numbers.decode_table(config, results)
-        numbers.cost_table(results, "tokens")
-        numbers.duration(results["wall_seconds"])
-        numbers.class_table(results["validation"])
+    if results := json_files.read_results(folder / "results.json"):
+        tables.main_score(config.task, results)
+        tables.score_table(config.task, results)
+        tables.signatures(results)
+        tables.decode_table(config, results)
+        tables.cost_table(results, "tokens")
+        tables.duration(results["wall_seconds"])
+        tables.class_table(results["validation"])
         run.print_results(results, "translation")
-    recorded = records.read_run(folder)
+    recorded = json_files.read_run(folder)
     if environment := recorded.get("environment"):
-        numbers.environment_table(environment)
+        tables.environment_table(environment)
     if data := recorded.get("data"):
-        numbers.data_tables(data)
+        tables.data_tables(data)
 
 
 @FULL
@@ -192,11 +192,11 @@ def tables(folder: Path, config) -> None:
 @pytest.mark.parametrize("name", ["results.json", "run.json"])
 def test_records_with_any_other_value_are_refused_or_shown(copy, name, change):
     config, refusals = workdir.load_config(copy), []
-    tables(copy, config)  # a control
+    make_tables(copy, config)  # a control
     for damaged in with_other_leaves(json.loads((copy / name).read_text()), CHANGES[change]):
         (copy / name).write_text(json.dumps(damaged))
         try:
-            tables(copy, config)
+            make_tables(copy, config)
         except UserError as error:
             refusals.append(str(error))
     assert all(str(copy / name) in refusal for refusal in refusals)

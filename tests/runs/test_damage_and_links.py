@@ -18,8 +18,8 @@ from transformer.data import held_out
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 from transformer.files import SEAL, OddFileError, read_json, write_json
-from transformer.model.parameters import named_leaves
-from transformer.runs import records, workdir
+from transformer.optim.parameters import named_leaves
+from transformer.runs import json_files, workdir
 
 SECONDS = 20  # for one use of a folder
 FULL = (pytest.mark.full, pytest.mark.slow)
@@ -45,11 +45,11 @@ def use_run(folder: Path) -> list:
     """All that modes use of a run, apart from pictures."""
     workdir.check_folder(folder)
     config, results = workdir.load_config(folder), workdir.known_results(folder)
-    if name := records.damaged_text(folder, results):
+    if name := json_files.damaged_text(folder, results):
         raise UserError(f"{name} is damaged")
     trained = workdir.load_trained(folder, config)
     params = {k: np.asarray(v).tobytes() for k, v in named_leaves(trained.variables).items()}
-    recorded = records.read_run(folder)
+    recorded = json_files.read_run(folder)
     pairs = [held_out.read_pairs(folder, split) for split in ("validation", "test")]
     curves = read_curves(folder / "metrics.jsonl")
     if not curves:  # as the report says

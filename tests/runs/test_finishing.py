@@ -14,7 +14,7 @@ from tiny_run import command, unsealed, without_pictures
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
 
 RAISED = 48
 

@@ -13,11 +13,11 @@ import safetensors.numpy
 from log_lines import heard
 from runs import identical, toy_config, without_search
 from transformer.errors import UserError
-from transformer.run import Run
 from transformer.runs import weights, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 
 
 @pytest.mark.parametrize(

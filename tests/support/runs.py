@@ -14,16 +14,16 @@ from jax import monitoring
 
 from configs import base
 from transformer.analysis.snapshots import Snapshot
+from transformer.data.batch_plan import Plan
 from transformer.data.parallel.batches import BatchPlan
-from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.files import SEAL
 from transformer.inference.hypotheses import BLANK
 from transformer.inference.translator import Translator
-from transformer.losses import TokenSums
-from transformer.run import Run
+from transformer.model.losses import TokenSums
 from transformer.tasks.base import Task
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 
 VOCABULARY = 11
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # also of programs found in a cache

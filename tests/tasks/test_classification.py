@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 import tiny_run
 from configs import base
-from experiments.report import texts as report_texts
+from experiments.report import outputs as report_texts
 from experiments.tasks import classification
 from runs import count_programs
 from tiny_classifier import CONFIG, ITEMS, ROWS

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments import run
-from experiments.report import numbers
+from experiments.report import tables
 from runs import toy_config
 from transformer.data.pairs import Pair
 from transformer.metrics.text import count_placeholders
@@ -76,5 +76,5 @@ def test_a_line_and_the_report_show_them_where_there_are_any(capsys):
     for own, shown in ((scores | KEPT, True), (scores, False)):
         run.print_results(results | {"test": own}, "translation")
         assert (line in capsys.readouterr().out) == shown
-        rows = numbers.score_table("translation", results | {"test": own}).rows
+        rows = tables.score_table("translation", results | {"test": own}).rows
         assert (["placeholders kept", "", "1"] in rows) == shown

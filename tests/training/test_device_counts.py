@@ -10,12 +10,12 @@ from device_processes import on_devices
 
 from log_lines import heard
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
-from transformer import losses
 from transformer.data.parallel.batches import BatchPlan
-from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.run import Run
+from transformer.model import losses
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.placement import SingleRun, VmappedRuns
+from transformer.training.run import Run
 
 
 def train_unigrams(folder, steps=5):

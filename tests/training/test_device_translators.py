@@ -10,10 +10,10 @@ import pytest
 from device_processes import on_devices
 
 from runs import toy_config
-from transformer.run import Run
 from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 
 
 def translator_config(folder, steps=4):

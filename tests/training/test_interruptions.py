@@ -12,10 +12,10 @@ import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
 from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigram_config
-from transformer.devices.placement import StepQueue
 from transformer.errors import UserError
-from transformer.run import Run
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.placement import StepQueue
+from transformer.training.run import Run
 
 
 class Failing(Snapshots):
@@ -154,7 +154,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     seconds = map(float, itertools.count())
     # Not of the module `time` itself, by which servers of other tests wait.
     clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr("transformer.progress.time", clock)
+    monkeypatch.setattr("transformer.training.progress.time", clock)
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Snapshots(), config, tmp_path / str(minutes))

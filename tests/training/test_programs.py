@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.devices.placement import SingleRun, VmappedRuns
-from transformer.devices.programs import CACHE_HIT, StepPrograms, look_ahead
-from transformer.losses import TokenSums
+from transformer.model.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
-from transformer.train_step import init_state, make_train_step
+from transformer.training.placement import SingleRun, VmappedRuns
+from transformer.training.programs import CACHE_HIT, StepPrograms, look_ahead
+from transformer.training.step import init_state, make_train_step
 
 
 def batch(rows):

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from transformer import progress
-from transformer.progress import Progress, line_progress, parameter_table
+from transformer.training import progress
+from transformer.training.progress import Progress, line_progress, parameter_table
 
 
 def test_the_parameters_are_counted_by_part_and_the_layers_of_a_stack_together():

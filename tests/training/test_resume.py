@@ -28,10 +28,10 @@ from runs import (
 )
 from tiny_run import command, shared_run, unsealed
 from transformer.analysis.snapshots import Snapshot
-from transformer.run import Run
 from transformer.runs.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 from variants import full_but
 
 

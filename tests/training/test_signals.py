@@ -36,9 +36,9 @@ EVALUATING = (
     + """
 from experiments.process import logging_to
 from runs import Unigrams, unigram_config
-from transformer.run import Run
+from transformer.training.run import Run
 from transformer.signals import StopSignals
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
 
 class Long(Unigrams):
     def evaluate(self, params, split, final):

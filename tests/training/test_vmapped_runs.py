@@ -9,9 +9,9 @@ import pytest
 
 from runs import identical, lines, newest_state, toy_config, without_search
 from transformer.errors import UserError
-from transformer.run import Run
 from transformer.tasks.translation import TranslationTask
-from transformer.train import Trainer
+from transformer.training.loop import Trainer
+from transformer.training.run import Run
 
 # Seeds, rates, schedule, smoothing, decay, dropout and R-Drop.
 CHANGES = [

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, Real
 
-from transformer.data.plan import BatchT, Plan, permute, shuffle
+from transformer.data.batch_plan import BatchT, Plan, permute, shuffle
 
 SHAPE_SEED = 0  # of the order of batches by shape
 

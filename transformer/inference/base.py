@@ -15,8 +15,8 @@ from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.inference.batching import by_rows
 from transformer.inference.hypotheses import not_finite
-from transformer.losses import TokenSums, cross_entropy, row_nll
 from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.losses import TokenSums, cross_entropy, row_nll
 
 Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
 Params = Mapping[str, Any]  # a tree of parameters: variables["params"]

@@ -13,7 +13,7 @@ import numpy as np
 from clu import metrics as clu_metrics
 from jaxtyping import Float, Int
 
-from transformer.losses import TokenSums
+from transformer.model.losses import TokenSums
 
 
 @flax.struct.dataclass

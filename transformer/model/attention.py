@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer import products
 from transformer.model import attention_variants as variants
-from transformer.model import flash
+from transformer.model import flash, matmul
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear, is_off
 from transformer.model.masks import AttentionInputs, AttentionPattern
@@ -56,12 +55,12 @@ def scaled_dot_product_attention(
         queries = queries * scale
     # Of each head and sequence: Q of shape [L, K], K^T [K, M], V [M, K].
     q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
-    scores = products.scores(q, k_t)
+    scores = matmul.scores(q, k_t)
     scores = scores if score_mod is None else score_mod(scores, queries)
     weights = masked_softmax(scores if bias is None else scores + bias, mask)
     weights = weights if weight_mod is None else weight_mod(weights)
     weights = weights.astype(values.dtype)
-    heads = products.weighted_sums(weights, jnp.transpose(values, (0, 2, 1, 3)))
+    heads = matmul.weighted_sums(weights, jnp.transpose(values, (0, 2, 1, 3)))
     return jnp.swapaxes(heads, 1, 2), weights
 
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from transformer.model.config import Dtypes, ModelConfig
+from transformer.model.matmul import linear
 from transformer.model.norms import Norm
-from transformer.products import linear
 from transformer.variants import Registry
 
 

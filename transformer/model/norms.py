@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from transformer.products import row_means
+from transformer.model.matmul import row_means
 
 
 class Norm(nn.Module):

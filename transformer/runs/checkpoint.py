@@ -19,7 +19,7 @@ import numpy as np
 from transformer.errors import UserError
 from transformer.files import DamageError, Each, read_sealed, sync, write_json
 from transformer.metrics.registry import rank
-from transformer.model.parameters import named_leaves
+from transformer.optim.parameters import named_leaves
 from transformer.runs.leaves import (
     EMA,
     PARAMS,

@@ -33,7 +33,7 @@ from transformer.files import (
     write_json,
 )
 from transformer.metrics.registry import find, rank
-from transformer.model.parameters import named_leaves
+from transformer.optim.parameters import named_leaves
 from transformer.runs.checkpoint import Checkpoints, all_damaged, check_fingerprint
 from transformer.runs.leaves import check_leaves, describe_leaves
 

@@ -21,8 +21,8 @@ from transformer.inference.base import Predictor, Variables
 from transformer.inference.batching import on_all_devices
 from transformer.keys import complete, flatten
 from transformer.runs import weights
-from transformer.runs.records import read_results
-from transformer.runs.trials import refuse_sweep
+from transformer.runs.json_files import read_results
+from transformer.runs.sweep_folder import refuse_sweep
 
 # Keys that may change when a run resumes: its length, its scoring and the paths of its text.
 FREE_KEYS = (

@@ -15,15 +15,15 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
-from transformer.data.plan import Plan
+from transformer.data.batch_plan import Plan
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
-from transformer.losses import TokenSums, two_passes
 from transformer.metrics.tokens import loss_intervals
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import BAG, BagOfEmbeddings
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
+from transformer.model.losses import TokenSums, two_passes
 
 logger = logging.getLogger(__name__)
 

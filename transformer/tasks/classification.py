@@ -30,11 +30,11 @@ from transformer.errors import RunError, UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
 from transformer.inference.classifier import TextClassifier
-from transformer.losses import TokenSums, class_cross_entropy, two_passes
 from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
+from transformer.model.losses import TokenSums, class_cross_entropy, two_passes
 from transformer.tasks.base import (
     Task,
     initial_folder,

@@ -14,7 +14,7 @@ from transformer.data.encode import Restartable
 from transformer.data.pairs import SPLITS, Pair, canonical
 from transformer.data.parallel.encode import Corpus, encode_corpora, prepare_corpus
 from transformer.data.parallel.sources import open_source
-from transformer.data.parallel.training import (
+from transformer.data.parallel.training_pairs import (
     Hashes,
     TrainingPairs,
     among,

@@ -15,18 +15,18 @@ from transformer.data.buckets import Mixture, mix
 from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
 from transformer.data.held_out import SPLITS
 from transformer.data.pairs import Pair
-from transformer.data.parallel import training
+from transformer.data.parallel import training_pairs
 from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import tokenizer_names
-from transformer.data.parallel.training import Hashes
+from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator
-from transformer.losses import TokenSums
 from transformer.metrics.tokens import TokenMetrics, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
+from transformer.model.losses import TokenSums
 from transformer.tasks import pair_scores, pair_text
 from transformer.tasks.base import TokenTask, initial_folder, model_fields
 from transformer.tasks.corpora import read_text
@@ -68,7 +68,7 @@ class TranslationTask(TokenTask):
     def read_text(self, folder: Path | None) -> TranslationText:
         check_scores(self.config.evaluate)
         data, tokenizer = self.config.data, self.config.tokenizer
-        earlier = training.read_earlier(self.config.train.init_from, folder)
+        earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
         pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
         return TranslationText(pairs, corpus, earlier)
@@ -87,7 +87,7 @@ class TranslationTask(TokenTask):
         check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given.pairs]
-        lines = cut_line(given.pairs, self.predictor), training.seen_line(folder, untagged)
+        lines = cut_line(given.pairs, self.predictor), training_pairs.seen_line(folder, untagged)
         for line in filter(None, lines):
             logger.warning(line)
         split = given_segmenter(self.config, folder, self.predictor)
@@ -284,7 +284,7 @@ class TranslationTask(TokenTask):
         save_tokenizers(workdir, corpus.source_tokenizer, corpus.target_tokenizer)
         parts = itertools.chain(*map(self._parts, self.splits))
         held_out.save(workdir, {part: self.text.pairs[part] for part in parts})
-        training.save_hashes(workdir, corpus.hashes, self.text.earlier)
+        training_pairs.save_hashes(workdir, corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
         pairs, decoded = self.text.pairs, self.decoded_pairs("validation", final=False)

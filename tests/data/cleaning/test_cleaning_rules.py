@@ -24,7 +24,7 @@ from transformer.data.cleaning.rules import (
 )
 from transformer.data.cleaning.survey import duplicates, survey
 from transformer.data.pairs import Pair, canonical
-from transformer.data.parallel.training import clean
+from transformer.data.parallel.training_pairs import clean
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 

@@ -8,7 +8,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.command import command as commands
 from experiments.config import override
-from experiments.report import numbers
+from experiments.report import tables
 from runs import toy_config
 from source_settings import refused
 from transformer.config import check
@@ -85,8 +85,8 @@ def test_corpora_go_through_json_and_the_command_line_unchanged():
     saved = complete(ConfigDict(json.loads(json.dumps(config.to_dict()))))
     assert flatten(saved) == flatten(config) != flatten(base.get_config())
     again = base.get_config()
-    [(key, value, _)] = list(numbers.differing(config))
-    override(again, key, numbers._as_flag(value))
+    [(key, value, _)] = list(tables.differing(config))
+    override(again, key, tables._as_flag(value))
     assert flatten(again) == flatten(config)
     with refused("data.corpora", "a.en"):
         override(again, key, "a.en")
@@ -220,7 +220,7 @@ def test_dropped_and_drawn_pairs_are_counted(files):
     assert first.startswith(f"a: kept {a['kept']} of 30 sentence pairs; dropped")
     assert f"{b['drawn']} of the {sum(task.plan.drawn)} pairs of an epoch" in second
     assert "held out before: 3 for validation, 4 for test" in second
-    head, *rows = numbers.data_tables(task.data_summary())[1][1:]
+    head, *rows = tables.data_tables(task.data_summary())[1][1:]
     assert head == ["", "a", "b"]
     assert ["read", "30", "13"] in rows[0]
 

@@ -11,7 +11,7 @@ from systems import ENVIRONMENT
 
 from configs import multi30k
 from experiments.benchmark import accelerator
-from experiments.benchmark.numbers import spread
+from experiments.benchmark.summary import spread
 from experiments.config import override
 from places import ROOT
 from processes import end_with_worker

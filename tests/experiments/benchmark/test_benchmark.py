@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from systems import ENVIRONMENT, ask
 
-from experiments.benchmark import benchmark, numbers, ours, parts, rotation
-from experiments.benchmark.numbers import spread, training_numbers
-from experiments.benchmark.rotation import System
+from experiments.benchmark import benchmark, jax_systems, measurements, summary, turns
+from experiments.benchmark.summary import spread, training_numbers
+from experiments.benchmark.turns import System
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
 from experiments.process import peak_memory
 from places import ROOT
@@ -65,7 +65,7 @@ def test_the_time_of_a_peer_that_translates_is_related_to_ours_of_the_same_round
     columns = {"decoding": [2.0, 2.0, 4.0], "ctranslate2": [1.0, 3.0, 4.0]}
     records = {name: {"rounds": rounds(seconds=own)} for name, own in columns.items()}
     records |= {"matmul": FOUND["matmul"], "ctranslate2_int8": ERROR}
-    found = numbers.decoding_numbers(records)
+    found = summary.decoding_numbers(records)
     assert found.keys() == columns.keys()
     assert found["ctranslate2"]["ratio"] == spread([0.5, 1.5, 1.0])
     assert found["decoding"]["cost"]["median"] == 0.2  # 2 s of 100 GFLOP/s
@@ -82,14 +82,14 @@ def test_a_slower_machine_is_no_slower_code():
     for row in slow["step"]["rounds"]:
         row["seconds"] *= 3
     slow["step"]["compile_seconds"] *= 3
-    same = numbers.compare(before, benchmark_of(training_numbers(slow)))
+    same = summary.compare(before, benchmark_of(training_numbers(slow)))
     assert [change.ratio for change in same] == pytest.approx([1.0] * len(same))
     assert not any(change.worse for change in same)
     for row in slow["step"]["rounds"]:  # and now the code
         row["seconds"] *= 1.25
-    changes = numbers.compare(before, benchmark_of(training_numbers(slow)))
+    changes = summary.compare(before, benchmark_of(training_numbers(slow)))
     [worse] = [change for change in changes if change.worse]
-    assert worse == numbers.Change("tiny", "step", "time", pytest.approx(1.25), True)
+    assert worse == summary.Change("tiny", "step", "time", pytest.approx(1.25), True)
     assert {change.quantity for change in changes} == {"time", "compilation", "peak memory"}
     assert {change.system for change in changes} == {"step"}  # a slower peer is no news
 
@@ -104,22 +104,22 @@ def test_a_slower_machine_is_no_slower_code():
     ],
 )
 def test_worse_is_what_is_beyond_margin_and_noise(old, new, ratio, worse):
-    assert numbers.relate(spread(old), spread(new), 0.05) == (pytest.approx(ratio), worse)
+    assert summary.relate(spread(old), spread(new), 0.05) == (pytest.approx(ratio), worse)
 
 
 def test_other_work_is_not_compared_and_the_report_says_so():
     slower = {"warm": {"cost": spread([2.2])}, "loop": {"cost": spread([2.2])}}
     old = benchmark_of({"warm": {"cost": spread([2.0])}, "loop": {"cost": spread([2.0])}})
     new = benchmark_of(slower)
-    changes = numbers.compare(old, new)
+    changes = summary.compare(old, new)
     assert [(own.system, own.worse) for own in changes] == [("loop", True), ("warm", False)]
-    lines = numbers.report(old, new, changes)
+    lines = summary.report(old, new, changes)
     assert lines[1:] == ["tiny, loop: time is 1.10 times that of the baseline"]
     assert "cores of an abacus, jax 0.0.1, commit 0123456" in lines[0]
     other = benchmark_of(slower, "another")
     other["environment"] = {**ENVIRONMENT, "processor": "two abaci"}
-    assert numbers.compare(old, other) == []
-    lines = numbers.report(old, other, [])
+    assert summary.compare(old, other) == []
+    lines = summary.report(old, other, [])
     assert lines[1].startswith("this machine is another: 1 x cpu, 2 cores of two abaci")
     assert lines[2] == "the baseline has not the same work in: tiny"
 
@@ -129,9 +129,9 @@ def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
     path = tmp_path / "old.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"--baseline=.*old\.json is not a benchmark"):
-        numbers.read(path)
+        summary.read(path)
     path.write_text(json.dumps(benchmark_of(training_numbers(FOUND))))
-    assert numbers.read(path)["parts"].keys() == {"tiny"}
+    assert summary.read(path)["parts"].keys() == {"tiny"}
 
 
 def test_systems_take_turns_in_processes_of_their_own(tmp_path):
@@ -142,7 +142,7 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     }
     systems["c"] = System(f"{SYSTEMS}.fail", {}, optional=True)
     systems["d"] = System(f"{SYSTEMS}.fail_later", {}, optional=True)
-    found = rotation.rotate(systems, 3, tmp_path)
+    found = turns.rotate(systems, 3, tmp_path)
     assert (tmp_path / "calls").read_text() == "ababab"
     assert found["b"]["rounds"] == [{"seconds": 1}] * 3
     assert found["a"]["ready"] == "a"
@@ -151,7 +151,7 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     assert (tmp_path / "a.log").read_text().count("a library prints this") == 3
     for name, said in (("c", "c has ended: ValueError: no room"), ("d", "d has ended: ")):
         with pytest.raises(RunError, match=said):
-            rotation.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
+            turns.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
 
 
 @pytest.mark.parametrize(("backend", "shared"), [("cpu", True), ("gpu", True), ("tpu", False)])
@@ -174,13 +174,13 @@ def test_paths_are_relative_to_the_folder_of_the_user(tmp_path, monkeypatch):
     for name in ("tests", "experiments", "json"):  # which are not those that are imported
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
-    found = rotation.rotate({"a": System(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
+    found = turns.rotate({"a": System(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
     assert found["a"]["rounds"] == [{"text": "8"}]
-    monkeypatch.setattr(parts, "TRAINING", SYSTEMS)
-    assert parts.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
+    monkeypatch.setattr(measurements, "TRAINING", SYSTEMS)
+    assert measurements.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
     (tmp_path / "text").unlink()
     with pytest.raises(RunError, match="No such file"):
-        parts.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
+        measurements.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
 
 
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
@@ -189,12 +189,12 @@ def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
     changes |= {"model.norm_position": "pre", "model.dropout_word": 0.1, "train.r_drop": 5.0}
     for key, value in ({"seed": 1} | changes).items():
         workload = Workload(toy_config(tmp_path / "cache", **{key: value}), Shape(7, 5, 3))
-        lines.add(parts.describe(workload, make_task(workload)))
+        lines.add(measurements.describe(workload, make_task(workload)))
     assert len(lines) == 1 + len(changes)
     assert any(", norm_position=pre" in line for line in lines)
     for rows in (208, 104):  # of own text
         workload = Workload(toy_config(tmp_path / "cache", **{"data.batch_tokens": rows}))
-        lines.add(parts.describe(workload, make_task(workload)))
+        lines.add(measurements.describe(workload, make_task(workload)))
     assert len(lines) == 3 + len(changes)
 
 
@@ -202,7 +202,7 @@ def test_the_memory_of_a_system_is_its_own(tmp_path):
     held, pages = 2**28, 2**20  # two processes that hold the same differ by some pages
     sizes = {"a": 0, "b": held + pages}
     systems = {name: System(f"{SYSTEMS}.fill", {"bytes": size}) for name, size in sizes.items()}
-    found = rotation.rotate(systems, 1, tmp_path)
+    found = turns.rotate(systems, 1, tmp_path)
     little, much = (found[name]["peak_bytes"] for name in "ab")
     assert held <= much - little < 1.1 * held
     assert little < peak_memory() / 2  # of this process, which has started it
@@ -223,7 +223,7 @@ def order_of(tmp_path, steps):
 
 def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     order = order_of(tmp_path, 3)
-    about, first, second = ask(ours.step, order, 2)
+    about, first, second = ask(jax_systems.step, order, 2)
     task = RandomTask(toy_config(tmp_path), Shape(7, 5, 3))
     for record, batches in ((first, range(3)), (second, range(3, 6))):
         assert record["tokens"] == sum(int((task.plan[i].labels > 0).sum()) for i in batches)
@@ -237,7 +237,7 @@ def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
 
 
 def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
-    records = ask(ours.loop, order_of(tmp_path, 3), 4)
+    records = ask(jax_systems.loop, order_of(tmp_path, 3), 4)
     assert records[0] == {}
     assert all(record["seconds"] > 0 for record in records[1:])
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -247,9 +247,9 @@ def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
 
 @pytest.mark.slow
 def test_a_trace_of_the_steps_is_written_on_request(tmp_path):
-    ask(ours.step, order_of(tmp_path, 1), 0)
+    ask(jax_systems.step, order_of(tmp_path, 1), 0)
     assert not (tmp_path / "trace").exists()
-    ask(ours.step, {**order_of(tmp_path / "b", 1), "trace": str(tmp_path / "trace")}, 0)
+    ask(jax_systems.step, {**order_of(tmp_path / "b", 1), "trace": str(tmp_path / "trace")}, 0)
     assert list((tmp_path / "trace").rglob("*.xplane.pb"))
 
 

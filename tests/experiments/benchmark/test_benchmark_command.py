@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from systems import ENVIRONMENT
 
-from experiments.benchmark import __main__, comparison, numbers, rotation
+from experiments.benchmark import __main__, comparison, summary, turns
 from experiments.benchmark import benchmark as command
-from experiments.benchmark.numbers import timed_numbers
-from experiments.benchmark.parts import Setting
+from experiments.benchmark.measurements import Setting
+from experiments.benchmark.summary import timed_numbers
 from experiments.benchmark.workloads import find_data, make_task
 from places import ROOT
 from processes import end_with_worker
@@ -48,7 +48,7 @@ def measured(tmp_path, monkeypatch):
     monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)
 
     def judge(found, before):
-        changes = numbers.compare(before, found) if before else []
+        changes = summary.compare(before, found) if before else []
         return any(change.worse for change in changes)
 
     def run(*flags, seconds=1.0):
@@ -141,4 +141,4 @@ def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
 @pytest.mark.full
 def test_a_signal_ends_the_standard_workloads_and_what_they_have_started(tmp_path):
     flags = [f"--out={tmp_path}", "--parts=tiny", "--peers="]
-    end_with_worker(["experiments.benchmark", *flags], rotation.WORKER)
+    end_with_worker(["experiments.benchmark", *flags], turns.WORKER)

@@ -90,7 +90,7 @@ def begin(tiny, tmp_path, monkeypatch):
     def reached(trainer):
         raise UserError("training has begun")
 
-    monkeypatch.setattr("transformer.train.Trainer.run", reached)
+    monkeypatch.setattr("transformer.training.loop.Trainer.run", reached)
 
     def train(*arguments):
         workdir = f"--workdir={tmp_path / f'workdir_{len(arguments)}'}"

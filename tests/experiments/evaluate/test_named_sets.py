@@ -5,7 +5,7 @@ import json
 import pytest
 from sacrebleu.dataset import DATASETS
 
-from experiments.evaluate.given import fetch_named_set
+from experiments.evaluate.other_text import fetch_named_set
 from tiny_run import command, shared_run
 from transformer.errors import UserError
 

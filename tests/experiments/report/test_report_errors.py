@@ -7,10 +7,10 @@ import pytest
 from report_examples import Reader
 
 from configs import base
-from experiments.report import numbers
+from experiments.report import outputs as report_texts
 from experiments.report import page as report
-from experiments.report import texts as report_texts
-from experiments.report.texts import (
+from experiments.report import tables
+from experiments.report.outputs import (
     EXACT,
     MODEL,
     SEARCH,
@@ -117,7 +117,7 @@ def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
     def told(results):
         groups = report._groups(config, tiny.workdir, results, TrainedRun(Reader(), {}), "")
         [note] = [note for group in groups for note in group.notes if "length penalty" in note]
-        return note, dict(numbers.decode_table(config, results).rows)
+        return note, dict(tables.decode_table(config, results).rows)
 
     note, table = told({**results, "decode": {**results["decode"], "beam_size": 7, "alpha": 0.25}})
     assert "length penalty (gnmt, alpha 0.25), as the search with a beam of 7 compares" in note

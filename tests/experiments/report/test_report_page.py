@@ -8,7 +8,7 @@ import pytest
 from report_examples import same_page
 
 from chromium import PHONE, opened, overflow
-from experiments.report import texts as report_texts
+from experiments.report import outputs as report_texts
 from tiny_run import command, forget_weights, refused, unsealed
 from transformer.runs.workdir import load_config, load_results
 

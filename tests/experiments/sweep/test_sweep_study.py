@@ -9,8 +9,8 @@ import pytest
 
 from configs import quickstart
 from experiments.sweep import study as sweep_study
-from experiments.sweep.plan import plan_trials
 from experiments.sweep.study import Study, find_trials
+from experiments.sweep.trial_configs import plan_trials
 from transformer.errors import UserError
 
 SPACE = {

@@ -9,7 +9,7 @@ from configs import quickstart
 from tiny_run import refused
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.runs.trials import COMMAND, at_folder, find_trials, refuse_sweep
+from transformer.runs.sweep_folder import COMMAND, at_folder, find_trials, refuse_sweep
 
 
 def write_trial(folder, number, changes, score=None, metric="bleu"):

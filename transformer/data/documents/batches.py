@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from transformer.data.batch_plan import Plan, shuffle
 from transformer.data.buckets import even_part
 from transformer.data.documents.encode import Text
-from transformer.data.plan import Plan, shuffle
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from transformer.data.batch_plan import Plan
 from transformer.data.buckets import BucketPlan, Mixture
 from transformer.data.parallel.sampler import PairSampler
-from transformer.data.plan import Plan
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Ids
 from transformer.data.tokenizer.draws import make_generator

@@ -30,7 +30,7 @@ from transformer.data.encode import (
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.sampler import PairSampler, make_sampler
-from transformer.data.parallel.training import (
+from transformer.data.parallel.training_pairs import (
     Hashes,
     HeldOutReport,
     TrainingPairs,

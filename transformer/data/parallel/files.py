@@ -27,8 +27,8 @@ from transformer.data.encode import cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
 from transformer.data.pairs import SPLITS, Pair
-from transformer.data.parallel import training
-from transformer.data.parallel.training import Hashes, HeldOutReport, TrainingPairs
+from transformer.data.parallel import training_pairs
+from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
@@ -61,7 +61,7 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
         logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
     pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
     train = TrainingPairs(
-        training.cleaned(pairs, marks),
+        training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
@@ -122,10 +122,10 @@ def _read(
     faults = surveys.duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = training.among(
-        undirected(facts.exact), training.NOTHING if earlier is None else earlier
+    learnt = training_pairs.among(
+        undirected(facts.exact), training_pairs.NOTHING if earlier is None else earlier
     )
-    learnt = training.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
+    learnt = training_pairs.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
     try:
         numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
@@ -134,11 +134,11 @@ def _read(
         dropped = surveys.count_faults(facts, faults).dropped
         reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
         told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
-        more = f"; {learnt.sum():,} pairs are not held out, since {training.EARLIER} has them"
+        more = f"; {learnt.sum():,} pairs are not held out, since {training_pairs.EARLIER} has them"
         raise UserError(f"{error}{told * bool(reasons)}{more * bool(learnt.any())}") from None
     lines += [
         f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
-        f"{training.EARLIER} has the others"
+        f"{training_pairs.EARLIER} has the others"
         for split, own in numbers.items()
         if learnt.any() and len(own) < sizes[split]
     ]
@@ -147,7 +147,7 @@ def _read(
     gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
     scored = {split: splits[split] for split in SPLITS[1:]}
-    train = training.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
+    train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
     notes = {
         "lines": lines,
         "taken": count,

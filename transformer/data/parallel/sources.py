@@ -17,7 +17,7 @@ from transformer.data.encode import batched
 from transformer.data.pairs import SPLITS, Pair
 from transformer.data.parallel.files import open_files
 from transformer.data.parallel.modifiers import joined
-from transformer.data.parallel.training import Hashes
+from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from transformer.model.config import Dtypes
-from transformer.products import linear
+from transformer.model.matmul import linear
 from transformer.variants import Registry
 
 State = tuple[Float[Array, "*batch width"], ...]

@@ -7,11 +7,11 @@ import jax
 
 from configs import quickstart
 from experiments.sweep import worker as sweep_worker
-from experiments.sweep.plan import plan_trials
 from experiments.sweep.study import Study
+from experiments.sweep.trial_configs import plan_trials
 from log_lines import heard
 from transformer.errors import UserError
-from transformer.run import Run
+from transformer.training.run import Run
 
 FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
 

@@ -1,0 +1,165 @@
+"""The systems that are ours: the compiled step, the whole loop, decoding, and large products.
+
+Each gets an order with a workload and `turn`, see `rotation`.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from experiments.benchmark.turns import Turn
+from experiments.benchmark.workloads import first_sources, make_task, read_workload
+from experiments.compile_cache import keep_programs
+from experiments.plan.measure import shapes_of
+from experiments.process import keep_program_memory
+from transformer.data.batch_plan import Plan
+from transformer.inference.translator import Translator
+from transformer.tasks.base import Task
+from transformer.training.loop import Trainer
+from transformer.training.placement import StepQueue
+from transformer.training.run import Run
+
+FOREVER = 10**6  # steps
+MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other programs
+
+
+def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Multiplies square matrices, `size` wide, in a chain of `products` that is one program."""
+    size, products = order["size"], order["products"]
+    x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
+    weights = (x / size**0.5).astype(order["dtype"])  # the product is as large as its factor
+    x = x.astype(order["dtype"])
+
+    @jax.jit
+    def chain(x, weights):  # an argument, since a constant would be a part of the program
+        return jax.lax.fori_loop(0, products, lambda _, x: x @ weights, x)
+
+    jax.block_until_ready(chain(x, weights))
+    turn({"size": size})
+    while True:
+        start = time.monotonic()
+        jax.block_until_ready(chain(x, weights))
+        turn({"flops_per_second": products * 2 * size**3 / (time.monotonic() - start)})
+
+
+def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Takes `steps` steps of the plan's next batches, which lie on the device already.
+
+    With `trace` the first steps, one of each shape, are also taken for JAX's profiler.
+    """
+    task, trainer = _start(order)
+    steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
+    first = [put(shape.batch) for shape in shapes_of(task.plan)]
+    start = time.monotonic()
+    program_bytes = [trainer.train_step.count_bytes(state, b, trainer.hparams) for b in first]
+    compiled = time.monotonic() - start
+
+    def take(batches: Sequence[Any]) -> list[Any]:
+        nonlocal state
+        metrics, queue = [], StepQueue()  # each step under way holds memory
+        for batch in batches:
+            state, sums = trainer.train_step(state, batch, trainer.hparams)
+            metrics.append(sums)
+            queue.wait(metrics)
+        return jax.block_until_ready(metrics)
+
+    take(first)
+    trace = order.get("trace")
+    with jax.profiler.trace(trace) if trace else contextlib.nullcontext():
+        take(first)
+    each = task.predictor.model.flops_per_token(state.params)
+    turn(
+        {
+            "compile_seconds": compiled,
+            "program_bytes": max(program_bytes),
+            "device_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
+            "parameters": sum(x.size for x in jax.tree.leaves(state.params)),
+        }
+    )
+    for number in itertools.count():
+        batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
+        positions = sum(jax.tree.leaves(batch)[0].size for batch in batches)  # of one side
+        batches = [put(batch) for batch in batches]
+        start = time.monotonic()
+        metrics = take(batches)
+        seconds = time.monotonic() - start
+        tokens = sum(float(sums.nll.count) for sums in metrics)
+        work = {"steps": steps, "tokens": tokens, "positions": positions, "flops": each * positions}
+        turn({"seconds": seconds, **work})
+    raise AssertionError
+
+
+def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
+    """The task of an order and the trainer of its run, in a process prepared like a training's."""
+    keep_program_memory()
+    if "programs" in order:  # where the loop finds what the step compiles
+        keep_programs(Path(order["programs"]))
+    workload = read_workload(order)
+    config = workload.config
+    config.train.update({"steps": FOREVER, "epochs": 0.0, "minutes": 0.0, "save_minutes": 0.0})
+    config.train.update({"evaluate_every": FOREVER, "log_every": order["steps"]})
+    task = make_task(workload)
+    return task, Trainer([Run(task, config, Path(order["folder"]) / "run")])
+
+
+class _AskedPlan(Plan):
+    """The batches of a plan, after one of each shape, `steps` whenever `turn` returns."""
+
+    def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
+        self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
+        self.epoch_length = plan.epoch_length
+
+    def __getitem__(self, i: int) -> Any:
+        return self._plan[i]
+
+    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
+        """Yields the batches; the time since some were asked for ends with the last one's step."""
+        yield from (shape.batch for shape in shapes_of(self._plan))
+        batches = self._plan.start_at(i, self._prefetch)
+        jax.block_until_ready(jax.live_arrays())
+        self._turn({})
+        while True:
+            start = time.monotonic()
+            yield from itertools.islice(batches, self._steps)
+            jax.block_until_ready(jax.live_arrays())  # the state that the last step is making
+            self._turn({"seconds": time.monotonic() - start})
+
+
+def loop(order: Mapping[str, Any], turn: Turn) -> None:
+    """Runs the training loop, with a line of metrics after every `steps` steps."""
+    task, trainer = _start(order)
+    data = trainer.runs[0].config.data
+    task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
+    data.prefetch = 0  # the loop itself shall ask for a batch when it is its turn
+    trainer.run()
+
+
+def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
+    """Translates the first `sentences` of the validation text with weights that are not trained.
+
+    So few translations end before their limit, and the search takes nearly as long as it can.
+    """
+    workload = read_workload(order)
+    task = make_task(workload)
+    translator = task.predictor
+    assert isinstance(translator, Translator), "only a translator decodes"
+    lines = first_sources(task, order["sentences"])
+    variables = {"params": task.init_params(jax.random.key(workload.config.seed))}
+
+    def seconds(times: int) -> float:
+        start = time.monotonic()
+        for _ in range(times):
+            translator.translate(variables, lines)
+        return (time.monotonic() - start) / times
+
+    first = seconds(1)
+    times = max(1, min(MAX_TIMES, round(1 / seconds(1))))
+    turn({"first_seconds": first, "beam": translator.decode.beam_size})
+    while True:
+        turn({"seconds": seconds(times), "sentences": len(lines)})

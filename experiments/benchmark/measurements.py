@@ -1,0 +1,204 @@
+"""The kinds of measurement: training, decoding and start, each of one workload."""
+
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+from configs import base
+from experiments.benchmark.comparison import decoding_peers, training_peers
+from experiments.benchmark.summary import (
+    MATMUL,
+    STEP,
+    column,
+    decoding_numbers,
+    timed_numbers,
+    training_numbers,
+)
+from experiments.benchmark.turns import System, Worker, ending, rotate, start_module
+from experiments.benchmark.workloads import Workload, first_sources, make_task
+from experiments.plan.measure import shapes_of
+from transformer.errors import RunError, UserError
+from transformer.files import write_json
+from transformer.keys import flatten
+from transformer.tasks.base import Task
+
+OURS, TRAINING = "experiments.benchmark.jax_systems", "experiments.command.main"
+# Operations of a round's steps, the most steps, and the width of the products, on a CPU and
+# on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
+ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
+SIZES, PRODUCTS = (2048, 8192), 4
+SENTENCES = 128
+COLD, WARM = 1, 3  # starts
+PROGRAMS = "programs"  # the folder of compiled programs in the cache
+LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
+# Keys of the model that the line of a workload names by their values, and others that change work.
+NAMED = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
+COUNTED = (
+    *("optimizer.clip_norm", "optimizer.gradient_accumulation_steps"),
+    *("train.ema_decay", "train.r_drop"),
+)
+
+
+class Setting(NamedTuple):
+    """How to measure."""
+
+    rounds: int = 5  # in which all systems measure in turn
+    peers: tuple[str, ...] = ()  # names of other systems, which get the same batches or sentences
+    trace: Path | None = None  # folder of profiler traces
+
+
+def matmul(workload: Workload) -> System:
+    """Returns the system that all others are related to."""
+    size = SIZES[jax.default_backend() != "cpu"]
+    order = {"size": size, "products": PRODUCTS, "dtype": workload.config.model.dtype}
+    return System(f"{OURS}.multiply", order)
+
+
+def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
+    """Returns what the step, the whole loop and the peers take for the same batches."""
+    task = make_task(workload)
+    shapes = shapes_of(task.plan)
+    batches = sum(shape.batches for shape in shapes)
+    positions = sum(shape.batches * shape.positions for shape in shapes) / batches
+    flops = task.predictor.model.flops_per_token(task.predictor.param_shapes()) * positions
+    accelerated = jax.default_backend() != "cpu"
+    steps = max(1, min(MAX_STEPS[accelerated], round(ROUND_FLOPS[accelerated] / flops)))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ours = {**workload.order(), "steps": steps, "programs": str(folder / "programs")}
+        trace = str(setting.trace.absolute()) if setting.trace else None
+        systems = {
+            MATMUL: matmul(workload),
+            STEP: System(f"{OURS}.step", {**ours, "folder": name, "trace": trace}),
+            "loop": System(f"{OURS}.loop", {**ours, "folder": str(folder / "loop")}),
+            **training_peers(setting.peers, workload, task, steps, setting.rounds, folder),
+        }
+        records = rotate(systems, setting.rounds, folder)
+    tokens, places = (column(records, STEP, key).sum() for key in ("tokens", "positions"))
+    return {
+        "workload": describe(workload, task),
+        "shapes": [[shape.rows, shape.length, shape.batches] for shape in shapes],
+        "steps_per_round": steps,
+        "flops_per_step": flops,
+        **{key: records[STEP][key] for key in ("parameters", "program_bytes", "device_bytes")},
+        "target_padding_fraction": 1 - tokens / places,
+        **_results(training_numbers(records), records),
+    }
+
+
+def _results(numbers: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    errors = {name: record["error"] for name, record in records.items() if "error" in record}
+    return {"numbers": numbers, "errors": errors, "systems": records}
+
+
+def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
+    """Returns what translating takes with the weights of the seed."""
+    if workload.config.task != "translation":
+        raise UserError(f"decoding is of translators: config.task={workload.config.task}")
+    task = make_task(workload)
+    lines = first_sources(task, SENTENCES)
+    order = {**workload.order(), "sentences": SENTENCES}
+    with tempfile.TemporaryDirectory() as name:
+        systems = {
+            MATMUL: matmul(workload),
+            "decoding": System(f"{OURS}.decode", order),
+            **decoding_peers(setting.peers, workload, task, lines, Path(name)),
+        }
+        records = rotate(systems, setting.rounds, Path(name))
+    numbers = decoding_numbers(records)
+    return {
+        "workload": f"{describe(workload, task)}, beam {records['decoding']['beam']}",
+        "sentences": len(lines),
+        "sentences_per_second": len(lines) / numbers["decoding"]["seconds"]["median"],
+        "first_seconds": records["decoding"]["first_seconds"],
+        **_results(numbers, records),
+    }
+
+
+def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
+    """Returns the seconds to the second step, with and without compiled programs from before."""
+    task = make_task(workload)  # whose text is then in the cache
+    starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cache = folder / "cache"
+        _copy_without_programs(workload.config, cache)
+        with Worker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
+            worker.receive()
+            for number in range(COLD + WARM):
+                seconds, speed = starts["cold" if number < COLD else "warm"]
+                speed.append(worker.measure()["flops_per_second"])
+                seconds.append(second_step(workload.config, folder / f"run_{number}", cache))
+    numbers = {name: timed_numbers(*times) for name, times in starts.items()}
+    return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
+
+
+def _copy_without_programs(config: ConfigDict, folder: Path) -> None:
+    """Makes a cache with all that is in the user's, by links, but without compiled programs."""
+    folder.mkdir()
+    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser().absolute()
+    for path in cache.iterdir() if cache.is_dir() else ():
+        if path.name != PROGRAMS:
+            (folder / path.name).symlink_to(path)
+
+
+def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
+    """Returns the seconds until a training in the folder `run` has taken its second step."""
+    run.mkdir()
+    write_json(run / "config.json", config.to_dict())
+    flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
+    log, begin = run / "errors", time.monotonic()
+    with log.open("wb") as errors:
+        process = start_module([TRAINING, *flags], stderr=errors, process_group=0, text=True)
+    assert process.stdout is not None, "it is a pipe"
+    try:
+        for line in process.stdout:
+            if line.startswith(LAST_STEP):
+                return time.monotonic() - begin
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    raise RunError(f"the training has ended early: {ending(log)}")
+
+
+def describe(workload: Workload, task: Task) -> str:
+    """Returns a line that is the same for the same work."""
+    model, config = workload.config.model, workload.config
+    layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
+    parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
+    steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
+    changed = "".join(f", {key}={value}" for key, value in _changes(config).items())
+    if workload.shape:
+        rows, length, shortest = workload.shape
+        text = f"{rows} x {length} random tokens, sentences of {shortest} to {length}"
+    else:
+        shapes = sorted(shapes_of(task.plan), key=lambda shape: shape.length)
+        sizes = ", ".join(f"{shape.rows} x {shape.length}" for shape in shapes)
+        text = f"own text in batches of {sizes} tokens"
+    return f"{config.name}: {layers}, {steps}{changed}; {text}"
+
+
+def _changes(config: ConfigDict) -> dict[str, Any]:
+    """The keys that change what is computed, with other values than the paper's."""
+    values, usual = flatten(config), flatten(base.get_config())
+    names = set(config.model) - set(NAMED)
+    keys = sorted((*(f"model.{name}" for name in names), *COUNTED))
+    return {k.partition(".")[2]: values[k] for k in keys if values[k] != usual[k]}
+
+
+KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
+KINDS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}
+
+
+def kinds_of(config: Any) -> list[str]:
+    """Returns the kinds that a config has."""
+    return [kind for kind in KINDS if kind != "decoding" or config.task == "translation"]

@@ -1,0 +1,211 @@
+"""Another text than a run's to score it on: a file, a test set of sacreBLEU's, or behaviour."""
+
+import collections
+import difflib
+import hashlib
+import json
+import logging
+import socket
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.evaluate.behaviour import make_cases
+from experiments.options import Options
+from experiments.report.tables import BEHAVIOUR
+from transformer.data.corpora import Tagger
+from transformer.data.documents.sources import text_file
+from transformer.data.files.arrow import is_dataset
+from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
+from transformer.data.files.text import SUFFIXES, read_lines
+from transformer.data.held_out import FOLDER
+from transformer.data.labelled.sources import labelled_table
+from transformer.data.pairs import Pair
+from transformer.errors import UserError, one_line, shorten
+from transformer.tasks.classification import load_labels
+from transformer.tasks.pair_scores import GivenPairs, refuse_blank
+
+logger = logging.getLogger(__name__)
+
+MAX_LABELS = 5  # that a message quotes
+OF_TRANSLATORS = ("references", "source_tag")  # flags
+PREFIX = "sacrebleu:"
+TIMEOUT = 60.0  # seconds without an answer
+
+
+class Given(NamedTuple):
+    """A text to score a run on."""
+
+    name: str  # of it, if the user gives none
+    files: list[str]  # that were read
+    text: Any  # as `Task.from_folder` takes it
+    size: str  # its number of sentences, documents or texts, for people
+    digest: str  # of all of it, 16 hexadecimal digits
+
+
+def read_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
+    """Returns the text that the flags name, checked; config and folder are the run's.
+
+    The name is of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
+    """
+    if config.task == "translation":
+        return _read_pairs(name, config, folder, options)
+    for flag in OF_TRANSLATORS:
+        if (value := getattr(options, flag)) is not None:
+            raise UserError(
+                f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
+                f"config.task={config.task}: leave it out"
+            )
+    path = _located(name, "--input")
+    if config.task == "language_model":
+        documents = text_file(path, config.data)
+        _print_rows(documents.rows)
+        texts, unit = list(documents), "documents"
+    else:
+        rows = labelled_table(path, config.data, "--input")
+        _print_rows(rows)
+        texts, unit = list(rows), "texts"
+        _check_labels(path, texts, load_labels(folder))
+    return _given(name, [path], texts, unit, texts)
+
+
+def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
+    if name == BEHAVIOUR:
+        pairs = [case.pair for case in make_cases(folder, config)]
+        return _given(name, [folder / FOLDER], GivenPairs(pairs), "lines", pairs)
+    source, *targets = files = _pair_files(name, options.references)
+    tag, pairs = Tagger(config.data, options.source_tag), []
+    first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)
+    for number, pair in enumerate(first, 1):
+        place = f"{source}, sentence {number}"
+        text = refuse_blank(tag(pair.source, place), place)
+        pairs.append(Pair(text, refuse_blank(pair.target, f"{place}, its reference")))
+    further = [
+        [
+            refuse_blank(pair.target, f"{target}, sentence {number}")
+            for number, pair in enumerate(TwoFiles(source, target), 1)
+        ]
+        for target in targets[1:]
+    ]
+    return _given(name, files, GivenPairs(pairs, further), "sentences", pairs, *further)
+
+
+def _pair_files(name: str, references: str | None) -> list[Path]:
+    """The file of the sources and those of the references, or the only one."""
+    if name.startswith(PREFIX):
+        if references is not None:
+            raise UserError(f"--input={name} has its own references: leave out --references")
+        source, targets = fetch_named_set(name)
+        return [source, *targets]
+    files = [_located(name, "--input")]
+    if references is None:
+        return files
+    files += [_located(own, "--references") for own in references.split(",")]
+    for path in files:
+        if format_of(path) in ROWS_ALONE:
+            raise UserError(
+                f"{path} is a file of rows: with --references, name files with one sentence per "
+                "line; or name a file with both sides in its rows, and leave out --references"
+            )
+    return files
+
+
+def _table(path: Path, data: ConfigDict) -> Iterable[Pair]:
+    """The pairs of a file of rows."""
+    has_columns = format_of(path) in ROWS_ALONE or format_of(path) == ".csv"
+    if not has_columns and "\t" not in next(read_lines(path), "\t"):
+        raise UserError(
+            f"--input={path} has no tab in its first line: name a file of rows, "
+            "source<TAB>reference, or the references of these sources with --references"
+        )
+    rows = pair_table(path, data)
+    _print_rows(rows)
+    return rows
+
+
+def _print_rows(rows: Any) -> None:
+    """Says which columns are read, and how many broken rows are left out."""
+    for line in describe_rows([rows]):
+        logger.warning(line)
+
+
+def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> None:
+    def some(names: Sequence[str]) -> str:
+        more = f" and {len(names) - MAX_LABELS:,} more" if len(names) > MAX_LABELS else ""
+        return shorten(", ".join(names[:MAX_LABELS])) + more
+
+    unknown = collections.Counter(text.label for text in texts if text.label not in labels)
+    if unknown:
+        counts = [f"{label[:40]!r} of {n:,} texts" for label, n in unknown.items()]
+        raise UserError(
+            f"{path} has labels that the classifier never saw: {some(counts)}; its classes are "
+            f"{some(list(map(repr, labels)))}: correct them, or leave these texts out"
+        )
+
+
+def _located(name: str, flag: str) -> Path:
+    """The file or the data set that a flag names."""
+    path = Path(name).expanduser()
+    if not name or not (path.is_file() or is_dataset(path)):
+        raise UserError(f"{flag}={name}: there is no such file: name the text to score")
+    return path
+
+
+def _given(
+    name: str, files: Sequence[Path], text: Any, unit: str, *columns: Sequence[Any]
+) -> Given:
+    if not columns[0]:
+        raise UserError(f"{files[0]} is empty: name a file with a text to score")
+    digest = hashlib.sha256()
+    for row in zip(*columns, strict=True):
+        digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    if name.startswith(PREFIX):
+        name = name.removeprefix(PREFIX).replace(",", ".")
+    else:
+        packed = next((end for end in SUFFIXES if name.endswith(end)), "")
+        name = Path(name.removesuffix(packed)).stem
+    size = f"{len(columns[0]):,} {unit}"
+    return Given(name, list(map(str, files)), text, size, digest.hexdigest()[:16])
+
+
+def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
+    """Returns the files of a test set such as `sacrebleu:wmt14/full,en-de`: source, references.
+
+    They lie in sacreBLEU's own cache, the folder that the environment's SACREBLEU names, by default
+    `~/.sacrebleu`; a set that is not there is downloaded.
+    """
+    from sacrebleu.dataset import DATASETS  # takes a tenth of a second
+
+    name, comma, languages = flag.removeprefix(PREFIX).rpartition(",")
+    if not comma:
+        raise UserError(
+            f"--input={flag} names no languages: write --input={PREFIX}wmt14/full,en-de"
+        )
+    if name not in DATASETS:
+        near = difflib.get_close_matches(name, DATASETS, 1, 0.3)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(
+            f"--input={flag}: sacreBLEU has no test set {name!r}: {hint}`sacrebleu --list` shows "
+            "all"
+        )
+    dataset = DATASETS[name]
+    if languages not in dataset.langpairs:
+        pairs = shorten(", ".join(dataset.langpairs))
+        raise UserError(f"--input={flag}: the languages of {name} are {pairs}: choose among them")
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        source = dataset.get_source_file(languages)
+        references = dataset.get_reference_files(languages)
+    except (Exception, SystemExit) as error:  # which sacreBLEU ends with where a file is damaged
+        reason = one_line(str(error)) or type(error).__name__
+        raise UserError(
+            f"--input={flag}: sacreBLEU cannot fetch it ({shorten(reason)}): write its files on a "
+            f"machine with a network, with `sacrebleu -t {name} -l {languages} --echo src` and "
+            "`--echo ref`, and name them with --input=source.txt --references=reference.txt"
+        ) from None
+    finally:
+        socket.setdefaulttimeout(timeout)
+    return Path(source), list(map(Path, references))

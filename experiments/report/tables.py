@@ -1,0 +1,267 @@
+"""The numbers of a run as tables for its report: scores, costs, text, config and environment."""
+
+import json
+import math
+import shlex
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from configs import base
+from experiments.results.table import Table
+from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
+from transformer.data.held_out import is_split
+from transformer.keys import flatten
+from transformer.metrics.registry import COUNTS, find
+from transformer.runs.json_files import first_scores, start_line
+
+SECONDS = Measure("seconds", "seconds to score", format=",.1f")
+DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
+BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
+SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
+
+
+def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the scores of each split, and those that the weights of another run had before."""
+    first = first_scores(results.get(START)).items()
+    splits = {name: scores for name, scores in results.items() if is_split(name)}
+    return splits | {f"{name}, first weights": scores for name, scores in first}
+
+
+def main_split(results: dict[str, Any]) -> str:
+    """Returns the split that a run is judged by: the test set, if it has one."""
+    return "test" if "test" in results else next(filter(is_split, results))
+
+
+def main_score(task: str, results: dict[str, Any]) -> str:
+    """Returns a sentence that says how good a run is, and how sure that is."""
+    split, measures = main_split(results), REGISTRY[task]
+    measure, metric = measures.main, find(measures.main_metric, task)
+    scores = results[split]
+    text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
+    count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
+    if count is None:  # a classifier's, which counts texts by class
+        count = f"{sum(each['texts'] for each in scores['classes'].values()):,} texts"
+    sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
+    title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
+    return f"{title} {text}{unit} on the {count} of the {split} set; {sure}."
+
+
+def score_table(task: str, results: dict[str, Any]) -> Table:
+    """Returns all numbers of all splits, a row each; first those that a run is judged by."""
+    splits = rows_of(results)
+    names = dict.fromkeys(
+        name
+        for scores in splits.values()
+        for name, value in scores.items()
+        if isinstance(value, int | float) and not name.endswith(NO_KINDS)
+    )
+    if all(_same_loss(scores) for scores in splits.values()):
+        names.pop("loss", None)  # which differs from nll if classes have weights
+    measures = REGISTRY[task].main, *REGISTRY[task].further
+    columns = [each for measure in measures for each in measure.expand([results])]
+    shown = {each.name: each for each in columns if each.path.startswith("test.")}
+    for name in names:
+        metric = find(name, task)  # of a number that is in no table of sweeps
+        shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
+    shown[SECONDS.name] = SECONDS
+    rows = [
+        [measure.title, *(_cell(measure, scores) for scores in splits.values())]
+        for name, measure in shown.items()
+        if name in names
+    ]
+    caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
+    return Table(caption, ["score", *splits], rows)
+
+
+def _same_loss(scores: dict[str, Any]) -> bool:
+    """Whether the loss of a split is its nll, as it is without weights of classes."""
+    loss, nll = scores.get("loss"), scores.get("nll")
+    return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
+
+
+def behaviour_table(results: dict[str, Any]) -> Table | None:
+    """Returns the pass rates of the evaluation `behaviour`, if there is one."""
+    rows = [
+        [check, f"{rate['lines']:,}", f"{rate['passed'] / rate['lines']:.1%}"]
+        + [f"{rate['low']:.1%} to {rate['high']:.1%}"]
+        for check, rate in results.get(BEHAVIOUR, {}).items()
+    ]
+    head = ["check", "lines", "passed", "95% interval (Wilson)"]
+    return Table("Behaviour at generated lines", head, rows) if rows else None
+
+
+def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
+    """Returns in a line how many placeholders each split kept; '' if the tokenizers have none."""
+    cells = [
+        f"{name} {scores['placeholders_kept']:,} of {scores['placeholders']:,}"
+        for name, scores in splits.items()
+        if "placeholders" in scores
+    ]
+    start = "Placeholders that are in the translation as often as in the source: "
+    return f"{start}{'; '.join(cells)}" if cells else ""
+
+
+def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns (score, signature) of the main split; only scores of equal signatures compare."""
+    end, scores = "_signature", results[main_split(results)]
+    return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
+
+
+def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
+    """Returns `config.decode` of the final scores, which may not be the config's of today."""
+    return ConfigDict(results[DECODE]) if DECODE in results else config.decode
+
+
+def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
+    """Returns the settings of the search for the scored translations, of a run that translates."""
+    if config.task != "translation":
+        return None
+    decode = decode_of(config, results)
+    rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
+    return Table("The search that made the scored translations", ["", ""], rows)
+
+
+def cost_table(results: dict[str, Any], unit: str) -> Table:
+    """Returns the costs of a run."""
+    steps = sorted(results["averaged_steps"])
+    listed = ", ".join(f"{step:,}" for step in steps)
+    rows = [
+        ["step", f"{results['step']:,}"],
+        ["scored weights", f"mean of steps {listed}" if steps[1:] else f"of step {listed}"],
+        ["parameters", f"{results['parameters']:,}"],
+        ["time of the run", duration(results["wall_seconds"])],
+    ]
+    if start := results.get(START):
+        rows.append(["first weights", start_line(start)])
+    if speed := results.get("tokens_per_second"):
+        rows.append([f"{unit} per second during training", f"{speed:,.0f}"])
+    if work := results.get("flops_per_token"):
+        rows.append(["training FLOPs per token, without those of attention", f"{work:,}"])
+    return Table("Cost of the run", ["", ""], rows)
+
+
+def duration(seconds: float) -> str:
+    """Returns a length of time in the two units that fit it."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def class_table(scores: dict[str, Any]) -> Table | None:
+    """Returns precision, recall and F1 of each class of a classifier."""
+    if "classes" not in scores:
+        return None
+    rows = [
+        [label, *(f"{100 * own[name]:.1f}" for name in ("precision", "recall", "f1"))]
+        + [f"{own['texts']:,}"]
+        for label, own in scores["classes"].items()
+    ]
+    head = ["class", "precision (%)", "recall (%)", "F1 (%)", "texts"]
+    return Table("Classes", head, rows)
+
+
+# -- text
+
+
+def data_tables(data: dict[str, Any]) -> list[Table]:
+    """Returns what cleaning dropped, the pairs of each corpus, the text of each split, and the
+    tokens and batches, as far as the task has them."""
+    tables, splits = [], data["splits"]
+    if cleaning := data.get("cleaning"):
+        read = cleaning["read"]
+        counts = {"read": read, **cleaning["dropped"], "kept": cleaning["kept"]}
+        rows = [[name, f"{n:,}", f"{n / max(1, read):.2%}"] for name, n in counts.items()]
+        head = ["pairs", "number", "fraction"]
+        tables.append(Table("Cleaning of the training text", head, rows))
+    if corpora := data.get("corpora"):
+        tables.append(_corpora_table(corpora))
+    names = dict.fromkeys(name for counts in splits.values() for name in counts)
+    rows = [[name, *(f"{counts.get(name, 0):,}" for counts in splits.values())] for name in names]
+    tables.append(Table("Text of each split", ["", *splits], rows))
+    rows = [[f"vocabulary, {side}", f"{n:,} pieces"] for side, n in data["vocabulary"].items()]
+    rows.append(["unknown tokens of the training text", f"{data['oov_rate']:.3%}"])
+    rows.append(["batches per epoch", f"{data['batches_per_epoch']:,}"])
+    if "padding_fraction" in data:
+        rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
+    shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
+    rows.append(["shapes, rows × tokens", shapes])
+    broken = data.get("broken_lines", {})
+    rows += [[f"broken lines skipped in {path}", f"{n:,}"] for path, n in broken.items()]
+    return [*tables, Table("Tokens and batches", ["", ""], rows)]
+
+
+def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
+    """The pairs that are read, dropped and drawn of each of several corpora."""
+    reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
+    counts = {"read": [each["read"] for each in corpora.values()]}
+    counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
+    counts["kept"] = [each["kept"] for each in corpora.values()]
+    counts["drawn per epoch"] = drawn = [each["drawn"] for each in corpora.values()]
+    rows = [[name, *(f"{count:,}" for count in row)] for name, row in counts.items()]
+    rows.append(["fraction of an epoch", *(f"{n / max(1, sum(drawn)):.2%}" for n in drawn)])
+    return Table("Pairs of each corpus", ["", *corpora], rows)
+
+
+# -- config and environment
+
+
+def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
+    """Returns (key, value, default) of the keys that differ from `configs/base.py`."""
+    defaults = flatten(base.get_config())
+    return [(k, v, defaults[k]) for k, v in flatten(config).items() if v != defaults[k]]
+
+
+def config_table(config: ConfigDict) -> Table:
+    """Returns the keys that differ from `configs/base.py`."""
+    rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
+    return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
+
+
+def command(config: ConfigDict) -> str:
+    """Returns the shell command that trains with this config again, whatever file it came from."""
+    flags = [shlex.quote(f"--config.{k}={_as_flag(value)}") for k, value, _ in differing(config)]
+    start = "python launch.py --config=configs/base.py --workdir=runs/again"
+    return " \\\n    ".join([start, *flags])
+
+
+def environment_table(environment: dict[str, Any]) -> Table:
+    """Returns where a run trained when it was last started."""
+    devices, code = environment["devices"], environment["code"]
+    commit = "no git checkout of its own"
+    if code:
+        commit = code["commit"] + (", with local changes" if code["changed"] else "")
+    rows = [
+        ["processor", f"{environment['processor']}, {environment['cores']} cores"],
+        ["devices of jax", f"{devices['count']} × {devices['kind']}"],
+        ["system", environment["platform"]],
+        ["commit of the code", commit],
+        ["python", environment["python"]],
+        *([name, version] for name, version in environment["packages"].items()),
+    ]
+    return Table("Environment when the training was last started", ["", ""], rows)
+
+
+def _cell(measure: Measure, scores: dict[str, Any]) -> str:
+    value = scores.get(measure.name)
+    if value is None:
+        return ""
+    if isinstance(value, int):  # a count
+        return f"{value:,}"
+    text = measure.show(value)
+    interval = scores.get(f"{measure.name}_ci")
+    return text if interval is None else f"{text} ± {measure.show(interval)}"
+
+
+def _shown(value: Any) -> str:
+    return "''" if value == "" else _as_flag(value)
+
+
+def _as_flag(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    if value and isinstance(value[0], dict):
+        return json.dumps(value, ensure_ascii=False)
+    return ",".join("=".join(map(str, x)) if isinstance(x, list) else str(x) for x in value)

@@ -1,0 +1,228 @@
+"""The trials of a sweep: each a complete config, checked before any trains, known by a number."""
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments import recipe
+from transformer.config import check, check_model, check_scores, check_start, check_text
+from transformer.errors import UserError, shorten
+from transformer.keys import assign, flatten, value_of
+from transformer.model.layers import DropoutRates
+from transformer.tasks.translation import check_vocabularies
+from transformer.training.start import check_source
+
+# What a compiled training step takes as arguments, so that it may differ between runs.
+NUMBERS = (
+    "seed",
+    "optimizer.learning_rate",
+    "optimizer.warmup_steps",
+    "optimizer.decay_fraction",
+    "optimizer.weight_decay",
+    "train.label_smoothing",
+)
+# Numbers for which zero compiles to a different step.
+RATES = (
+    "train.ema_decay",
+    "train.r_drop",
+    *(f"model.dropout_{name}" for name in DropoutRates._fields),
+)
+# By task, keys that the signatures of all its scores contain.
+SIGNED = {
+    "translation": ("evaluate.sacrebleu_tokenizer",),
+    "language_model": ("data.context", "data.documents"),
+    "classification": ("data.max_tokens",),
+}
+
+KINDS = ("log", "uniform", "int")  # of a range of a search
+# Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
+FREE_KEYS = (
+    *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
+    *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
+    *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
+)
+MAX_SHOWN, MAX_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
+
+
+class PlannedTrial(NamedTuple):
+    """A trial of a sweep, before it is trained."""
+
+    number: int  # from zero
+    values: dict[str, Any]  # that it sets, by dotted key
+    config: ConfigDict  # the whole of it
+    folder: Path  # of its run
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        settings = (f"{key.split('.')[-1]}={value}" for key, value in self.values.items())
+        return f"trial {self.number} ({', '.join(settings)})"
+
+
+def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
+    """Returns the trials of a sweep, checked: each alone, no two the same, scores comparable.
+
+    Args:
+      config: what all trials start from.
+      trials: dotted keys and their values, for each trial.
+      folder: the sweep's.
+    """
+    planned = [plan_trial(config, values, n, folder) for n, values in enumerate(trials)]
+    first: dict[str, PlannedTrial] = {}
+    for trial in planned:
+        same = first.setdefault(json.dumps(flatten(trial.config), sort_keys=True), trial)
+        if same is not trial:
+            _, _, settings = trial.name.partition(" (")
+            raise UserError(
+                f"trial {trial.number} of the sweep is the same as trial {same.number} "
+                f"({settings}: leave one out"
+            )
+    if not planned:
+        raise UserError("the sweep has no trials: its sweep() yields nothing")
+    for key in SIGNED.get(config.task, ()):
+        check_signed(config.task, key, [value_of(trial.config, key) for trial in planned])
+    return planned
+
+
+def check_signed(task: str, key: str, values: Sequence[object]) -> None:
+    """Raises UserError if scores of trials with these values of a key would not be comparable."""
+    other = next((value for value in values if value != values[0]), None)
+    if key in SIGNED.get(task, ()) and other is not None:
+        raise UserError(
+            f"config.{key} cannot differ ({values[0]} and {other}): it is part of the signature "
+            "of all scores, which would not be comparable; make a sweep of each value"
+        )
+
+
+def set_key(config: ConfigDict, key: str, value: object) -> None:
+    """Sets a key that a trial may set."""
+    if key.startswith("sweep."):
+        raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
+    if key == "task":
+        raise UserError("config.task cannot differ: scores of different tasks are not comparable")
+    assign(config, key, value)
+
+
+def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
+    """Returns one trial, checked, of what a config file says that it sets."""
+    try:
+        if not isinstance(values, Mapping):
+            raise UserError(f"{values!r} is not a dict of dotted keys and values")
+        config = ConfigDict(config.to_dict())
+        for key, value in values.items():
+            set_key(config, key, value)
+        recipe.apply(config, values)
+        config.sweep.storage = ""  # it may hold a password, and says nothing of the run
+        for check_part in (check, check_model, check_start, check_scores, check_text):
+            check_part(config)
+        if config.task == "translation":
+            check_vocabularies(config, config.tokenizer.joint)
+        check_source(config, trial_folder(folder, number))
+    except UserError as error:
+        raise UserError(f"trial {number} of the sweep: {error}") from None
+    return PlannedTrial(number, dict(values), config.lock(), trial_folder(folder, number))
+
+
+def trial_folder(folder: Path, number: int) -> Path:
+    """Returns the folder of a trial's run within the sweep's."""
+    return folder / "trials" / f"{number:03d}"
+
+
+def structure(config: ConfigDict) -> str:
+    """Returns what must be equal for two runs to share one compiled program, as text."""
+    flat = {key: value for key, value in flatten(config).items() if key not in NUMBERS}
+    flat |= {key: bool(flat[key]) for key in RATES}
+    del flat["name"]
+    return json.dumps(flat, sort_keys=True)
+
+
+def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerator: bool) -> bool:
+    """Returns whether runs of one structure are trained as one vmapped program.
+
+    Pruning compares a run with those before it, so they come in turn. JAX cannot vmap cuDNN's
+    attention over lengths that all runs share.
+    """
+    flash = any(model.attention_implementation == "flash" for model in models)
+    if flash and settings.parallel == "vmap":
+        raise UserError(
+            "config.sweep.parallel='vmap' has no model.attention_implementation='flash': set "
+            "config.sweep.parallel=sequential, or config.model.attention_implementation=chunked"
+        )
+    asked = settings.parallel == "vmap" or (settings.parallel == "auto" and on_accelerator)
+    return asked and not settings.prune and not flash
+
+
+def group_trials(trials: Iterable[PlannedTrial]) -> list[list[PlannedTrial]]:
+    """Returns the trials in groups of one structure."""
+    groups: dict[str, list[PlannedTrial]] = {}
+    for trial in trials:
+        groups.setdefault(structure(trial.config), []).append(trial)
+    return list(groups.values())
+
+
+def fixed_keys(config: ConfigDict) -> dict[str, Any]:
+    """Returns the keys and values that must not change when a sweep resumes."""
+    return {k: v for k, v in flatten(config).items() if not k.startswith(FREE_KEYS)}
+
+
+def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
+    """Returns each key in which two configs differ, with both values, in short; empty for none."""
+
+    def short(config: Mapping[str, Any], key: str) -> str:
+        return shorten(repr(config.get(key)), MAX_LENGTH)
+
+    keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
+    lines = [f"{key} was {short(theirs, key)} and is {short(ours, key)}" for key in keys]
+    more = f" and {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
+    return "; ".join(lines[:MAX_SHOWN]) + more
+
+
+def settings(config: ConfigDict, trial: PlannedTrial) -> str:
+    """Returns what a trial changes of the config that all start from, by which it is known again.
+
+    Its place in the list, and what else it sets that is so anyway, make no difference.
+    """
+    before, after = flatten(config), flatten(trial.config)
+    changed = {k: v for k, v in after.items() if v != before[k] and not k.startswith("sweep.")}
+    return json.dumps(changed, sort_keys=True)
+
+
+def number_trials(
+    config: ConfigDict, trials: Sequence[PlannedTrial], known: Mapping[str, int]
+) -> dict[int, PlannedTrial]:
+    """Returns the trials by the numbers that they have, or get, in their study.
+
+    A new trial has the number of its place in the list, or the next one that is free. `known` has
+    the numbers of those that the study has, by their `settings`.
+    """
+    taken, numbered = set(known.values()), {}
+    for place, trial in enumerate(trials):
+        number = known.get(settings(config, trial))
+        if number is None:
+            number = place if place not in taken else max(*taken, len(trials) - 1) + 1
+            taken.add(number)
+        folder = trial_folder(trial.folder.parents[1], number)
+        numbered[number] = trial._replace(number=number, folder=folder)
+    return numbered
+
+
+def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
+    """Refuses keys and choices that do not exist, and those whose scores are not comparable."""
+    draft = copy.deepcopy(config)
+    for key, choice in space.items():
+        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
+        if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
+            raise UserError(
+                f"space() says {key}: {choice!r}: write a list of choices, or a kind "
+                f"({', '.join(KINDS)}), the lowest and the highest value"
+            )
+        if is_range and choice[0] == "log" and choice[1] <= 0:
+            raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")
+        examples = [choice[1] if choice[0] == "int" else float(choice[1])] if is_range else choice
+        for value in examples:
+            set_key(draft, key, value)
+        check_signed(config.task, key, choice[1:] if is_range else choice)

@@ -1,0 +1,130 @@
+"""A bad request to the API gets one line, and the server stays up."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+from serving import SINGLE, gated, is_one_line, serving, wait_until
+
+from experiments.serve import operations
+from experiments.serve.schema import BODY
+
+LONG = json.dumps({"texts": ["a" * 5_001]}).encode()
+MISTAKES = [
+    (b"", 400, "the body is missing"),
+    (b'{"texts": [', 400, "the body is not JSON (Expecting value): send an object"),
+    (b'{"texts": ["\xff"]}', 400, "the body is not JSON"),
+    (b"[" * 3_000, 400, "the body is not JSON"),  # nested too deeply
+    (b'{"num_best": ' + b"9" * 5_000 + b"}", 400, "the body is not JSON"),
+    (b'["a"]', 400, 'the body is ["a"]: give an object with run, source_tag, texts'),
+    (b'{"texts": NaN}', 400, "texts is NaN: give a list of texts"),
+    (b'{"texts": null}', 400, "texts is null: give a list of texts"),
+    (b"{}", 400, "texts is missing: give it"),
+    (b'{"texts": [], "text": "a"}', 400, "text is unknown: use run, source_tag, texts, num_best"),
+    (b'{"texts": [], "a\\nb": "a"}', 400, "a b is unknown"),
+    (b'{"texts": "a"}', 400, 'texts is "a": give a list of texts'),
+    (b'{"texts": ["a", 7]}', 400, "texts[1] is 7: give a text"),
+    (b'{"texts": ["\\ud83d"]}', 400, 'texts[0] has half of a character in "\\ud83d"'),
+    (LONG, 400, "texts[0] has 5,001 characters, more than 5,000: split it"),
+    (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts has 65 texts, more than 64"),
+    (b'{"texts": ["a"], "num_best": 9}', 400, "num_best=9 is not between 1 and 4"),
+    (b'{"texts": ["a"], "num_best": 0}', 400, "num_best=0"),
+    (b'{"texts": ["a"], "num_best": true}', 400, "num_best is true: give a whole number"),
+    (b'{"texts": ["a"], "num_best": 2.0}', 400, "num_best is 2.0: give a whole number"),
+    (b'{"texts": ["a"], "source_tag": "<2de>"}', 400, "source_tag=<2de> is for runs with tags"),
+    (b'{"texts": ["a"], "run": "x"}', 404, 'no run "x": choose one of translation, language'),
+    (b'{"texts": ["a"], "run": "classification"}', 400, "classify, attention, not translate"),
+]
+FIELD_MISTAKES = [
+    ("score", {"texts": ["a"]}, "targets has 0 texts, and texts has 1: give a translation of each"),
+    ("score", {"texts": ["a", "b"], "targets": ["a"]}, "targets has 1 texts, and texts has 2"),
+    ("score", {"texts": ["one", "one zebra"], "run": "language_model"}, "texts[1] has zebra"),
+    ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
+    ("score", {"texts": ["one " * 12], "run": "language_model"}, "texts[0] has 13 tokens"),
+    ("score", {"texts": ["a"], "source_tag": "<x>", "run": "language_model"}, "source_tag=<x>"),
+    ("generate", {"texts": ["one zebra"]}, "texts[0] has zebra"),
+    ("attention", {"text": "\u200b"}, "text is blank"),
+    ("attention", {"text": ["a"]}, 'text is ["a"]: give a text'),
+    ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
+    ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
+    ("attention", {"text": "a", "source_tag": "<x>"}, "source_tag=<x> is for runs with tags"),
+    ("translate", {"texts": ["a "] * 20}, "texts has 20 tokens in all, more than 19"),
+]
+
+
+def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch):
+    monkeypatch.setattr(operations, "MAX_TOKENS", 19)
+    with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(site.post, "translate", {"texts": ["a " * 19]})
+        wait_until(lambda: len(batches) == 1)
+        for body, status, says in MISTAKES:
+            is_one_line(site.post("translate", body), status, says)
+        for operation, fields, says in FIELD_MISTAKES:
+            is_one_line(site.post(operation, fields), 400, says)
+        assert not first.done()
+        gate.set()
+        assert first.result().status == 200
+
+
+def test_a_body_that_is_too_large_is_refused(site):
+    for body in (b" " * 10_000_000, iter([b" " * BODY, b" "])):  # the second one in chunks
+        answer = site.ask("POST", "/api/translate", body, {"Content-Type": "application/json"})
+        is_one_line(answer, 413, "more than 1,048,576 bytes: send fewer texts at once")
+    assert site.post("translate", b" " * (BODY - len(SINGLE)) + SINGLE).status == 200
+
+
+def test_every_request_has_a_line_in_the_log_without_its_text(site, said):
+    site.post("translate", {"texts": ["a b c"]})
+    site.post("translate", {"texts": 7})
+    site.get("/?text=secret")
+    site.get("/health")
+    site.ask("DELETE", "/health")
+    site.get("/a%0Ab/" + "x" * 100)
+    wait_until(lambda: any(" 404 " in line for line in said))
+    lines = [re.sub(r"\d+ ms$", "_ ms", line) for line in said if line.endswith(" ms")]
+    lines = lines[-5:]  # a line may be of a request before these
+    assert lines[:2] == ["POST /api/translate 200 _ ms", "POST /api/translate 400 _ ms"]
+    assert lines[2:4] == ["GET / 200 _ ms", "DELETE /health 405 _ ms"]  # not what monitors ask
+    assert re.fullmatch(r"GET /a b/x+\.\.\.x+ 404 _ ms", lines[4])
+
+
+def test_any_text_has_an_answer(site):
+    for text in ("a\nb", "\x00a", "a\u2028b", "\ufffd", "🙂" * 50, "a. B. " * 30, "x" * 200):
+        assert site.post("translate", {"texts": [text]}).status == 200
+        assert site.post("attention", {"text": text}).status in (200, 400)
+
+
+def test_no_file_can_be_reached_and_only_posts_are_translated(site):
+    paths = ["/nothing", "/../config.json", "/%2e%2e/config.json", "//etc/passwd", "/docs", "/api/"]
+    for path in (*paths, "/..%2f..%2fetc/passwd", "/static/../config.json", "/health/"):
+        is_one_line(site.get(path), 404, "see /openapi.json")
+    for method in ("GET", "PUT", "DELETE", "OPTIONS"):
+        answer = site.ask(method, "/api/translate")
+        is_one_line(answer, 405, f"{method} is not for /api/translate: use POST")
+
+
+def test_another_site_cannot_post_or_read(site):
+    own = f"http://127.0.0.1:{site.port}"
+    assert site.post("translate", SINGLE, Origin=own).status == 200
+    others = ("http://evil.example", "http://127.0.0.1:1", f"{own}.evil.example", "http://[")
+    for origin in (*others, "null", ""):
+        is_one_line(site.post("translate", SINGLE, Origin=origin), 403, "another site")
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        is_one_line(site.post("translate", SINGLE, Content_Type=kind), 415, "application/json")
+    preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = site.ask("OPTIONS", "/api/translate", headers=preflight)
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_a_name_that_is_not_the_servers_is_refused(site, runs):
+    for host in ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "", "[::"):
+        is_one_line(site.ask("GET", "/api/runs", headers={"Host": host}), 421, "--server_name")
+    for host in ("localhost", "LOCALHOST:9", "[::1]:8000"):
+        assert site.ask("GET", "/api/runs", headers={"Host": host}).status == 200
+    is_one_line(site.ask("GET", "/", headers={"Host": "10.0.0.7:80"}), 421)
+    with serving(runs[:1], names=["own.example"], local=False) as running:
+        for host in ("own.example", "10.0.0.7:80", "localhost"):
+            assert running.ask("GET", "/", headers={"Host": host}).status == 200
+        is_one_line(running.ask("GET", "/", headers={"Host": "evil.example"}), 421)
+        proxy = {"Host": "127.0.0.1:8000", "Origin": "https://own.example"}
+        assert running.post("translate", SINGLE, **proxy).status == 200

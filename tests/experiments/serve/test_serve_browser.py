@@ -1,0 +1,194 @@
+"""The page in a real Chromium: somebody types, and sees translations and heads."""
+
+import contextlib
+
+import pytest
+from playwright.sync_api import Error as PlaywrightError
+from serving import PATIENCE, serving
+
+from chromium import DESKTOP, PHONE, overflow
+from experiments.serve.operations import Served
+
+pytestmark = pytest.mark.browser
+SAME = """wanted => {
+  const { rows } = explorer.matrix({ kind: "cross", layer: 1, head: 2 });
+  return JSON.stringify(rows) === JSON.stringify(wanted);
+}"""
+FIRST_IS = "text => document.querySelector('.answers button')?.textContent === text"
+SHOWN = """([name, texts]) => [...document.querySelectorAll(".run")].some((run) => {
+  const shown = [...run.querySelectorAll("li button")].map((button) => button.innerText);
+  const heading = run.querySelector("h1, h2, h3").textContent.trim();
+  return heading === name && JSON.stringify(shown) === JSON.stringify(texts);
+})"""
+ALL_TOLD = """() => {
+  const count = (name) => document.querySelectorAll(name).length;
+  return count(".told.wrong") === count(".run");
+}"""
+
+
+@pytest.fixture(scope="module")
+def site(loaded):
+    runs = [Served(name, run) for name, run in loaded.items()]
+    with serving([*runs, Served("second", loaded["translation"])]) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def opened(chromium, site, **context):
+    """Yields the page; it asks only its own server, and complains of nothing."""
+    own = f"http://127.0.0.1:{site.port}/"
+    with contextlib.closing(chromium.new_context(**{"viewport": DESKTOP, **context})) as made:
+        page, told, asked = made.new_page(), [], []
+        page.on("console", lambda message: told.append(message.text))
+        page.on("pageerror", lambda error: told.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(own)
+        yield page
+        # Errors of requests that the page shows itself are also lines of the console.
+        assert [line for line in told if "Failed to load resource" not in line] == []
+        assert asked
+        assert all(url.startswith(own) for url in asked)
+
+
+def wait_for(page, script: str, argument=None) -> None:
+    """Waits until a function of the page is true, which playwright's own waiting would `eval`."""
+    for _ in range(PATIENCE * 20):
+        if page.evaluate(script, argument):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(script)
+
+
+def card(page, name: str):
+    return page.locator(".run", has=page.get_by_role("heading", name=name, exact=True))
+
+
+def best(page, name: str) -> str:
+    return card(page, name).locator("li").first.locator(":first-child").first
+
+
+def test_what_is_typed_is_answered_by_every_run(chromium, site, loaded):
+    with opened(chromium, site) as page:
+        page.keyboard.type("one red")  # the text has the focus
+        own = loaded["translation"].translate(["one red"], num_best=3)[0]
+        for name in ("translation", "second"):
+            # An answer to the first letters may come before.
+            wait_for(page, SHOWN, [name, [each.text or "∅" for each in own]])
+        found = loaded["language_model"].generate(["one red"], num_best=3)[0]
+        card(page, "language_model").locator("li").nth(2).wait_for()
+        assert best(page, "language_model").inner_text() == found[0].text
+        assert "nats over" in card(page, "language_model").locator(".told").inner_text()
+        classes = loaded["classification"].classify(["one red"], num_best=2)[0]
+        card(page, "classification").locator(".bar").nth(1).wait_for()
+        bars = card(page, "classification").locator(".bar").all_inner_texts()
+        assert [bar.split() for bar in bars] == [
+            [label, f"{100 * probability:.1f}%"] for label, probability in classes
+        ]
+        page.fill("#text", "  ")
+        wait_for(page, "() => !document.querySelector('.answers li')")
+
+
+def test_an_outdated_answer_is_never_shown(chromium, site, loaded):
+    held = []
+
+    def hold(route):
+        held.append(route) if "a b" in route.request.post_data else route.continue_()
+
+    [own] = loaded["translation"].translate(["c d e"])
+    with opened(chromium, site) as page:
+        page.route("**/api/translate", hold)
+        page.fill("#text", "a b")
+        while len(held) < 2:  # of both translators
+            page.wait_for_timeout(20)
+        page.fill("#text", "c d e")
+        wait_for(page, FIRST_IS, own)
+        for route in held:
+            with contextlib.suppress(PlaywrightError):  # the page has dropped it
+                route.continue_()
+        page.wait_for_timeout(300)
+        assert best(page, "translation").inner_text() == own
+
+
+def test_the_heads_are_those_of_the_answer_that_is_chosen_and_follow_what_is_typed(
+    chromium, site, loaded
+):
+    with opened(chromium, site) as page:
+        page.fill("#text", "a b c")
+        best(page, "translation").wait_for()
+        assert not page.is_visible("#heads")
+        page.keyboard.press("Tab")
+        card(page, "translation").get_by_role("button", name="Show the heads").press("Enter")
+        page.wait_for_selector("#chart canvas")
+        assert page.locator("#chart canvas").count() == 2  # of one layer
+        own = loaded["translation"].translate(["a b c"], num_best=3)[0]
+        for number in (0, 2):
+            card(page, "translation").locator("li button").nth(number).click()
+            wanted = loaded["translation"].attention("a b c", own[number].text)
+            rows = wanted.weights["cross"][0, 1]
+            wait_for(page, SAME, rows.astype(float).tolist())
+        page.check("input[value=lines]")
+        page.fill("#text", "d e f g")
+        wait_for(page, "() => document.getElementById('title').textContent === 'd e f g'")
+        assert page.is_checked("input[value=lines]")  # the view stays
+        page.fill("#text", "one red")
+        card(page, "language_model").locator("button.heads").click()
+        wait_for(page, "() => explorer.state().kind === 'decoder_self'")
+        card(page, "language_model").locator("button.heads").click()
+        assert not page.is_visible("#heads")
+
+
+def test_a_mistake_and_a_server_that_has_ended_are_told(chromium, site):
+    with opened(chromium, site) as page:
+        page.fill("#text", "one zebra")
+        told = card(page, "language_model").locator(".told.wrong")
+        told.wait_for()
+        assert "zebra" in told.inner_text()
+        page.route("**/api/*", lambda route: route.abort())
+        page.fill("#text", "one")
+        wait_for(page, ALL_TOLD)
+        assert told.inner_text() == "the server does not answer"
+
+
+def test_heads_of_another_text_are_pale_and_then_gone_with_a_reason(chromium, site):
+    held = []
+    with opened(chromium, site) as page:
+        page.fill("#text", "a b c")
+        best(page, "translation").wait_for()
+        card(page, "translation").locator("button.heads").click()
+        page.wait_for_selector("#chart canvas")
+        assert page.inner_text("#heads-told") == ""
+        page.route("**/api/attention", lambda route: held.append(route))
+        page.fill("#text", "d e f")
+        while not held:
+            page.wait_for_timeout(20)
+        assert page.inner_text("#title") == "a b c"
+        assert page.get_attribute("#maps", "class") == "late"
+        assert "being computed" in page.inner_text("#heads-told")
+        held.pop().fulfill(status=504, json={"error": "no answer in 30 seconds"})
+        wait_for(page, "() => document.getElementById('maps').hidden")
+        assert page.inner_text("#heads-told") == "No heads: no answer in 30 seconds"
+        assert card(page, "translation").locator(".told.wrong").count() == 0  # it is translated
+        page.unroute("**/api/attention")
+        page.fill("#text", "g h")
+        wait_for(page, "() => document.getElementById('title').textContent === 'g h'")
+        assert page.is_visible("#maps")
+
+
+def test_markup_in_a_text_stays_text(chromium, site):
+    with opened(chromium, site) as page:
+        page.fill("#text", "<img src=x onerror=alert(1)>")
+        best(page, "translation").wait_for()
+        card(page, "translation").locator("button.heads").click()
+        page.wait_for_selector("#chart canvas")
+        assert page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_screen(chromium, site, viewport, scheme):
+    with opened(chromium, site, viewport=viewport, color_scheme=scheme) as page:
+        page.fill("#text", "a b c d e f g h a b c d e f g h " + "x" * 100)
+        best(page, "translation").wait_for()
+        card(page, "translation").locator("button.heads").click()
+        page.wait_for_selector("#chart canvas")
+        assert overflow(page) <= 0

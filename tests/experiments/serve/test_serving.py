@@ -1,0 +1,306 @@
+"""The page and the API of runs: answers are those of the runs."""
+
+import base64
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from serving import gated, is_one_line, serving, wait_until
+
+import transformer
+from experiments.attention import explorer
+from experiments.serve.app import policy
+from experiments.serve.batching import Programs
+from experiments.serve.operations import OPERATIONS, ROWS, Explain, Generate, Served, Translate
+from experiments.serve.schema import API, CHARACTERS
+from places import ROOT
+from runs import count_programs
+from transformer.data import held_out
+from transformer.errors import UserError
+
+# -- answers
+
+
+def test_translations_are_those_of_the_run(site, loaded):
+    texts = ["a b c", "", "b a", "d e f g h"]
+    found = site.post("translate", {"texts": texts}).json()
+    assert found["run"] == "translation"
+    assert [best[0]["text"] for best in found["translations"]] == loaded["translation"].translate(
+        texts
+    )
+    assert list(map(len, found["translations"])) == [1, 1, 1, 1]
+    best = site.post("translate", {"texts": texts, "num_best": 3}).json()["translations"]
+    own = loaded["translation"].translate(texts, num_best=3)
+    assert [[each["text"] for each in row] for row in best] == [[e.text for e in r] for r in own]
+    scores = [each["score"] for row in best for each in row]
+    assert scores == pytest.approx([each.score for row in own for each in row], abs=1e-4)
+    assert list(map(len, best)) == [3, 1, 3, 3]
+
+
+def test_scores_classes_and_continuations_are_those_of_the_run(site, loaded):
+    pairs = {"texts": ["a b", "c d e"], "targets": ["b a", "e"]}
+    found = site.post("score", pairs).json()["scores"]
+    own = loaded["translation"].score(*pairs.values())
+    assert [each["tokens"] for each in found] == [each.tokens for each in own]
+    log_probs = [each["log_prob"] for each in found]
+    assert log_probs == pytest.approx([each.log_prob for each in own], abs=1e-4)
+    texts = ["the plot is superb .", "", "the cast is dull !"]
+    found = site.post("classify", {"texts": texts, "num_best": 2}).json()["classes"]
+    own = loaded["classification"].classify(texts, num_best=2)
+    assert [[each["label"] for each in row] for row in found] == [[e.label for e in r] for r in own]
+    prompts = ["one", "two blue", "one"]
+    found = site.post("generate", {"texts": prompts}).json()["continuations"]
+    alone = [loaded["language_model"].generate([text])[0] for text in prompts]
+    assert [row[0]["text"] for row in found] == alone
+    lines = {"texts": ["one red cat"], "run": "language_model"}
+    [found] = site.post("score", lines).json()["scores"]
+    assert found["tokens"] == 4
+
+
+def test_attention_is_that_of_the_run_bit_for_bit(site, loaded):
+    found = site.post("attention", {"text": "a b c", "target": "c d"}).json()
+    own = loaded["translation"].attention("a b c", "c d")
+    assert found["written"] == ["▁c", "▁d", "</s>"]
+    assert found["notes"] == []
+    for kind, weights in own.weights.items():
+        array = found["frames"][0]["weights"][kind]
+        numbers = np.frombuffer(base64.b64decode(array["float32"]), "<f4")
+        np.testing.assert_array_equal(numbers.reshape(array["shape"]), weights)
+    for run in ("language_model", "classification"):
+        assert site.post("attention", {"text": "one", "run": run}).status == 200
+
+
+LONG = "a " * 40  # tokens, and its end; the translator reads 32
+SHORT = "a b"
+
+
+def test_an_answer_says_how_many_tokens_are_not_read(site, loaded):
+    pairs = {"texts": [LONG, SHORT, SHORT], "targets": [SHORT, SHORT, LONG]}
+    none = {"source": 0, "target": 0}
+    found = site.post("score", pairs).json()
+    assert found["unread"] == [{"source": 9, "target": 0}, none, {"source": 0, "target": 9}]
+    alone = site.post("score", {"texts": ["a " * 31], "targets": [SHORT]}).json()
+    assert alone["unread"] == [none]
+    assert alone["scores"][0]["log_prob"] == pytest.approx(found["scores"][0]["log_prob"], abs=1e-4)
+    lines = {"texts": ["one red cat"], "run": "language_model"}
+    assert site.post("score", lines).json()["unread"] == [none]
+    tokenizer = loaded["classification"].trained.predictor.tokenizer
+    long = "the plot is superb . " * 4
+    [ids] = tokenizer.encode([long])
+    assert len(ids) >= 20
+    found = site.post("classify", {"texts": ["the plot", long]}).json()
+    assert found["unread"] == [0, len(ids) + 1 - 12]  # with begin-of-sentence
+    texts = {"texts": [SHORT, LONG]}
+    assert site.post("translate", texts).json()["unread"] == [0, 0]  # it is split
+    whole = transformer.load(loaded["translation"].folder, {"decode.split_sentences": "never"})
+    with serving([Served("whole", whole)]) as running:
+        assert running.post("translate", texts).json()["unread"] == [0, 9]
+
+
+def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeypatch):
+    asked = {"text": LONG, "target": "b " * 50}
+    found = site.post("attention", asked).json()
+    assert found["unread"] == found["omitted"] == {"source": 9, "target": 19}
+    assert found["notes"] == [
+        "too long for the model, which does not read the last 9 source tokens and 19 target tokens"
+    ]
+    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 20_000)
+    found = site.post("attention", asked).json()
+    assert found["unread"] == {"source": 9, "target": 19}
+    rows, columns = len(found["target"]), len(found["source"])
+    assert 1 < columns < 32
+    # With </s> and <s>, 41 source tokens and 51 target tokens.
+    assert found["omitted"] == {"source": 41 - columns, "target": 51 - rows}
+    assert len(found["notes"]) == 2
+    assert f"last {32 - columns} source tokens" in found["notes"][1]
+    line = site.post("attention", {"text": "the plot " * 9, "run": "classification"}).json()
+    assert line["unread"]["source"] > 0
+    assert site.post("attention", {"text": SHORT}).json()["notes"] == []
+
+
+def test_a_translation_may_be_longer_than_a_text(site):
+    target = "b " * CHARACTERS
+    pair = {"text": SHORT, "target": target}
+    assert site.post("attention", pair).json()["unread"]["target"] == CHARACTERS + 1 - 32
+    lists = {"texts": [SHORT], "targets": [target]}
+    assert site.post("score", lists).status == 200
+    is_one_line(site.post("score", {**lists, "texts": [target]}), 400, "texts[0] has 10,000 char")
+
+
+def test_answers_have_the_fields_of_the_schema(site):
+    asked = {
+        "translate": {"texts": [SHORT]},
+        "score": {"texts": [SHORT], "targets": [SHORT]},
+        "attention": {"text": SHORT},
+        "generate": {"texts": ["one"]},
+        "classify": {"texts": ["the plot"]},
+    }
+    for name, (_, _, model) in API.items():
+        answer = site.post(name, asked[name]).json()
+        model.model_validate(answer, strict=True)
+        shown = {"title", "translation"} & answer.keys()  # of the explorer
+        assert answer.keys() - shown == model.model_fields.keys(), name
+
+
+@pytest.mark.full
+def test_the_python_of_the_guide_runs(site, loaded):
+    guide = (ROOT / "docs" / "serving.md").read_text("utf-8")
+    [block] = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(block.replace(":8000", f":{site.port}"), names)
+    own = loaded["translation"].attention("How are you?")
+    np.testing.assert_array_equal(names["weights"], own.weights["cross"])
+
+
+def test_a_translation_does_not_depend_on_what_it_is_batched_with(runs, loaded):
+    operation = runs[0].operations["translate"]
+    folder = loaded["translation"].folder
+    texts = [pair.source for pair in held_out.read_pairs(folder, "test")] + ["a", "b a"]
+    by_group = {}
+    for text in texts:
+        [group], [payload], _ = operation.plan({"texts": [text]})
+        by_group.setdefault(group, []).append(payload)
+    assert sum(map(len, by_group.values())) == len(texts)
+
+    def read(results):
+        return [[(each.text, each.tokens) for each in best] for best in results]
+
+    for group, members in by_group.items():
+        members = members[: operation.max_batch]
+        alone = [result for text in members for result in operation.compute(group, [text])]
+        together = (members * ROWS)[: operation.max_batch]
+        mixed = operation.compute(group, together)
+        assert read(mixed) == (read(alone) * ROWS)[: operation.max_batch]
+        turned = operation.compute(group, together[::-1])
+        assert turned[::-1] == mixed  # with their scores: batches of one size have equal bits
+        scores = [[each.score for each in best] for best in mixed[: len(members)]]
+        for own, other in zip(alone, scores, strict=True):
+            assert [each.score for each in own] == pytest.approx(other, abs=1e-4)
+    assert len({str(best) for best in read(alone)}) > 1  # the control: they are not all one
+
+
+def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
+    site, loaded, monkeypatch
+):
+    texts = ["a b", "c", "d e f", "g", "h a"]
+    alone = loaded["translation"].translate(texts)
+    with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(8) as pool:
+        first = pool.submit(site.post, "translate", {"texts": ["a"]})
+        wait_until(lambda: batches == [[("a", 1)]])
+        others = []
+        for number, text in enumerate(texts, 1):
+            others.append(pool.submit(site.post, "translate", {"texts": [text]}))
+            wait_until(lambda number=number: site.batcher.waiting == number)
+        assert site.get("/api/runs").status == 200  # the event loop does not wait for the model
+        gate.set()
+        found = [each.result().json()["translations"][0][0]["text"] for each in others]
+        assert first.result().status == 200
+    assert found == alone
+    assert batches == [[("a", 1)], [(text, 1) for text in texts]]
+
+
+# -- the server
+
+
+def test_health_runs_metrics_and_schema_are_answered(site, runs):
+    wait_until(lambda: site.get("/health").status == 200)
+    assert site.get("/health").json()["status"] == "ready"
+    described = site.get("/api/runs").json()
+    assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
+    assert described["runs"][0]["operations"] == ["translate", "score", "attention"]
+    sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
+    assert described["limits"] == sizes | {"seconds": 30.0, "reading": 10.0}
+    site.post("translate", {"texts": ["a b c"]})
+    text = site.get("/metrics").body.decode()
+    [counted] = re.findall(r'requests_total\{route="/api/translate",status="200"\} (\S+)', text)
+    assert float(counted) >= 1
+    for name in ("request_seconds_bucket", "batch_texts_bucket", "queue_requests 0.0"):
+        assert f"transformer_{name}" in text
+    schema = site.get("/openapi.json").json()
+    assert {f"/api/{name}" for name in API} < schema["paths"].keys()
+    assert schema["components"]["schemas"]["Translate"]["required"] == ["texts"]
+    assert "422" not in schema["paths"]["/api/translate"]["post"]["responses"]
+
+
+def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monkeypatch):
+    monkeypatch.setattr("experiments.serve.batching.COMMON", 16)
+    programs = Programs(runs[:1])
+    lengths = [length for length, _ in programs._programs]
+    common = lengths.count(16)
+    assert lengths == sorted(lengths)
+    assert 0 < common < len(lengths)
+    programs._programs = [(length, lambda: None) for length in lengths]
+    for count in range(common):
+        state = {"status": "starting", "compiled": count, "programs": len(lengths)}
+        assert programs.state() == state
+        programs.compile_next()
+    assert programs.state()["status"] == "ready"
+
+
+def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
+    run = transformer.load(loaded["translation"].folder)
+    operations = Translate(run), Explain(run, run.trained.predictor.max_length)
+    for operation in operations:
+        for _, compile_program in operation.programs():
+            compile_program()
+    monkeypatch.setattr("transformer.inference.search.MANY", 0)
+    with count_programs() as programs:
+        operations[1].compute(None, [{"text": "a b"}])
+    assert programs == []
+
+
+SMALL, TEXTS = {"decode.batch_size": 6}, ["one"] * 8  # a batch that is smaller than ROWS
+REQUESTS = {
+    "translate": ("translation", {"texts": TEXTS}, {}),
+    "translate in small batches": ("translation", {"texts": TEXTS}, SMALL),
+    "score": ("translation", {"texts": TEXTS, "targets": TEXTS}, SMALL),
+    "score of a text": ("language_model", {"texts": TEXTS}, SMALL),
+    "generate": ("language_model", {"texts": TEXTS}, SMALL),
+    "generate by beam search": (
+        "language_model",
+        {"texts": TEXTS},
+        {"decode.search": "beam", "decode.beam_size": 2, **SMALL},
+    ),
+    "classify": ("classification", {"texts": TEXTS}, SMALL),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REQUESTS)
+def test_nothing_is_compiled_for_a_request(name, loaded):
+    task, fields, settings = REQUESTS[name]
+    run = transformer.load(loaded[task].folder, settings)
+    operation = OPERATIONS[name.split()[0]](run)
+    for _, compile_program in operation.programs():
+        compile_program()
+    requests = [{key: texts[:n] for key, texts in fields.items()} for n in (8, 1)]
+    if name == "generate":  # the samples that the page asks for
+        requests += [{"texts": TEXTS[:1], "num_best": n} for n in (2, 3, operation.max_best)]
+    for request in requests:
+        plan = operation.plan(request)
+        with count_programs() as programs:
+            operation.compute(plan.groups[0], plan.payloads)
+        assert programs == []
+
+
+def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
+    folder, texts = loaded["language_model"].folder, ["one", "one " * 11]
+    operation = Generate(transformer.load(folder, {"decode.search": "beam"}))
+    with pytest.raises(UserError, match=r"^texts\[1\] has 12 tokens, all that data\.context=12 "):
+        operation.plan({"texts": texts})
+    sampling = Generate(loaded["language_model"])
+    assert len(sampling.plan({"texts": texts}).payloads) == 2  # the control
+
+
+def test_the_page_runs_only_its_own_scripts(site):
+    answer = site.get("/")
+    text, allowed = answer.body.decode(), answer.headers["content-security-policy"]
+    assert allowed == policy(text)
+    assert "unsafe" not in allowed
+    assert allowed.count("'sha256-") == text.count("<script>") + text.count("<style>")
+    assert not re.search(r'\son\w+="|\sstyle="|(src|href)="', text)
+    assert "http://" not in re.sub(r'"http://www\.w3\.org/2000/svg"', "", text)
+    assert policy(text.replace("use strict", "use  strict")) != allowed  # the control
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert "access-control-allow-origin" not in answer.headers

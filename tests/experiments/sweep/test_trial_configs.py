@@ -1,0 +1,155 @@
+"""All trials of a sweep are built, checked and grouped before one of them trains."""
+
+from pathlib import Path
+
+import pytest
+
+from configs import base, quickstart
+from experiments.config import read_experiment
+from experiments.sweep import trial_configs
+from transformer import tasks
+from transformer.config import SOURCES
+from transformer.errors import UserError
+from transformer.keys import flatten
+
+FOLDER = Path("sweep")
+
+
+def plan(*trials, config=None):
+    return trial_configs.plan_trials(config or quickstart.get_config(), trials, FOLDER)
+
+
+def refusal(*trials, **kwargs) -> str:
+    with pytest.raises(UserError) as error:
+        plan(*trials, **kwargs)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_trial_is_the_config_with_its_values_set():
+    trials = plan({"seed": 3}, {"model.num_heads": 2, "optimizer.learning_rate": 1})
+    assert [trial.number for trial in trials] == [0, 1]
+    assert trials[0].config.seed == 3
+    assert trials[1].config.model.num_heads == 2
+    assert trials[1].config.optimizer.learning_rate == 1.0
+    assert [trial.folder for trial in trials] == [FOLDER / "trials/000", FOLDER / "trials/001"]
+    # Nothing else differs, and the config they start from is as it was.
+    before = flatten(quickstart.get_config())
+    assert {k for k, v in flatten(trials[0].config).items() if v != before[k]} == {"seed"}
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"model.num_head": 2}, ("there is no key config.model.num_head", "model.num_heads")),
+        ({"model.num_heads": "two"}, ("config.model.num_heads='two'", "int")),
+        ({"model.num_heads": 3}, ("model.num_heads=3", "128")),
+        ({"sweep.search": "tpe"}, ("config.sweep.search",)),
+        ({"task": "translation"}, ("config.task", "are not comparable")),
+        (["seed"], ("['seed']", "dict")),
+        ({"tokenizer.kind": "unigramm"}, ("tokenizer.kind='unigramm'", "bpe, char, unigram, word")),
+        ({"data.source": "grammer"}, ("data.source='grammer'", "copy, files, grammar")),
+        ({"evaluate.sacrebleu_tokenizer": "14a"}, ("'14a'", "13a, intl")),
+    ],
+)
+def test_a_wrong_trial_is_named_with_its_number(values, says):
+    text = refusal({"seed": 1}, {"seed": 2}, values)
+    assert text.startswith("trial 2 of the sweep: ")
+    for part in says:
+        assert part in text
+
+
+def config_of(task, **changes):
+    config = base.get_config()
+    metric = {"language_model": "nll", "classification": "accuracy"}.get(task, "bleu")
+    config.update_from_flattened_dict({"task": task, "train.best_metric": metric, **changes})
+    return config
+
+
+def test_every_task_has_names_of_sources():
+    assert SOURCES.keys() == tasks.REGISTRY.keys()
+    assert trial_configs.SIGNED.keys() <= tasks.REGISTRY.keys()
+
+
+@pytest.mark.parametrize(
+    ("task", "source", "key", "values"),
+    [
+        ("translation", "grammar", "evaluate.sacrebleu_tokenizer", ("13a", "intl")),
+        ("language_model", "quotations", "data.context", (8, 16)),
+        ("classification", "toy_reviews", "data.max_tokens", (32, 64)),
+    ],
+)
+def test_trials_whose_scores_will_not_be_comparable_are_refused(task, source, key, values):
+    config = config_of(task, **{"data.source": source})
+    text = refusal(*({key: value} for value in values), config=config)
+    assert f"config.{key} cannot differ ({values[0]} and {values[1]})" in text
+    # Also where one trial has the value of the config.
+    assert f"config.{key}" in refusal({key: values[1]}, {"seed": 1}, config=config)
+    # The control: all have one value.
+    assert len(plan(*({key: values[1], "seed": seed} for seed in range(2)), config=config)) == 2
+    with pytest.raises(UserError, match=f"{key} cannot differ"):
+        trial_configs.check_space({key: list(values)}, config)
+    trial_configs.check_space({key: [values[1]], "data.seed": [1, 2]}, config)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", ["grammar", "copy", "multi30k"])
+@pytest.mark.parametrize(
+    "name", ["positions", "heads", "size", "norm", "regularisation", "architectures"]
+)
+def test_the_shipped_sweeps_have_trials_at_every_size(name, size):
+    experiment = read_experiment(f"configs/sweeps/{name}.py:{size}")
+    trials = trial_configs.plan_trials(*experiment[:2], FOLDER)
+    assert len(trials) >= 15
+    assert experiment.config.sweep.baseline < len(trials)
+
+
+def test_a_password_stays_out_of_the_trials():
+    config = quickstart.get_config()
+    config.sweep.storage = "mysql://me:secret@there/x"
+    [trial] = plan({"seed": 1}, config=config)
+    assert "secret" not in str(trial.config)
+
+
+def test_two_equal_trials_are_both_named():
+    text = refusal({"seed": 1}, {"seed": 0}, {"seed": 1})
+    assert "trial 2 of the sweep is the same as trial 0 (seed=1)" in text
+    # Also where one says what is so anyway.
+    heads = quickstart.get_config().model.num_heads
+    assert "the same as trial 0" in refusal({"seed": 1}, {"seed": 1, "model.num_heads": heads})
+
+
+def test_runs_that_differ_in_numbers_alone_share_a_program():
+    trials = plan(
+        {"seed": 1, "optimizer.learning_rate": 1e-4, "optimizer.warmup_steps": 7},
+        {"model.dropout_residual": 0.3, "train.label_smoothing": 0.2},
+        {"model.dropout_residual": 0.0},  # which compiles to another step
+        {"model.d_ff": 64},
+        {"seed": 2},
+    )
+    groups = trial_configs.group_trials(trials)
+    assert [[p.number for p in group] for group in groups] == [[0, 1, 4], [2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("parallel", "prune", "on_accelerator", "expected"),
+    [
+        ("auto", False, True, True),
+        ("auto", False, False, False),
+        ("vmap", False, False, True),
+        ("vmap", True, False, False),
+        ("sequential", False, True, False),
+    ],
+)
+def test_runs_are_vmapped_on_accelerators_unless_they_are_pruned_or_use_flash_attention(
+    parallel, prune, on_accelerator, expected
+):
+    config = quickstart.get_config()
+    config.sweep.parallel, config.sweep.prune = parallel, prune
+    assert trial_configs.is_vmapped(config.sweep, [config.model], on_accelerator) == expected
+    config.model.attention_implementation = "flash"
+    if parallel == "vmap":
+        with pytest.raises(UserError, match=r"'vmap' has no .*='flash'"):
+            trial_configs.is_vmapped(config.sweep, [config.model], on_accelerator)
+    else:
+        assert not trial_configs.is_vmapped(config.sweep, [config.model], on_accelerator)

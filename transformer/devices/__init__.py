@@ -1,1 +1,0 @@
-"""The arrays and programs of a training on its devices."""

@@ -1,1 +1,0 @@
-"""Starting from the weights of a run that was trained before."""

@@ -1,0 +1,331 @@
+"""Cross-entropy with label smoothing [5.4], without ever holding all logits at once."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, Int, Shaped
+
+from transformer.model.matmul import product, product_nt, product_tn
+
+# float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
+# they leave its cache, and with less, the gradient of the whole table is read and written more
+# often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
+# and 32,000 subwords is 12 chunks.
+CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
+ROWS = "data"  # axis of the mesh of devices that divide the rows of a batch
+
+
+class TokenSums(NamedTuple):
+    """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
+
+    `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
+    smoothing; `correct` counts tokens that were predicted as the most probable, or as the first of
+    several.
+    """
+
+    loss: Float[Array, ""]
+    nll: Float[Array, ""]
+    correct: Float[Array, ""]
+    weight: Float[Array, ""]
+
+
+def cross_entropy(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Int[Array, "B L"],
+    weights: Float[Array, "B L"],
+    smoothing: float | Float[Array, ""],
+    r_drop: float | Float[Array, ""] | None = None,
+) -> TokenSums:
+    """Returns the sums of the smoothed loss of logits = features table^T.
+
+    The label's probability is 1 - smoothing, and smoothing is spread evenly over all V tokens,
+    including the label (Szegedy et al. 2016, section 7). In expectation over that distribution,
+
+        loss = (1 - smoothing) * (logsumexp(logits) - logits[label])
+             + smoothing * (logsumexp(logits) - mean(logits)),
+
+    which needs no one-hot array. Only `loss` has a gradient.
+
+    The logits are by far the largest array of a batch. Therefore they are computed for a few target
+    positions at a time, together with their gradient; on a CPU, those of padding are left out.
+
+    If the mesh of the program that is traced has an axis `ROWS`, each of its devices adds up its
+    own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
+    XLA's own division of the loop among devices would reduce them in every turn of it.
+
+    Args:
+      weights: 1 for tokens that count, 0 for padding.
+      smoothing: probability taken from the label, in [0, 1).
+      r_drop: weight of the divergence between two passes over each row, which lie side by side,
+        see `two_passes`. The sums are means over both.
+    """
+    weights = weights if r_drop is None else 0.5 * weights
+    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, r_drop)
+    return TokenSums(loss, nll, correct, weights.sum())
+
+
+def row_nll(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    labels: Int[Array, "B L"],
+    weights: Float[Array, "B L"],
+) -> Float[Array, "B"]:
+    """Returns the negative log-likelihood of each row, in nats, see `cross_entropy`."""
+    return _on_own_rows(_row_nll)(features, table, labels, weights, 0.0, None)[1]
+
+
+def two_passes(batch: Any, r_drop: float | Float[Array, ""] | None) -> Any:
+    """Returns a batch with each row twice, side by side; without R-Drop, the batch.
+
+    Dropout then draws a mask for each of the two. With p and q, the probabilities that they give a
+    token, half of the loss of Liang et al. is minimised, so that its scale is that of one pass:
+
+        (loss(p) + loss(q)) / 2 + r_drop / 4 * (KL(p || q) + KL(q || p))
+
+    The two rows stay on one device of a mesh.
+
+    Source: Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 4.
+    """
+    if r_drop is None:
+        return batch
+    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), 2, axis=0), batch)
+
+
+def class_cross_entropy(
+    logits: Float[Array, "B C"],
+    labels: Int[Array, "B"],
+    class_weights: Float[Array, "C"],
+    smoothing: float | Float[Array, ""],
+    r_drop: float | Float[Array, ""] | None = None,
+) -> TokenSums:
+    """Returns the sums of the smoothed classification loss over texts, see `cross_entropy`.
+
+    The loss of a text is multiplied by the weight of its class. The other sums are unweighted, and
+    `weight` is the number of texts.
+
+    Args:
+      labels: classes from zero; negative for rows of padding.
+      r_drop: see `cross_entropy`.
+    """
+    there = labels >= 0
+    own = jnp.maximum(labels, 0)
+    log_probs = jax.nn.log_softmax(logits)
+    nll = -jnp.take_along_axis(log_probs, own[:, None], axis=1)[:, 0]
+    loss = (1.0 - smoothing) * nll - smoothing * log_probs.mean(axis=1)
+    correct = logits.argmax(axis=1) == labels
+    if r_drop is not None:
+        divergence, _ = _divergences(_by_pass(log_probs, 2))
+        loss += 0.5 * r_drop * divergence.T.ravel()
+
+    def total(values):
+        return jnp.where(there, values, 0).sum(dtype=jnp.float32)
+
+    sums = TokenSums(total(loss * class_weights[own]), total(nll), total(correct), total(there))
+    return sums if r_drop is None else jax.tree.map(lambda total: 0.5 * total, sums)
+
+
+def _by_pass(x: Shaped[Array, "B ..."], passes: int) -> Shaped[Array, "P b ..."]:
+    """Returns the rows of each pass, which lie side by side in a batch, see `two_passes`."""
+    return jnp.moveaxis(x.reshape(-1, passes, *x.shape[1:]), 1, 0)
+
+
+def _divergences(
+    log_probs: Float[Array, "2 *N V"],
+) -> tuple[Float[Array, "2 *N"], Float[Array, "2 *N V"]]:
+    """Returns KL(p || q) and KL(q || p) of two passes p and q, and a gradient of each.
+
+    This is the gradient of KL(p || q) + KL(q || p) by the logits of that pass.
+    """
+    probs = jnp.exp(log_probs)
+    log_ratio = log_probs[0] - log_probs[1]
+    log_ratio = jnp.stack([log_ratio, -log_ratio])
+    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU. Its terms
+    # nearly cancel, so accelerators may not round the factors.
+    divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
+    gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
+    return divergence, gradient
+
+
+@jax.custom_vjp
+def _chunked_loss(features, table, labels, weights, smoothing, r_drop):
+    arguments = features, table, labels, weights, smoothing, r_drop
+    (loss, *others), _ = _on_own_rows(_sums)(*arguments)
+    return loss, tuple(others)
+
+
+def _forward(*arguments):
+    (sums, d_table), d_features = _on_own_rows(_sums_and_gradients)(*arguments)
+    table = arguments[1]
+    loss, *others = sums
+    return (loss, tuple(others)), (d_features, d_table.astype(table.dtype))
+
+
+def _on_own_rows(work: Callable) -> Callable:
+    """Applies `work` to the rows of each device of the mesh, and adds up the first results."""
+    if ROWS not in jax.sharding.get_abstract_mesh().axis_names:
+        return work
+
+    def on_device(*arguments):
+        sums, by_row = work(*arguments)
+        return jax.lax.psum(sums, ROWS), by_row
+
+    rows, whole = PartitionSpec(ROWS), PartitionSpec()
+    return jax.shard_map(
+        on_device,
+        in_specs=(rows, whole, rows, rows, whole, whole),
+        out_specs=(whole, rows),
+        check_vma=False,  # the loop starts with zeros, which are the same on all devices
+    )
+
+
+def _row_nll(features, table, labels, weights, smoothing, r_drop):
+    """Returns no sums, and the negative log-likelihood of each row."""
+    chunks = _cut(features, table, labels, weights, r_drop)
+
+    def body(i, nll):
+        logits, label_logits = _logits(*chunks.take(i)[:2], table)
+        return nll.at[i].set(jax.nn.logsumexp(logits, axis=-1) - label_logits)
+
+    nll = jax.lax.fori_loop(0, chunks.turns, body, jnp.zeros(chunks.labels.shape, jnp.float32))
+    return (), (chunks.restore(nll, labels.shape) * weights).sum(axis=1)
+
+
+def _sums(features, table, labels, weights, smoothing, r_drop):
+    """Returns (loss, nll, correct), and nothing of each row."""
+    chunks = _cut(features, table, labels, weights, r_drop)
+
+    def body(i, sums):
+        new, _ = _chunk_sums(chunks.take(i), table, smoothing, r_drop)
+        return jax.tree.map(jnp.add, sums, new)
+
+    zero = jnp.zeros((), jnp.float32)
+    return jax.lax.fori_loop(0, chunks.turns, body, (zero, zero, zero)), None
+
+
+def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
+    """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
+    chunks = _cut(features, table, labels, weights, r_drop)
+
+    def body(i, carry):
+        (sums, d_table), d_features = carry
+        chunk = chunks.take(i)
+        new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
+        d_logits = d_logits.astype(features.dtype)
+        d_logits, own = (x.reshape(-1, x.shape[-1]) for x in (d_logits, chunk[0]))
+        by_own = product(d_logits, table.astype(features.dtype)).reshape(chunk[0].shape)
+        d_table += product_tn(own, d_logits)
+        d_features = d_features.at[i].set(by_own.astype(features.dtype))
+        return (jax.tree.map(jnp.add, sums, new), d_table), d_features
+
+    zero = jnp.zeros((), jnp.float32)
+    # Transposed: otherwise, a CPU would transpose the gradient by the logits, not the features.
+    start = (zero, zero, zero), jnp.zeros(table.shape[::-1], jnp.float32)
+    zeros = jnp.zeros_like(chunks.features)
+    totals, d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
+    sums, d_table = totals
+    return (sums, d_table.T), chunks.restore(d_features, features.shape)
+
+
+def _backward(residuals, cotangents):
+    d_loss, _ = cotangents
+    d_features, d_table = residuals
+    by_features = (d_loss * d_features).astype(d_features.dtype)
+    return by_features, d_loss * d_table, None, None, None, None
+
+
+_chunked_loss.defvjp(_forward, _backward)
+
+
+class _Chunks(NamedTuple):
+    """The positions of a batch in chunks, [chunks, P, N, ...] for P passes over each row.
+
+    Attributes:
+      turns: the number of chunks that hold all positions that count.
+      places: the place of each position, row by row, among those of all chunks; None if the same.
+    """
+
+    features: Float[Array, "chunks P N D"]
+    labels: Int[Array, "chunks P N"]
+    weights: Float[Array, "chunks P N"]
+    turns: int | Int[Array, ""]
+    places: Int[Array, "positions"] | None
+
+    def take(self, i):
+        """Returns features, labels and weights of one chunk."""
+        return self.features[i], self.labels[i], self.weights[i]
+
+    def restore(self, x, shape):
+        """Returns an array of all chunks, [chunks, P, N, ...], in the shape of the batch."""
+        passes = x.shape[1]
+        x = jnp.moveaxis(x, 0, 1).reshape(passes, -1, *x.shape[3:])
+        x = x[:, : math.prod(shape[:2]) // passes] if self.places is None else x[:, self.places]
+        return jnp.moveaxis(x.reshape(passes, -1, *shape[1:]), 0, 1).reshape(shape)
+
+
+def _cut(features, table, labels, weights, r_drop):
+    """Cuts the positions of a batch into chunks.
+
+    On a CPU, those that count come first, and chunks of nothing but padding are left out. An
+    accelerator takes them all: between two chunks, the host would wait for their number.
+    """
+    passes, backend = (1 if r_drop is None else 2), jax.default_backend()
+    total = labels.size // passes
+    held = CHUNK_LOGITS.get(backend, CHUNK_LOGITS["gpu"]) // (passes * table.shape[0])
+    count = -(-total // max(1, held))
+    size = -(-total // count)  # equal sizes, so that there is little padding
+    turns, order, places = count, None, None
+    if backend == "cpu":
+        padding = _by_pass(weights, passes)[0].ravel() == 0
+        order = jnp.argsort(padding, stable=True)
+        places = jnp.argsort(order)
+        turns = -(-jnp.sum(~padding) // size)
+
+    def cut(x):
+        x = _by_pass(x, passes).reshape(passes, total, *x.shape[2:])
+        x = x if order is None else x[:, order]
+        x = jnp.pad(x, [(0, 0), (0, count * size - total)] + [(0, 0)] * (x.ndim - 2))
+        return jnp.moveaxis(x.reshape(passes, count, size, *x.shape[2:]), 1, 0)
+
+    return _Chunks(cut(features), cut(labels), cut(weights), turns, places)
+
+
+def _logits(features, labels, table):
+    """Returns the logits of one chunk in float32, and those of the labels."""
+    flat = features.reshape(-1, features.shape[-1])
+    logits = product_nt(flat, table.astype(features.dtype))
+    logits = logits.reshape(*features.shape[:-1], -1)
+    return logits, jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+
+
+def _chunk_sums(chunk, table, smoothing, r_drop):
+    """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
+    features, labels, weights = chunk
+    logits, label_logits = _logits(features, labels, table)
+    largest = logits.max(axis=-1)
+    # The logsumexp, written out: its exponentials are those of the gradient.
+    exponentials = jnp.exp(logits - largest[..., None])
+    normalizer = exponentials.sum(axis=-1)
+    log_normalizer = largest + jnp.log(normalizer)
+    nll = log_normalizer - label_logits
+    uniform = log_normalizer - logits.mean(axis=-1)
+    loss = (1.0 - smoothing) * nll + smoothing * uniform
+    tokens = jnp.arange(table.shape[0])
+    # The first of the most probable, as by argmax, whose reduction XLA does not vectorise on a CPU.
+    before = jnp.where(tokens < labels[..., None], logits, -jnp.inf).max(axis=-1)
+    correct = (label_logits >= largest) & (before < largest)
+    is_label = tokens == labels[..., None]
+    target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
+    d_logits = exponentials * (1.0 / normalizer)[..., None] - target
+    if r_drop is not None:
+        divergence, gradient = _divergences(logits - log_normalizer[..., None])
+        loss += 0.5 * r_drop * divergence
+        d_logits += 0.5 * r_drop * gradient
+    d_logits *= weights[..., None]
+    total = functools.partial(jnp.sum, dtype=jnp.float32)
+    return (total(loss * weights), total(nll * weights), total(correct * weights)), d_logits

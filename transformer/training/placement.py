@@ -1,0 +1,190 @@
+"""The placement of runs on devices, and how far the host runs ahead.
+
+One run's batches are divided among the devices; several runs are one vmapped program.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.data.batch_plan import Plan, stream
+from transformer.model.losses import ROWS
+from transformer.training.programs import StepPrograms
+from transformer.training.step import TrainState, TrainStep
+
+
+class SingleRun:
+    """One run: each device has the whole state and some of a batch's rows.
+
+    The training loop handles the arrays of one or several runs by the methods of this class and of
+    `VmappedRuns`, which are made of the devices to use and the number of runs.
+    """
+
+    def __init__(self, devices: Sequence[Any], count: int):
+        mesh = Mesh(np.array(devices), (ROWS,))
+        self.replicated = NamedSharding(mesh, PartitionSpec())
+        self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS))
+        self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
+
+    def compile(self, train_step: TrainStep) -> StepPrograms:
+        """Returns the programs of all runs, given the step of one."""
+        return StepPrograms(self.on_mesh(train_step.gradient), train_step.update, self.replicated)
+
+    def on_mesh(self, function: Callable) -> Callable:
+        """Returns the function, whose losses the devices divide, see `cross_entropy`."""
+
+        def on_mesh(*arguments):
+            with jax.sharding.use_abstract_mesh(self.mesh):
+                return function(*arguments)
+
+        return function if self.device_count == 1 else on_mesh
+
+    def arguments(
+        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
+    ) -> tuple:
+        """Returns the arguments of those programs; the first two are the state and the batch.
+
+        Args:
+          active: numbers of the runs that take the step.
+        """
+        return state, self.put_batch(batch), hparams
+
+    def put(self, trees: Sequence[Any]) -> Any:
+        """Returns one tree on the devices, given a tree of each run."""
+        return jax.device_put(trees[0], self.replicated)
+
+    def like(self, tree: Any) -> Any:
+        """Returns the shapes of what `put` returns, given those of one run's tree."""
+        return jax.tree.map(lambda x: x.update(sharding=self.replicated), tree)
+
+    def put_batch(self, batch: Any) -> Any:
+        """Returns the batch with its rows divided among the devices, filled up with empty rows."""
+
+        def pad(x):
+            lacking = -len(x) % self.device_count
+            return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
+
+        return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
+
+    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+        """Yields the batches from number `start` on, of each run's plan."""
+        return plans[0].start_at(start, prefetch)
+
+    def split(self, tree: Any) -> Sequence[Any]:
+        """Returns each run's part of a tree."""
+        return [tree]
+
+    def join(self, trees: Sequence[Any]) -> Any:
+        """Returns the tree of all runs on the host, given the part of each."""
+        return trees[0]
+
+
+class VmappedRuns:
+    """Several vmapped runs, the same number on each device.
+
+    This number is the smallest for which there are enough devices; devices that it leaves without
+    runs are not used. If it does not divide the number of runs, copies of the last run fill the
+    last device. They take no step, and nothing of them is logged or saved.
+
+    A run that has ended or failed does not change while the others continue.
+
+    Attributes:
+      stacked: length of the leading axis of stacked trees: the runs and the copies.
+    """
+
+    def __init__(self, devices: Sequence[Any], count: int):
+        on_each = math.ceil(count / len(devices))
+        used = math.ceil(count / on_each)
+        mesh = Mesh(np.array(devices)[:used], ("runs",))
+        self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
+        self.stacked = used * on_each
+
+    def compile(self, train_step: TrainStep) -> StepPrograms:
+        update = jax.vmap(_unless_ended(train_step.update))
+        return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
+
+    def arguments(
+        self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
+    ) -> tuple:
+        mask = jax.device_put(np.isin(np.arange(self.stacked), active), self.by_run)
+        return state, self.put_batch(batch), hparams, mask
+
+    def put(self, trees: Sequence[Any]) -> Any:
+        return jax.device_put(self.join(trees), self.by_run)
+
+    def like(self, tree: Any) -> Any:
+        return jax.tree.map(
+            lambda x: x.update(shape=(self.stacked, *x.shape), sharding=self.by_run), tree
+        )
+
+    def put_batch(self, batch: Any) -> Any:
+        return jax.device_put(batch, self.by_run)
+
+    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+        """Yields the batches of all plans, stacked; the plans have one text, see `Plan.stack`."""
+        return stream(_StackedPlans(self._fill(plans)), start, prefetch)
+
+    def split(self, tree: Any) -> Sequence[Any]:
+        host = jax.device_get(tree)
+        return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.count)]
+
+    def join(self, trees: Sequence[Any]) -> Any:
+        return jax.tree.map(
+            lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *self._fill(trees)
+        )
+
+    def _fill(self, each: Sequence[Any]) -> list[Any]:
+        """Adds the copies of the last run to something of each run."""
+        return [*each, *[each[-1]] * (self.stacked - self.count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _StackedPlans:
+    """Batch i of every run's plan, stacked."""
+
+    plans: Sequence[Plan]
+
+    def __getitem__(self, i: int) -> Any:
+        return self.plans[0].stack(self.plans, i)
+
+
+def _unless_ended(update: Callable) -> Callable:
+    """The update of a run, which changes nothing once the run has ended."""
+
+    def update_unless_ended(state, gradient, sums, hparams, active):
+        new, metrics = update(state, gradient, sums, hparams)
+        new = jax.tree.map(lambda after, before: jnp.where(active, after, before), new, state)
+        return new, jax.tree.map(lambda x: jnp.where(active, x, jnp.zeros_like(x)), metrics)
+
+    return update_unless_ended
+
+
+class StepQueue:
+    """Lets the host run ahead of the devices by many short steps, and by no long one.
+
+    A signal has to wait for all that are under way.
+    """
+
+    MAX_ACTIVE = 32
+    SHORT, LONG = 0.05, 1.0  # seconds
+
+    def __init__(self):
+        self._ahead = 1
+
+    def wait(self, results: Sequence[Any]) -> None:
+        """Waits for an earlier step, by the results of the steps up to the last one."""
+        if len(results) > self._ahead:
+            start = time.monotonic()
+            jax.block_until_ready(results[-1 - self._ahead])
+            seconds = time.monotonic() - start
+            if seconds > self.SHORT:
+                self._ahead = 0 if seconds > self.LONG else 1
+            else:
+                self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)

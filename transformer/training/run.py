@@ -1,0 +1,322 @@
+"""The bookkeeping of one run: its progress, its files, and when it ends."""
+
+import contextlib
+import dataclasses
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from ml_collections import ConfigDict
+
+from transformer.analysis.snapshots import Snapshot
+from transformer.errors import RunError, UserError
+from transformer.files import write_json
+from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.model.stack import stacked_modules
+from transformer.optim import optimizers
+from transformer.optim.parameters import rules_of
+from transformer.optim.schedules import (
+    describe_unusual_peak,
+    learning_rate,
+    remaining_rate,
+    warmup_fix,
+)
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
+from transformer.runs.progress import RunProgress, total_steps
+from transformer.tasks.base import Task
+from transformer.training.start import start_from
+from transformer.training.step import TrainState, TrainStep, init_state, make_train_step
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
+
+
+class Run:
+    """The bookkeeping of one run, which trains alone or with others.
+
+    Args:
+      workdir: the run's folder, absolute.
+
+    Attributes:
+      total_steps: the step at which the run ends, unless time or patience ends it earlier.
+    """
+
+    def __init__(self, task: Task, config: ConfigDict, workdir: Path):
+        self.task, self.config, self.workdir = task, config, workdir
+        self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
+        settings = config.optimizer
+        self.optimizer = optimizers.make_optimizer(
+            settings.name,
+            settings.beta1,
+            settings.beta2,
+            settings.epsilon,
+            settings.clip_norm,
+            settings.gradient_accumulation_steps,
+            stacked_modules(config.model),
+            self.rules.factor,
+            settings.muon_momentum,
+        )
+        self.total_steps = total_steps(config.train, task.plan.epoch_length)
+        self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length
+        self.checkpoints = Checkpoints(
+            workdir / "checkpoints",
+            max(config.train.keep_last, config.evaluate.average_last_n),
+            config.train.best_metric,
+        )
+        self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
+        self.saved_step = 0  # of the newest checkpoint, from which the run would resume
+        self._warned_step = 0  # the last that is not evaluated and for which a line says why
+        self._files = contextlib.ExitStack()
+        self._writer: MetricsWriter  # from `start_writing` on
+
+    def make_train_step(self) -> TrainStep:
+        """Returns the pure training step; runs with the same structure can share it, compiled."""
+        settings = self.config.optimizer
+        return make_train_step(
+            self.task.loss,
+            self.optimizer,
+            settings.schedule,
+            self.task.d_model,
+            settings.gradient_accumulation_steps,
+            self.rules,
+        )
+
+    def hparams(self) -> dict[str, Any]:
+        """Returns the numbers of this run that its training step takes as arguments."""
+        settings = self.config.optimizer
+        numbers = {
+            "learning_rate": settings.learning_rate,
+            "warmup_steps": settings.warmup_steps,
+            "total_steps": _count_updates(self.total_steps, self.config),
+            "decay_fraction": settings.decay_fraction,
+            "weight_decay": settings.weight_decay,
+            "ema_decay": self.config.train.ema_decay,
+            **self.task.hparams(),
+        }
+        arrays = {name: np.float32(value) for name, value in numbers.items()}
+        counts = {"seed": np.uint32(self.config.seed), "batches": np.int32(self.total_steps)}
+        return {**counts, **arrays}
+
+    def fresh_state(self, params: Any = None) -> TrainState:
+        """Returns a state at step 0, with these parameters or those that the seed draws."""
+        if params is None:
+            params = self.task.init_params(jax.random.key(self.config.seed))
+        return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
+
+    def restore(self) -> TrainState:
+        """Returns the newest checkpoint's state, and restores the progress saved with it.
+
+        Before the first checkpoint it is a fresh state, perhaps with the weights of another run.
+        """
+        fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
+        text_digest = self.progress.text_digest
+        restored = self.checkpoints.restore_newest(fresh, fingerprint, text_digest)
+        if restored is not None:
+            state, saved = restored
+            self.progress = RunProgress(**{**saved, "text_digest": text_digest})
+            self.saved_step = int(state.step)
+            return state
+        self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
+        if not self.config.train.init_from:
+            return fresh
+        params = start_from(self.config, self.task.predictor, fresh.params, self.workdir)
+        return self.fresh_state(params)
+
+    def start_writing(self) -> None:
+        """Opens the run's metrics for the steps after the newest checkpoint.
+
+        Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
+        are those of an interrupted evaluation, and a line whose sums the checkpoint still has.
+        """
+        step = self.saved_step
+        evaluated = self.checkpoints.evaluated(step)
+        logged = not self.progress.line_sums
+        writer = MetricsWriter(self.workdir, step, evaluated, logged)
+        self._writer = self._files.enter_context(contextlib.closing(writer))
+        for path in snapshot_files(self.workdir):
+            if int(path.stem) >= step + evaluated:
+                path.unlink()
+
+    def close(self) -> None:
+        """Waits until everything is written, and closes the files."""
+        self._files.close()
+        self.checkpoints.close()
+
+    def finished(self) -> str | None:
+        """Returns the setting that ended the run, or None.
+
+        It is None as well if the newest checkpoint needs more training or evaluation.
+        """
+        newest = self.checkpoints.steps()[-1:]
+        saved = self.checkpoints.read_progress(newest[0]) if newest else None
+        if saved is None:
+            return None
+        evaluated = (
+            self.checkpoints.evaluated(newest[0]) or self.count_attempts(newest[0]) >= MAX_ATTEMPTS
+        )
+        return self.ended(newest[0], RunProgress(**saved)) if evaluated else None
+
+    def ended(self, step: int, progress: RunProgress | None = None) -> str | None:
+        """Returns the setting that ends the run after `step` steps, or None if none does."""
+        progress = progress or self.progress
+        return progress.find_limit(step, self.config.train, self.total_steps)
+
+    def ending(self, step: int, nonfinite_steps: int) -> str:
+        """Returns a line with the reason for the end, the best score and the skipped steps."""
+        reason = self.ended(step)
+        line = f"training ended at step {step:,}: {reason or 'it was pruned'}"
+        if self.progress.best is not None:
+            metric, best = self.config.train.best_metric, self.progress.best
+            line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
+        if nonfinite_steps:
+            line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
+        updates, warmup = _count_updates(step, self.config), self.config.optimizer.warmup_steps
+        if updates < warmup:
+            line += (
+                f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
+                f"{warmup_fix(updates)}"
+            )
+        elif reason and step < self.total_steps:
+            rate = remaining_rate(self.config.optimizer.schedule, updates, self.hparams())
+            if rate >= 0.01:
+                line += (
+                    f"; the learning rate was still {rate:.0%} of its peak: set "
+                    f"config.train.steps={step}"
+                )
+        return line
+
+    def warn(self) -> None:
+        """Warns of an unusual learning rate, a long warm-up, and a decay that has no effect."""
+        settings = self.config.optimizer
+        if line := describe_unusual_peak(settings, self.task.d_model):
+            logger.warning(f"warning: {line}")
+        if settings.weight_decay and settings.name == "adam":
+            logger.warning(
+                f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
+                "optimizer.name=adam: set config.optimizer.name=adamw"
+            )
+        updates, warmup = _count_updates(self.total_steps, self.config), settings.warmup_steps
+        if updates < 2 * warmup:
+            logger.warning(
+                f"warning: {updates} updates are planned and the learning rate rises for "
+                f"{warmup} of them: {warmup_fix(updates)}"
+            )
+
+    def seconds_left(self) -> float:
+        """Returns the seconds that `train.minutes` leaves for the run."""
+        minutes = self.config.train.minutes
+        return max(0.0, minutes * 60 - self.progress.seconds) if minutes else math.inf
+
+    def spend(self, seconds: float, steps: int | None = None) -> None:
+        """Counts time; `steps` if it was spent on training steps."""
+        self.progress.seconds += seconds
+        if steps is not None:
+            self.progress.training_seconds += seconds
+            self.progress.line_seconds += seconds
+            self.progress.line_steps += steps
+
+    def log(
+        self, step: int, metrics: TokenMetrics, consecutive_nonfinite: int, nonfinite_steps: int
+    ) -> dict[str, float]:
+        """Writes a line with the metrics of all batches since the last one; returns its numbers."""
+        if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
+            last = self.checkpoints.steps()[-1:] or ["none"]
+            raise RunError(
+                f"loss or gradient was not finite in {int(consecutive_nonfinite)} steps in a row, "
+                f"up to step {step}: lower config.optimizer.learning_rate or set "
+                f"config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
+            )
+        tokens, progress = float(metrics.nll.count), self.progress
+        progress.tokens += tokens
+        schedule = self.config.optimizer.schedule
+        updates = _count_updates(step, self.config)
+        rate = learning_rate(schedule, updates, self.hparams(), self.task.d_model)
+        values = {
+            **summarize(metrics),
+            "learning_rate": float(rate),
+            "tokens_per_second": tokens / max(progress.line_seconds, 1e-9),
+            "seconds": progress.seconds,
+            "nonfinite_steps": float(nonfinite_steps),
+        }
+        self._writer.write(step, "train", values)
+        values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
+        progress.line_seconds, progress.line_steps = 0.0, 0
+        return values
+
+    def save(self, step: int, state: TrainState, pending: TokenMetrics | None = None) -> None:
+        """Starts to save a checkpoint, with the metrics of all batches since the last line."""
+        sums = [] if pending is None else pending.to_list()
+        self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
+        self.saved_step = step
+
+    def due(self, step: int) -> bool:
+        """Returns whether the state after `step` steps should be saved and evaluated."""
+        return step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
+
+    def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
+        """Returns whether a state that is due was not evaluated yet and should be."""
+        if self.checkpoints.evaluated(step):
+            return False
+        last = max(self.checkpoints.scores(), default=0)
+        if self.count_attempts(step) >= MAX_ATTEMPTS:
+            line = (
+                f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
+                "config.decode.batch_size or config.evaluate.max_sentences too large?"
+            )
+        elif not self.ended(step) and last and consecutive_nonfinite >= step - last:
+            # The newest few are averaged, and a copy of the same weights would replace a good
+            # checkpoint.
+            line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
+        else:
+            return True
+        if step != self._warned_step:  # the loop may ask again
+            logger.warning(line)
+        self._warned_step = step
+        return False
+
+    def count_attempts(self, step: int, change: int = 0) -> int:
+        """Returns how often the evaluation of a saved state has begun; records a change of it.
+
+        Args:
+          change: 1 before an evaluation; -1 after one that did not end by a fault of its own.
+        """
+        path = self.checkpoints.folder / str(step) / "evaluation_attempts.json"
+        try:
+            attempts = int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            attempts = 0
+        if change:
+            write_json(path, attempts + change)
+        return attempts + change
+
+    def write_snapshot(self, step: int, snapshot: Snapshot) -> None:
+        """Writes the attention snapshot after `step` steps, if the task has one."""
+        if not snapshot.arrays:
+            return
+        write_snapshot(self.workdir, step, snapshot.arrays)
+        self._writer.write(step, "heads", snapshot.numbers)
+
+    def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
+        """Writes an evaluation, and records it with the checkpoint; returns its numbers."""
+        numbers = {k: v for k, v in scores.items() if isinstance(v, int | float)}
+        metric = self.config.train.best_metric
+        if metric not in numbers:
+            raise UserError(
+                f"train.best_metric='{metric}' is not measured: choose one of "
+                f"{', '.join(sorted(numbers))}"
+            )
+        self.progress.record(step, metric, numbers)
+        self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
+        progress = {**dataclasses.asdict(self.progress), "line_sums": []}
+        self.checkpoints.record_evaluation(step, numbers, progress)
+        return numbers
+
+
+def _count_updates(steps: int, config: ConfigDict) -> int:
+    """The number of updates that this many batches make."""
+    return math.ceil(steps / config.optimizer.gradient_accumulation_steps)

@@ -1,0 +1,303 @@
+"""The run that another one starts from: found, checked, and its weights taken over."""
+
+import contextlib
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
+
+from transformer.errors import UserError
+from transformer.inference.base import Params, Predictor
+from transformer.keys import flatten, value_of
+from transformer.optim.parameters import (
+    EVERYTHING,
+    ParameterRules,
+    matching,
+    named_leaves,
+    rules_of,
+)
+from transformer.runs import json_files, workdir
+from transformer.tasks import REGISTRY
+from transformer.tasks.base import initial_folder
+
+KEY = "config.train.init_from"
+HEAD = "output/"  # the module of a classifier with a column for each class
+# Keys of a model that a run may change without a word: its parameters mean the same.
+FREE = ("dropout_", "dtype", "matmul_dtype", "remat", "attention_implementation", "max_length")
+Flat = Mapping[str, Any]  # arrays by the names of parameters
+Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
+MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
+
+logger = logging.getLogger(__name__)
+
+
+# -- parameters by name, rows of tables by piece
+
+
+class Carried(NamedTuple):
+    """Parameters that are in part another model's.
+
+    Attributes:
+      params: all of them, by name.
+      loaded: how many numbers are the other model's.
+      new: names of those that are as they were.
+      tables: how many rows of each table are the other model's, and how many as they were.
+    """
+
+    params: dict[str, np.ndarray]
+    loaded: int
+    new: tuple[str, ...]
+    tables: dict[str, tuple[int, int]]
+
+
+def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str) -> Carried:
+    """Returns the `fresh` parameters of a new model with those of `source` that match a pattern.
+
+    `fresh_rows` and `source_rows` are the pieces that the rows of their tables belong to.
+    """
+    chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
+    params, loaded, tables = dict(fresh), 0, {}
+    for name in chosen:
+        if name in fresh_rows:
+            pieces = fresh_rows[name], source_rows[name]
+            params[name], rows = carry_rows(fresh[name], source[name], *pieces)
+            tables[name] = rows, len(fresh[name]) - rows
+            loaded += rows * (fresh[name].size // len(fresh[name]))
+        else:
+            params[name] = np.asarray(source[name])
+            loaded += params[name].size
+    new = tuple(name for name in fresh if name not in set(chosen))
+    return Carried(params, loaded, new, tables)
+
+
+def carry_rows(
+    fresh: Any, source: Any, fresh_pieces: Sequence[str], source_pieces: Sequence[str]
+) -> tuple[np.ndarray, int]:
+    """Returns a table with the rows of another whose pieces it has, and how many these are.
+
+    Rows behind those of the pieces, of hashed bigrams, belong to pairs of ids: they are carried if
+    every old piece has kept its id.
+    """
+    place = {piece: i for i, piece in enumerate(source_pieces)}
+    rows = np.array([place.get(piece, -1) for piece in fresh_pieces])
+    shared = np.flatnonzero(rows >= 0)
+    table = np.array(fresh)
+    table[shared] = np.asarray(source)[rows[shared]]
+    further = len(table) - len(rows)
+    if not further or list(fresh_pieces[: len(source_pieces)]) != list(source_pieces):
+        return table, len(shared)
+    table[len(rows) :] = source[len(source_pieces) :]
+    return table, len(shared) + further
+
+
+def check_shapes(
+    fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str
+) -> list[str]:
+    """Returns the names that `carry` carries over; only the shapes of the arrays are read."""
+    chosen = matching("train.init_pattern", pattern, dict.fromkeys([*fresh, *source]))
+    wrong = []
+    for name in chosen:
+        here, there = (np.shape(each[name]) if name in each else None for each in (fresh, source))
+        if here and there and name in fresh_rows:
+            further = [x[0] - len(r[name]) for x, r in ((here, fresh_rows), (there, source_rows))]
+            fits = here[1:] == there[1:] and further[0] == further[1]
+        else:
+            fits = here == there
+        if not fits:
+            wrong.append((name, here, there))
+    if not wrong:
+        return chosen
+    name, here, there = wrong[0]
+    more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
+    left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)
+    fix = (
+        f", or leave it out by config.train.init_pattern='{leave_out(pattern, left_out)}'"
+        if len(left_out) <= MAX_LEFT_OUT
+        else ""
+    )
+    raise UserError(
+        f"the parameter {name} is {_shown(here)} here and {_shown(there)} in that run{more}: give "
+        f"this run's model the keys of that one{fix}"
+    )
+
+
+def leave_out(pattern: str, modules: Iterable[str]) -> str:
+    """Returns a pattern of the names that `pattern` matches, but for those of some modules."""
+    rest = "" if pattern == EVERYTHING else f".*?(?:{pattern})"
+    return f"^(?!{'|'.join(modules)}){rest}"
+
+
+def _module(name: str, fresh: Flat, source: Flat) -> str:
+    """A pattern of the outermost module that only one of the models has, or of the parameter."""
+    smaller = source if name in fresh else fresh
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        prefix = "/".join(parts[:depth]) + "/"
+        if not any(other.startswith(prefix) for other in smaller):
+            return re.escape(prefix)
+    return re.escape(name) + "$"
+
+
+def _shown(shape: tuple[int, ...] | None) -> str:
+    if shape is None:
+        return "absent"
+    return " × ".join(map(str, shape)) or "a number"
+
+
+# -- the run that another one starts from
+
+
+def check_source(config: ConfigDict, folder: Path) -> None:
+    """Checks the run that the one in `folder` starts from, unless that has started."""
+    if not config.train.init_from:
+        return
+    if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
+        raise UserError(
+            f"{KEY}={config.train.init_from} is the folder of this run itself: give the new run a "
+            "folder of its own, or leave the key out to go on with the run"
+        )
+    if not workdir.newest_step(folder):
+        _read_config(config)
+
+
+def check_fit(config: ConfigDict, predictor: Predictor) -> None:
+    """Checks, before a run is there, that the parameters fit which it starts from."""
+    if not config.train.init_from:
+        return
+    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
+    with _naming(config, other):
+        source = REGISTRY[other.task].load(folder, other)
+        _check_classes(config, predictor, source)
+        here, there = predictor.param_shapes(), source.param_shapes()
+        check_shapes(
+            named_leaves(here),
+            named_leaves(there),
+            table_rows(predictor, here),
+            table_rows(source, there),
+            config.train.init_pattern,
+        )
+
+
+def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: Path) -> Params:
+    """Returns parameters that are the source's as far as the config says; writes what was loaded.
+
+    Args:
+      predictor: the model that will be trained, and whose parameters the seed draws `fresh`.
+      place: the folder of its run.
+    """
+    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
+    with _naming(config, other):
+        trained = workdir.load_trained(folder, other)
+        _check_classes(config, predictor, trained.predictor)
+        source = trained.variables["params"]
+        carried = carry(
+            named_leaves(jax.device_get(fresh)),
+            named_leaves(jax.device_get(source)),
+            table_rows(predictor, fresh),
+            table_rows(trained.predictor, source),
+            config.train.init_pattern,
+        )
+    if differing := _differing(config, other):
+        logger.warning("warning: %s was trained with %s", folder, differing)
+    start = _describe(carried, fresh, rules_of(config.train)) | {
+        "folder": str(folder.absolute()),
+        "steps": list(map(int, trained.steps)),
+    }
+    before = json_files.read_run(place).get("init_from", {})
+    if before | start == before:  # and perhaps it has the scores of these weights
+        start = before
+    json_files.record_run(place, init_from=start)
+    logger.info("%s", json_files.start_line(start))
+    leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
+    return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
+
+
+@contextlib.contextmanager
+def _naming(config: ConfigDict, other: ConfigDict) -> Iterator[None]:
+    """Puts the source before an error, and its keys that differ behind it."""
+    try:
+        yield
+    except UserError as error:
+        differing = _differing(config, other)
+        keys = f"; that run has {differing}" if differing else ""
+        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
+
+
+def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
+    """What is recorded of the start, see `json_files.read_run`, but for the source."""
+    sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
+    return {
+        "parameters": sum(sizes.values()),
+        "loaded": carried.loaded,
+        "frozen": sum(size for name, size in sizes.items() if rules.is_frozen(name)),
+        "new": list(carried.new),
+        "tables": {
+            name: {"carried": rows, "new": new} for name, (rows, new) in carried.tables.items()
+        },
+    }
+
+
+def _read_config(config: ConfigDict) -> ConfigDict:
+    """The config of the source, checked against that of the run that starts from it."""
+    folder = Path(config.train.init_from).expanduser()
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"{KEY}={config.train.init_from} {what}: name the folder of a run")
+    try:
+        other = workdir.load_config(folder)
+    except UserError as error:
+        raise UserError(f"{KEY}={config.train.init_from}: {error}") from None
+    for key in ("task", "model.architecture"):
+        here, there = value_of(config, key), value_of(other, key)
+        if here != there:
+            raise UserError(
+                f"{KEY}={config.train.init_from} is a run of config.{key}={there}, not {here}: "
+                f"name a run of the same, or set config.{key}={there}"
+            )
+    shared = config.tokenizer.joint
+    if config.task == "translation" and initial_folder(config) and shared != other.tokenizer.joint:
+        raise UserError(
+            f"config.tokenizer.joint={shared}, and {KEY}={config.train.init_from} has "
+            f"{other.tokenizer.joint}: set config.tokenizer.joint={other.tokenizer.joint}, or "
+            "config.tokenizer.initial=new"
+        )
+    return other
+
+
+def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
+    """Returns the pieces of the rows of each table of token embeddings, by the parameter's name."""
+    names = list(named_leaves(params))
+    # The number of its place in the tree stands for each parameter: so a table says which it is.
+    places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
+    numbered = jax.tree.unflatten(jax.tree.structure(params), places)
+    tables = predictor.token_tables({"params": numbered}).values()
+    return {
+        names[int(table.vectors[0, 0])]: table.tokenizer.pieces(range(table.tokenizer.vocab_size))
+        for table in tables
+    }
+
+
+def _check_classes(config: ConfigDict, predictor: Predictor, other: Predictor) -> None:
+    """Raises UserError where the layer of other classes would be taken over."""
+    here, there = (getattr(each, "labels", ()) for each in (predictor, other))
+    if here != there and re.search(config.train.init_pattern, f"{HEAD}kernel"):
+        raise UserError(
+            f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
+            f"config.train.init_pattern='{leave_out(config.train.init_pattern, [HEAD])}'"
+        )
+
+
+def _differing(config: ConfigDict, other: ConfigDict) -> str:
+    """The keys of the model that change what the parameters mean, and their values there."""
+    ours, theirs = flatten(config.model), flatten(other.model)
+    return ", ".join(
+        f"model.{key}={theirs[key]} (here {ours[key]})"
+        for key in ours
+        if ours[key] != theirs[key] and not key.startswith(FREE)
+    )

@@ -1,0 +1,174 @@
+"""The training step: one pure function of state, batch and hyperparameters [5.3]."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int
+
+from transformer.metrics.tokens import TokenMetrics
+from transformer.model.losses import TokenSums
+from transformer.optim import optimizers
+from transformer.optim.parameters import ParameterRules, merge
+from transformer.optim.schedules import learning_rate
+
+
+@flax.struct.dataclass
+class TrainState:
+    """The state that a training step changes.
+
+    `step` counts batches from zero, so it is also the number of the next batch. `nonfinite_steps`
+    counts those skipped because loss or gradient was not finite, `consecutive_nonfinite` the latest
+    in a row. These are int32 scalars; in a tree of shapes they are not scalars.
+    """
+
+    step: Any
+    params: Any
+    opt_state: Any
+    ema: Any  # moving average of the parameters, see `moved_average`; {} if there is none
+    nonfinite_steps: Any
+    consecutive_nonfinite: Any
+
+
+LossFn = Callable[[Any, Any, dict, Array], TokenSums]
+ALL_MOVE = ParameterRules()
+
+
+def init_state(
+    params: Any,
+    optimizer: optax.GradientTransformationExtraArgs,
+    ema: bool,
+    rules: ParameterRules = ALL_MOVE,
+) -> TrainState:
+    """Returns the state before the first step; frozen parameters have no moments."""
+    # No two fields may share memory, because the step donates their buffers.
+    step, nonfinite_steps, consecutive_nonfinite = (jnp.zeros((), jnp.int32) for _ in range(3))
+    average = jax.tree.map(jnp.copy, params) if ema else {}
+    opt_state = optimizer.init(rules.split(params)[0])
+    return TrainState(step, params, opt_state, average, nonfinite_steps, consecutive_nonfinite)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainStep:
+    """The training step: a pure function (state, batch, hparams) -> (state, metrics), in two parts.
+
+    Attributes:
+      gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
+      update: (state, gradient, sums, hparams) -> (state, metrics). It knows no batch, so it is one
+        program for batches of all shapes.
+    """
+
+    gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
+    update: Callable[[TrainState, Any, TokenSums, dict], tuple[TrainState, TokenMetrics]]
+
+    def __call__(
+        self, state: TrainState, batch: Any, hparams: dict
+    ) -> tuple[TrainState, TokenMetrics]:
+        gradient, sums = self.gradient(state.params, state.step, batch, hparams)
+        return self.update(state, gradient, sums, hparams)
+
+
+def make_train_step(
+    loss: LossFn,
+    optimizer: optax.GradientTransformationExtraArgs,
+    schedule: str,
+    d_model: int,
+    accumulate: int,
+    rules: ParameterRules = ALL_MOVE,
+) -> TrainStep:
+    """Returns the training step.
+
+    `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
+    updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
+    and the task's own.
+    `accumulate` batches make one update; the last update of a run may have fewer. If the run is
+    prolonged, the rest of its batches belong to the next update. A batch whose loss or gradient is
+    not finite is skipped: it changes only the counts. Dropout depends on (seed, step) alone, so a
+    run can resume from any state. No gradient is taken of frozen parameters.
+    """
+
+    def gradient(params: Any, step: Any, batch: Any, hparams: dict) -> tuple[Any, TokenSums]:
+        key = jax.random.fold_in(jax.random.key(hparams["seed"]), step)
+        moving, frozen = rules.split(params)
+
+        def mean_loss(moving):
+            sums = loss(merge(moving, frozen), batch, hparams, key)
+            return _mean(sums), sums
+
+        return jax.grad(mean_loss, has_aux=True)(moving)
+
+    def update(
+        state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
+    ) -> tuple[TrainState, TokenMetrics]:
+        # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
+        norm = optax.tree.norm(ravel_pytree(gradient)[0])
+        finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
+        number = jax.lax.div(state.step, accumulate) + 1
+        done = state.step + 1
+        moving, frozen = rules.split(state.params)
+        updates, opt_state = optimizer.update(
+            gradient,
+            state.opt_state,
+            moving,
+            learning_rate=learning_rate(schedule, number, hparams, d_model),
+            weight_decay=hparams["weight_decay"],
+            weight=jnp.where(finite, sums.weight, 0.0),
+            due=jnp.where((done % accumulate == 0) | (done == hparams["batches"]), number, 0),
+        )
+        moving = optax.apply_updates(moving, updates)
+        params, ema = merge(moving, frozen), state.ema
+        if ema:
+            count, (average, _) = optimizers.update_count(opt_state), rules.split(ema)
+            averaged = moved_average(average, moving, count, hparams["ema_decay"])
+            moved = count > optimizers.update_count(state.opt_state)
+            average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
+            ema = merge(average, frozen)
+        # A skipped batch may still be the last one of an update with other batches.
+        kept = finite | (accumulate > 1)
+        params, opt_state, ema = jax.tree.map(
+            lambda new, old: jnp.where(kept, new, old),
+            (params, opt_state, ema),
+            (state.params, state.opt_state, state.ema),
+        )
+        sums = jax.tree.map(lambda x: jnp.where(finite, x, 0.0), sums)
+        bad = (~finite).astype(jnp.int32)
+        counts = state.nonfinite_steps + bad, (state.consecutive_nonfinite + bad) * bad
+        new = TrainState(done, params, opt_state, ema, *counts)
+        return new, TokenMetrics.from_sums(sums)
+
+    return TrainStep(gradient, update)
+
+
+def _mean(sums: TokenSums) -> Float[Array, ""]:
+    """The mean loss per token of a batch; 0 without tokens."""
+    return sums.loss / jnp.maximum(sums.weight, 1.0)
+
+
+def moved_average(
+    average: Any, params: Any, number: Int[Array, ""], decay: float | Float[Array, ""]
+) -> Any:
+    """Returns the exponential moving average of the parameters after each update so far.
+
+    The parameters after update i of t have the weight decay^(t - i), divided by the sum of all
+    weights. So the first average is the parameters after the first update, and the initial
+    parameters have no weight. (Kingma and Ba 2015, section 3, correct the bias of their averages
+    likewise.) This is a step from the previous average towards the parameters by (1 - decay) / (1 -
+    decay^t).
+
+    Args:
+      average: after the previous update; ignored at the first.
+      number: t, from one.
+    """
+    new = 1.0 - decay
+    # For decays near one, 1 - decay^t would lose most digits in float32.
+    rate = new / -jnp.expm1(number * jnp.log1p(-new))
+
+    def move(average, param):
+        return jnp.where(number == 1, param, average + rate * (param - average))
+
+    return jax.tree.map(move, average, params)
