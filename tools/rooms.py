@@ -116,6 +116,14 @@ ALLOWED = {
         "transformer.signals",
         "transformer.tasks",
     ),
+    "transformer.training.placement": (
+        "transformer.data.batch_plan",
+        "transformer.model.losses",
+        "transformer.tasks.base",
+        "transformer.training.programs",
+        "transformer.training.step",
+    ),
+    "transformer.training.programs": ("transformer.signals",),
     "transformer.keys": (*BASE, "configs", "transformer.model.config"),
     "transformer.config": (
         *BASE,
