@@ -23,13 +23,13 @@ from transformer.errors import UserError, shorten
 from transformer.keys import flatten
 from transformer.metrics.registry import metrics_of
 from transformer.model import build, flash
-from transformer.model.classifier import BAG, POOLINGS
+from transformer.model.classifier import BAG, POOLINGS, BagOfEmbeddings
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.tasks import REGISTRY, pair_scores
-from transformer.tasks.base import hparams_of, model_fields
+from transformer.tasks.base import model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 
 RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
@@ -138,7 +138,7 @@ def check(config: ConfigDict) -> None:
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
-    hparams_of(config)
+    _check_r_drop(config)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)
@@ -226,6 +226,18 @@ def _check_corpora(config: ConfigDict) -> None:
                 check_range(f"config.{key} of the corpus {name}", values[key], smallest, largest)
         for key in filter(values.__contains__, CHOICES):
             check_choice(f"config.{key} of the corpus {name}", values[key], CHOICES[key])
+
+
+def _check_r_drop(config: ConfigDict) -> None:
+    """Raises UserError if the two passes of R-Drop are to be equal."""
+    model = config.model
+    network = BagOfEmbeddings if model.architecture == BAG else build.REGISTRY[model.architecture]
+    if config.train.r_drop and not any(model[f"dropout_{name}"] for name in network.row_dropouts):
+        raise UserError(
+            f"config.train.r_drop={config.train.r_drop} compares two passes with different "
+            "dropout, and there is none: set config.model.dropout_embedding, or "
+            "config.train.r_drop=0"
+        )
 
 
 def check_start(config: ConfigDict) -> None:

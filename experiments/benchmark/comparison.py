@@ -135,7 +135,7 @@ def decoding_peers(
     if not (names := comparable(names, "decoding", config, task)):
         return {}
     path, predictor = folder / "weights.npz", task.predictor
-    params = task.init_params(jax.random.key(config.seed))
+    params = task.draw_params(jax.random.key(config.seed))
     write_arrays(path, named_weights(predictor.model.config, params))
     sentences = predictor.source_tokenizer.encode(lines)
     limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)

@@ -150,7 +150,7 @@ def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     translator = task.predictor
     assert isinstance(translator, Translator), "only a translator decodes"
     lines = first_sources(task, order["sentences"])
-    variables = {"params": task.init_params(jax.random.key(workload.config.seed))}
+    variables = {"params": task.draw_params(jax.random.key(workload.config.seed))}
 
     def seconds(times: int) -> float:
         start = time.monotonic()

@@ -126,7 +126,7 @@ def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(n
     scores = tasks.REGISTRY[name].from_folder(folder, config)
     assert not (tmp_path / "cache").exists()
     assert (scores.splits, scores.fingerprint()) == (trains.splits, trains.fingerprint())
-    params = trains.init_params(jax.random.key(0))
+    params = trains.draw_params(jax.random.key(0))
     for split in trains.splits:
         assert scores.evaluate(params, split, True) == trains.evaluate(params, split, True)
         batches = [list(task.held_out_batches(split)) for task in (scores, trains)]

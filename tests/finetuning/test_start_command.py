@@ -98,7 +98,7 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
     own = before["validation"]["loss"]
     assert results["validation"]["loss"] < own + 0.05
     task = TranslationTask(config)
-    untrained = task.init_params(jax.random.key(0))
+    untrained = task.draw_params(jax.random.key(0))
     loss = task.evaluate(untrained, "validation", final=False)["loss"]
     assert loss > own + 0.1  # a control
     if initial == "keep":

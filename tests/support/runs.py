@@ -67,7 +67,7 @@ class Unigrams(Task):
         self.plan = SpoiltPlan(BatchPlan(store, store, 0, 20, 1, 2), bad, on_read)
         self.scores = itertools.cycle(scores)
 
-    def init_params(self, key):
+    def draw_params(self, key):
         return {"w": jax.random.normal(key, (VOCABULARY,))}
 
     def hparams(self):

@@ -38,7 +38,7 @@ def make_task(config, *changes) -> ClassificationTask:
 
 def test_several_runs_are_scored_as_each_alone(config):
     task = make_task(config)
-    params = [task.init_params(jax.random.key(seed)) for seed in range(3)]
+    params = [task.draw_params(jax.random.key(seed)) for seed in range(3)]
     stacked = jax.tree.map(lambda *each: np.stack(each), *params)
     together = task.evaluate_runs(stacked, "validation")
     alone = [task.evaluate(own, "validation", final=False) for own in params]
@@ -53,7 +53,7 @@ def test_balanced_classes_weigh_alike_in_the_loss(config):
     changes += [("model.dropout_embedding", 0.0), ("model.dropout_residual", 0.0)]
     plain = make_task(config, *changes)
     balanced = make_task(config, *changes, ("train.class_weights", "balanced"))
-    params = plain.init_params(jax.random.key(0))
+    params = plain.draw_params(jax.random.key(0))
     batch, key = plain.plan[0], jax.random.key(1)
     losses = [t.loss(params, batch, t.hparams(), key) for t in (plain, balanced)]
     logits = np.asarray(plain.predictor.classify({"params": params}, batch.tokens).logits)
@@ -73,7 +73,7 @@ def test_balanced_classes_weigh_alike_in_the_loss(config):
 
 def test_rows_that_fill_up_the_devices_have_no_loss(config):
     task = make_task(config, ("model.dropout_residual", 0.0))
-    params, batch, key = task.init_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
+    params, batch, key = task.draw_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
     filled = jax.tree.map(lambda x: np.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
     assert filled.labels[-1] == 0  # also a class
     hparams = dict.fromkeys(task.hparams(), 0.0)

@@ -20,7 +20,7 @@ def broken(variables):
 @pytest.fixture(scope="module")
 def translator(tmp_path_factory):
     task = REGISTRY["translation"](toy_config(tmp_path_factory.mktemp("cache")))
-    return task, {"params": task.init_params(jax.random.key(0))}
+    return task, {"params": task.draw_params(jax.random.key(0))}
 
 
 def refused(line: int, what: str):

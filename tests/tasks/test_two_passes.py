@@ -28,7 +28,7 @@ def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
     changes = {"task": name, "train.best_metric": "loss", "train.r_drop": 2.0, **TASKS[name]}
     task = REGISTRY[name](toy_config(tmp_path, **changes))
     batch, hparams = jax.tree.map(jnp.asarray, task.plan[0]), task.hparams()
-    params = task.init_params(jax.random.key(1))
+    params = task.draw_params(jax.random.key(1))
     loss = jax.jit(lambda hparams, seed: task.loss(params, batch, hparams, jax.random.key(seed)))
     none, one, two = (loss(hparams | {"r_drop": weight}, 0) for weight in (0.0, 1.0, 2.0))
     assert loss._cache_size() == 1

@@ -66,7 +66,7 @@ def test_a_translator_learns_a_toy_language_and_knows_nothing_of_it_before(tmp_p
     assert ended.code == 0, ended.err
     assert bleu(folder) > 90  # seeds 0 to 4 have 97.6 to 99.0
     task = TranslationTask.from_folder(folder, load_config(folder))
-    untrained = task.evaluate(task.init_params(jax.random.key(0)), "test", final=False)
+    untrained = task.evaluate(task.draw_params(jax.random.key(0)), "test", final=False)
     assert untrained["bleu"] < 10
 
 

@@ -40,7 +40,7 @@ def make_step(task, accumulate=1, schedule="constant", ema=False):
     if key not in STEPS:
         step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)
         STEPS[key] = jax.jit(step)
-    return STEPS[key], init_state(task.init_params(jax.random.key(1)), optimizer, ema)
+    return STEPS[key], init_state(task.draw_params(jax.random.key(1)), optimizer, ema)
 
 
 def joined(batches):
@@ -171,7 +171,7 @@ def test_the_moving_average_is_the_weighted_mean_of_the_weights_after_each_updat
     assert seen == (12 - len(bad) if accumulate == 1 else 4)
     # Controls: the random start among them, and one more step of decay, are something else.
     if decay:
-        start = np.array(Unigrams().init_params(jax.random.key(1))["w"])
+        start = np.array(Unigrams().draw_params(jax.random.key(1))["w"])
         uncorrected = decay**seen * start + (1 - decay**seen) * expected
         assert np.abs(uncorrected - average).max() > 1e-3
         assert np.abs(bias_corrected([*history, history[-1]], decay) - average).max() > 1e-3

@@ -92,23 +92,9 @@ class TokenPredictor(Predictor):
     ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
         """Returns features of a batch and a table whose product is the logits of its labels."""
 
-    def token_sums(
-        self,
-        variables: Variables,
-        batch: Any,
-        smoothing: float | Float[Array, ""],
-        rates: DropoutRates = NO_DROPOUT,
-        key: Array | None = None,
-        r_drop: float | Float[Array, ""] | None = None,
-    ) -> TokenSums:
-        """Returns the loss of a batch; padding is ignored.
-
-        Args:
-          smoothing: of the labels, from 0 to 1.
-          r_drop: see `cross_entropy`.
-        """
-        factors = self.features(variables, batch, rates, key)
-        return cross_entropy(*factors, *_labels(batch), smoothing, r_drop)
+    def token_sums(self, variables: Variables, batch: Any) -> TokenSums:
+        """Returns the unsmoothed loss of a batch, without dropout; padding is ignored."""
+        return cross_entropy(*self.features(variables, batch), *labels_of(batch), 0.0)
 
     def evaluate_sums(
         self, variables: Variables, batches: Iterable[Any], stacked: bool = False
@@ -148,28 +134,25 @@ class TokenPredictor(Predictor):
             done(len(rows))
         return iter(results)
 
-    def _plain_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        return self.token_sums(variables, batch, 0.0)
-
     @functools.cached_property
     def _sums(self) -> Callable:
-        return by_rows(jax.jit(self._plain_sums))
+        return by_rows(jax.jit(self.token_sums))
 
     @functools.cached_property
     def _sums_stacked(self) -> Callable:
-        return jax.jit(jax.vmap(self._plain_sums, in_axes=(0, None)))
+        return jax.jit(jax.vmap(self.token_sums, in_axes=(0, None)))
 
     @functools.cached_property
     def _row_nll(self) -> Callable:
         """The negative log-likelihood of each row of a batch, in nats."""
 
         def row_losses(variables, batch):
-            return row_nll(*self.features(variables, batch), *_labels(batch))
+            return row_nll(*self.features(variables, batch), *labels_of(batch))
 
         return by_rows(jax.jit(row_losses))
 
 
-def _labels(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
-    """The labels of a batch, and weights that are 0 for padding."""
+def labels_of(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:
+    """Returns the labels of a batch, and weights that are 0 for padding."""
     labels = jnp.asarray(batch.labels)
     return labels, (labels != PAD_ID).astype(jnp.float32)

@@ -17,13 +17,13 @@ from ml_collections import ConfigDict
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
 from transformer.data.batch_plan import Plan
 from transformer.errors import UserError
-from transformer.inference.base import Params, Predictor, TokenPredictor, Variables
+from transformer.inference.base import Params, Predictor, TokenPredictor, Variables, labels_of
 from transformer.metrics.tokens import loss_intervals
 from transformer.model.build import REGISTRY
-from transformer.model.classifier import BAG, BagOfEmbeddings
+from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.losses import TokenSums, two_passes
+from transformer.model.losses import TokenSums, cross_entropy, two_passes
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +159,8 @@ class Task(abc.ABC):
         """The model's width, for the Noam schedule."""
         return self.config.model.d_model
 
-    def init_params(self, key: Array) -> Params:
-        """Returns fresh float32 parameters; cannot be traced, as the predictor's function can."""
+    def draw_params(self, key: Array) -> Params:
+        """Returns fresh float32 parameters; cannot be traced."""
         return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
@@ -218,10 +218,11 @@ class TokenTask(Task):
         variables, smoothing = {"params": params}, hparams["label_smoothing"]
         rates, r_drop = rates_of(hparams), hparams.get("r_drop")
         batch = two_passes(batch, r_drop)
-        return self.predictor.token_sums(variables, batch, smoothing, rates, key, r_drop)
+        factors = self.predictor.features(variables, batch, rates, key)
+        return cross_entropy(*factors, *labels_of(batch), smoothing, r_drop)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        return self.predictor.token_sums(variables, batch, 0.0)
+        return self.predictor.token_sums(variables, batch)
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
         """Returns the unsmoothed loss of each batch of a split, of each of several stacked runs."""
@@ -250,16 +251,8 @@ def hparams_of(config: ConfigDict) -> dict[str, float]:
     A zero is left out, so that the step has no operations for it, but for label smoothing.
     """
     rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
-    used = {name: rate for name, rate in rates.items() if rate}
-    if r_drop := config.train.r_drop:
-        name = config.model.architecture
-        network = BagOfEmbeddings if name == BAG else REGISTRY[name]
-        if not any(config.model[f"dropout_{rate}"] for rate in network.row_dropouts):
-            raise UserError(
-                f"config.train.r_drop={r_drop} compares two passes with different dropout, and "
-                "there is none: set config.model.dropout_embedding, or config.train.r_drop=0"
-            )
-        used["r_drop"] = r_drop
+    optional = {**rates, "r_drop": config.train.r_drop}
+    used = {name: value for name, value in optional.items() if value}
     return {"label_smoothing": config.train.label_smoothing, **used}
 
 

@@ -105,7 +105,7 @@ class Run:
     def fresh_state(self, params: Any = None) -> TrainState:
         """Returns a state at step 0, with these parameters or those that the seed draws."""
         if params is None:
-            params = self.task.init_params(jax.random.key(self.config.seed))
+            params = self.task.draw_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
 
     def restore(self) -> TrainState:

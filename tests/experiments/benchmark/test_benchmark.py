@@ -232,7 +232,7 @@ def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     assert first["tokens"] != second["tokens"]
     each = 6 * task.predictor.model.weights_per_token(task.predictor.param_shapes())
     assert first["flops"] == each * 3 * 7 * 5
-    params = task.init_params(jax.random.key(0))
+    params = task.draw_params(jax.random.key(0))
     assert about["parameters"] == sum(x.size for x in jax.tree.leaves(params))
 
 

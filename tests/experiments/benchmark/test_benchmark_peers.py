@@ -107,7 +107,7 @@ def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
     rng = np.random.default_rng(3)
     params = jax.tree.map(
         lambda x: np.asarray(x + 0.1 * rng.normal(size=x.shape), np.float32),
-        task.init_params(jax.random.key(5)),
+        task.draw_params(jax.random.key(5)),
     )
     config = task.predictor.model.config
     model = Translator(config, dict.fromkeys(NO_DROPOUT._fields, 0.0))
@@ -117,8 +117,8 @@ def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert (missing, unexpected) == (["positions"], [])
     batch = task.plan[0]
-    variables = {"params": jax.tree.map(jnp.asarray, params)}
-    sums = task.predictor.token_sums(variables, jax.tree.map(jnp.asarray, batch), SMOOTHING)
+    arrays = jax.tree.map(jnp.asarray, (params, batch))
+    sums = task.loss(*arrays, {"label_smoothing": SMOOTHING}, jax.random.key(0))
     step = make_step(model.train(), model, ORDER)
     tensors = [torch.from_numpy(x).long() for x in batch]
     first, second = (float(step(*tensors)) for _ in range(2))
@@ -136,7 +136,7 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
     task = make_task(workload)
     order = comparison.training_peers([peer], workload, task, 2, 3, tmp_path)[peer].order
     model, logits = make_model(order)
-    ours = sum(x.size for x in jax.tree.leaves(task.init_params(jax.random.key(0))))
+    ours = sum(x.size for x in jax.tree.leaves(task.draw_params(jax.random.key(0))))
     assert sum(x.numel() for x in model.parameters() if x.requires_grad) == ours
     step = make_step(model.eval(), logits, ORDER)
     tensors = [torch.from_numpy(x).long() for x in task.plan[0]]

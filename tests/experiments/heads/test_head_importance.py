@@ -137,7 +137,7 @@ def test_what_is_printed_and_written_is_one_ranking(ranked):
 def test_models_that_do_not_translate_are_ranked_too_several_at_once(name, tmp_path):
     config = complete(text_config(name, tmp_path))
     task = tasks.REGISTRY[config.task](config)
-    params, read = task.init_params(jax.random.key(1)), []
+    params, read = task.draw_params(jax.random.key(1)), []
     ranking = rank(task, {"params": params}, read.append, at_once=2)
     assert (len(ranking.heads), ranking.bleu, ranking.decoded) == (2, None, 0)
     assert sum(read) == work(task)
