@@ -173,12 +173,12 @@ def _add_rows(data: ConfigDict) -> None:
     data.remove_duplicates = True
     data.remove_near_duplicates = False  # equal but for case, digits, punctuation, blanks
     data.languages = ("", "")  # of a file's source and target, such as en,de; '' is any
-    # Smallest probability of a side's language that is kept, over that of the most probable one.
+    # Smallest kept probability of a side's language, relative to the most probable language.
     data.min_language_ratio = 0.05
     data.min_script_fraction = 0.0  # of a side's sentences, for a script to be usual; 0 keeps all
     data.remove_copies = False  # targets that repeat most of their source
     data.remove_mojibake = False  # "Ã¼" for "ü"
-    data.match_numbers = False  # numbers that contradict one another, see filters.numbers_differ
+    data.match_numbers = False  # drops pairs whose numbers differ, see rules.numbers_differ
     data.max_token_ratio = 0.0  # longer over shorter side, 10 tokens added to both; 0 keeps all
     # Per side, end of sentence included; longer training pairs are dropped. A text to classify is
     # cut to this length, its begin included.
@@ -189,9 +189,9 @@ def _add_rows(data: ConfigDict) -> None:
     data.batch_tokens = 4096  # per side, padding included
     data.batch_sentences = 0  # maximum sequences per batch; 0: limited only by batch_tokens
     data.num_buckets = 8  # static lengths of batches; each compiles once
-    # Batch sizes, but a language model's, are multiples of this, even if that is more tokens than
-    # batch_tokens, or of batch_sentences if that is less. A batch that the devices do not divide is
-    # filled up with empty rows.
+    # Batch sizes, except those of language models, are multiples of this (or of batch_sentences,
+    # if that is less), even if a batch then exceeds batch_tokens. Empty rows fill up a batch that
+    # the devices do not divide.
     data.batch_multiple = 8
     data.prefetch = 8  # batches made ahead, for whose shapes the step also compiles ahead
     data.cache_dir = ""  # tokenizers and token arrays by content; '' is ~/.cache/transformer
@@ -228,14 +228,13 @@ def _tokenizer() -> ConfigDict:
     tokenizer.split_digits = False  # each digit is a subword of its own
     # Strings that are always one subword and come back as they are, such as "{name}" or "<URL>".
     tokenizer.symbols = ()
-    # Each training batch draws its segmentations; 0: it has the best ones, as held-out text always
-    # does. bpe: probability that a merge is left out, 0.1 in Provilkov et al. 2020.
+    # Each training batch draws its segmentations; 0: the best ones, as in held-out text. bpe:
+    # probability that a merge is left out, 0.1 in Provilkov et al. 2020.
     tokenizer.bpe_dropout = 0.0
     # unigram: exponent of a segmentation's probability (Kudo 2018); near 0 all are about as likely.
     tokenizer.sampling_alpha = 0.0
     tokenizer.sampling_sides = "both"  # both | source | target
-    # File of an existing sentencepiece model, which is used in place of one that is trained, and of
-    # the target's if not joint; '' trains one.
+    # Files of existing sentencepiece models, the second for the target if not joint; '' trains one.
     tokenizer.model = ""
     tokenizer.target_model = ""
     # Blanks and ends of lines are tokens as they stand, for language models of running text.
@@ -297,8 +296,8 @@ def _add_start(train: ConfigDict) -> None:
     # starts from: at step 0, with a fresh optimizer; '': parameters are drawn by the seed.
     train.init_from = ""
     # Regular expressions, searched in names of parameters such as
-    # encoder_layers_0/self_attention/query/kernel: those loaded from that run, of which the rest is
-    # drawn by the seed, and those that never move ('': all do).
+    # encoder_layers_0/self_attention/query/kernel: init_pattern chooses the parameters to load from
+    # that run (the seed draws the rest), freeze those that are not trained ('': none).
     train.init_pattern = ".*"
     train.freeze = ""
     # (pattern, factor) pairs: the first that matches a parameter multiplies its learning rate
@@ -318,12 +317,12 @@ def _decode() -> ConfigDict:
     # Lines in capitals or title case are read in sentence case, and their translations are written
     # in the case of the line.
     decode.transfer_case = False
-    # --mode=translate splits lines of several sentences, scoring never does; auto: into single
-    # ones, or, if a tenth of the training sources has several, into groups as long as 99% of these
-    # | always: into single sentences | never: lines are cut to model.max_length.
+    # --mode=translate splits lines of several sentences; scoring never does. auto: into single
+    # sentences or, if a tenth of the training sources has several, into groups as long as 99% of
+    # the sources | always: into single sentences | never: lines are cut to model.max_length.
     decode.split_sentences = "auto"
-    # Of the sentences that are split, a code such as de; '': that of data.languages, or else the
-    # ending of the name of the training text, or else rules for any language.
+    # Language whose rules split sentences, such as de; '': that of data.languages, else the ending
+    # of the training file's name, else rules for any language.
     decode.source_language = ""
     # Language models.
     decode.search = "sample"  # sample | beam
@@ -337,16 +336,16 @@ def _decode() -> ConfigDict:
 
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
-    # The weights that are used after the training; best | last: of one checkpoint | average: the
-    # mean of the last average_last_n [6.1] | auto: whichever scores best on validation of the best
-    # one, that mean, and the mean of as many up to the best.
+    # The weights to use after the training: best | last: of one checkpoint | average: the mean of
+    # the last average_last_n [6.1] | auto: of the best checkpoint, that mean, and the mean of
+    # average_last_n up to the best, the one that scores best on validation.
     evaluate.checkpoint = "auto"
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
     # Decoded during training, each up to 1.5 times its reference's tokens and 5; final scores use
     # all.
     evaluate.max_sentences = 500
-    # At most this many test pairs, of which final scores also translate six perturbed copies:
+    # Final scores also translate six perturbed copies of at most this many test pairs:
     # capitals, title case, no final punctuation, typing errors, joined, unseen names; 0: none.
     evaluate.perturbed_sentences = 0
     # Attention snapshots, saved at each evaluation in attention_snapshots/, but not by runs of a

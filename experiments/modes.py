@@ -102,7 +102,7 @@ TABLE = (
     Mode(
         CLEAN,
         "experiments.clean.clean",
-        "write what cleaning keeps and drops of the training text, and train nothing",
+        "write the pairs that cleaning keeps and drops, and train nothing",
         tasks=("translation",),
     ),
     Mode(

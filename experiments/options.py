@@ -17,7 +17,7 @@ def _flag(text: str, default: Any = None) -> Any:
 class Options:
     """The value of each of these flags; which modes read it says the table of modes."""
 
-    trial: int | None = _flag("number of the only trial of the sweep to train")
+    trial: int | None = _flag("train only the trial of the sweep with this number")
     seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set; evaluate: "
@@ -25,24 +25,24 @@ class Options:
         "behaviour)"
     )
     references: str | None = _flag(
-        "files with the references of --input, one per line, separated by commas"
+        "comma-separated files with the references of --input, one per line"
     )
-    name: str | None = _flag("name of the results of --input; default: that of the file")
+    name: str | None = _flag("name of the results of --input; default: the name of the file")
     output: str | None = _flag(
         "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
         "folder, default runs/comparison)"
     )
     runs: str | None = _flag(
-        "systems, the baseline first: RUN,RUN[,...]; seeds of one system are joined, RUN+RUN, or a "
+        "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "
         "sweep over seeds; NAME=RUN names it"
     )
     levels: str | None = _flag(
-        "validation scores, joined by commas, to which compare tells the minutes of training; "
-        "default: the best that all reach"
+        "comma-separated validation scores; compare reports after how many minutes each system "
+        "reached them; default: the best that all reach"
     )
-    set: str | None = _flag("test set below evaluations/ of each run; default: their own")
+    set: str | None = _flag("name of the test set in evaluations/ of each run; default: its own")
     source_tag: str | None = _flag(
-        "tag put before every source, of a model of several corpora, such as <2de>"
+        "tag before every source, such as <2de>, for a model of several corpora"
     )
     links: str | None = _flag("file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("prompt for a single text, in place of --input")
@@ -56,11 +56,11 @@ class Options:
     )
     host: str | None = _flag("address to listen at; by default 127.0.0.1: this machine alone")
     port: int | None = _flag("port to listen at; by default 8000, and 0 for any that is free")
-    also: str | None = _flag("folders of further runs, joined by commas")
-    server_name: str | None = _flag("names by which a proxy is reached, joined by commas")
-    parts: str | None = _flag("what to measure, of training,decoding,start; by default all")
+    also: str | None = _flag("comma-separated folders of further runs")
+    server_name: str | None = _flag("comma-separated host names of a proxy")
+    parts: str | None = _flag("parts to measure, such as training,decoding,start; by default all")
     peers: str | None = _flag(
-        "others to measure in turn, such as torch,ctranslate2; by default those installed"
+        "peers to measure in turn, such as torch,ctranslate2; by default those installed"
     )
     baseline: str | None = _flag("JSON of an earlier benchmark to compare with")
     trace: str | None = _flag("folder for JAX's profiler traces of the steps")
