@@ -14,8 +14,7 @@ from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rul
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.pairs import SPLITS, Pair, canonical
-from transformer.data.parallel.files import check_files, named_files
-from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.sources import check_files, named_files, open_source
 from transformer.data.parallel.training_pairs import check_held_out
 from transformer.errors import one_line, shorten
 from transformer.files import whole_file

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from configs import own_text
 from configs.recipes.size import HELD_OUT, KEYS, ROWS
 from transformer.data.corpora import corpora_of, naming, texts_of
-from transformer.data.parallel import files
+from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
 from transformer.model.config import check_choice
@@ -74,7 +74,7 @@ def check_given(config: ConfigDict, given: Collection[str]) -> None:
 
 def count_pairs(data: ConfigDict) -> int:
     """Returns the number of training pairs, of all corpora, before cleaning."""
-    return sum(_counts(data, files.count_pairs))
+    return sum(_counts(data, sources.count_pairs))
 
 
 def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
@@ -91,7 +91,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
 
     The tenth is rounded down to its first digit, so that it stays as it is if the text grows a bit.
     """
-    pairs = min(_counts(data, files.count_all))
+    pairs = min(_counts(data, sources.count_all))
     tenth = max(1, pairs // 10 - pairs // 10 % 10 ** (len(str(pairs // 10)) - 1))
     sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
     lowered: dict[str, float] = {key: tenth for key, size in sizes.items() if size > pairs // 10}

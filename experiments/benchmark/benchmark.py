@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments import environment
 from experiments.benchmark import comparison, summary
-from experiments.benchmark.measurements import KINDS, Setting, kinds_of
+from experiments.benchmark.measurements import KINDS, Setting
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Workload
@@ -46,7 +46,8 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     Nothing is trained that is kept, and no folder of a run is made.
     """
     share_device()
-    kinds = choose(options.parts, kinds_of(config))
+    possible = [kind for kind in KINDS if kind != "decoding" or config.task == "translation"]
+    kinds = choose(options.parts, possible)
     peers = comparison.choose(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None

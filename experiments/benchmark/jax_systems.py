@@ -18,7 +18,7 @@ from experiments.benchmark.workloads import first_sources, make_task, read_workl
 from experiments.compile_cache import keep_programs
 from experiments.plan.measure import shapes_of
 from experiments.process import keep_program_memory
-from transformer.data.batch_plan import Plan
+from transformer.data.buckets import Plan
 from transformer.inference.translator import Translator
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer

@@ -197,8 +197,3 @@ def _changes(config: ConfigDict) -> dict[str, Any]:
 
 KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
 KINDS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}
-
-
-def kinds_of(config: Any) -> list[str]:
-    """Returns the kinds that a config has."""
-    return [kind for kind in KINDS if kind != "decoding" or config.task == "translation"]

@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 
 from configs import multi30k, multi30k_2cores, quickstart, tutorial_en_de
 from transformer import tasks
-from transformer.data.batch_plan import Plan
+from transformer.data.buckets import Plan
 from transformer.data.files.locate import corpus_folder
 from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import Tokenizer

@@ -15,8 +15,7 @@ import psutil
 from ml_collections import ConfigDict
 
 from experiments.process import peak_memory
-from transformer.data.batch_plan import Plan
-from transformer.data.buckets import BucketPlan
+from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.run import Run

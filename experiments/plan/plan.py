@@ -29,7 +29,7 @@ from experiments.plan.measure import (
 )
 from experiments.text_io import open_output, print_table
 from transformer import tasks
-from transformer.data.documents.batches import TextPlan
+from transformer.data.documents.encode import TextPlan
 from transformer.data.labelled.encode import LabelledPlan
 from transformer.data.parallel.batches import BatchPlan
 from transformer.tasks.base import Task

@@ -76,15 +76,6 @@ def test_all_statistics_are_those_of_a_loop_over_rows_without_padding(causal):
     assert not np.allclose(found["entropy"].mean(), as_if_padding_counted["entropy"], rtol=0.1)
 
 
-def test_sums_of_batches_are_those_of_one_batch_of_all():
-    first, second = drawn(1), drawn(2)
-    apart = [statistics(*map(jnp.asarray, each), within=False) for each in (first, second)]
-    both = [np.concatenate(each) for each in zip(first, second, strict=True)]
-    for name, values in by_loops(*both).items():
-        merged = apart[0][name].merge(apart[1][name])
-        np.testing.assert_allclose(merged.mean(), values, rtol=2e-6)
-
-
 def test_uniform_attention_has_the_largest_entropy():
     uniform = of_map(np.full((3, 5), 1 / 5))
     assert uniform["entropy"] == pytest.approx(math.log(5))

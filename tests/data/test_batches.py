@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from transformer.data.buckets import bucket_lengths, mix
-from transformer.data.documents.batches import TextPlan
-from transformer.data.documents.encode import Text
+from transformer.data.documents.encode import Text, TextPlan
 from transformer.data.labelled.encode import (
     NO_LABEL,
     EncodedTexts,

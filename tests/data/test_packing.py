@@ -9,8 +9,13 @@ import pytest
 
 from runs import identical
 from tiny_models import tiny_model
-from transformer.data.documents.batches import TextPlan, pack_rows, spread_positions
-from transformer.data.documents.encode import Text, encode_text
+from transformer.data.documents.encode import (
+    Text,
+    TextPlan,
+    encode_text,
+    pack_rows,
+    spread_positions,
+)
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.model.losses import cross_entropy
 

@@ -9,7 +9,7 @@ import pytest
 from configs import base
 from runs import TOY
 from transformer.data.cleaning.survey import pair_hash, undirected
-from transformer.data.parallel import files, training_pairs
+from transformer.data.parallel import sources, training_pairs
 from transformer.data.parallel.training_pairs import among, read_earlier
 from transformer.errors import UserError
 from transformer.tasks.translation import TranslationTask
@@ -176,14 +176,14 @@ def test_a_text_that_is_known_but_for_a_few_pairs_is_refused_in_one_line(make, c
 
 
 def test_what_is_remembered_of_large_text_depends_on_the_earlier_runs(make, monkeypatch):
-    monkeypatch.setattr(files, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(sources, "WORTH_KEEPING", 0)
     make("old", OLD)
     task = make("after", NEW + OLD, **{"data.seed": 3})
     earlier = np.sort(hashes(OLD))
-    alone, after = (files.open_files(task.config.data, own) for own in (None, earlier))
+    alone, after = (sources.open_files(task.config.data, own) for own in (None, earlier))
     assert any(pair[:2] in OLD for pair in alone["test"])
     assert not any(pair[:2] in OLD for pair in after["test"])
-    again = files.open_files(task.config.data, earlier)
+    again = sources.open_files(task.config.data, earlier)
     assert again["test"] == after["test"]
     np.testing.assert_array_equal(again["train"].hashes, after["train"].hashes)
 

@@ -14,7 +14,7 @@ from jax import monitoring
 
 from configs import base
 from transformer.analysis.snapshots import Snapshot
-from transformer.data.batch_plan import Plan
+from transformer.data.buckets import Plan
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.token_store import TokenStore
 from transformer.files import SEAL

@@ -15,13 +15,11 @@ from transformer.analysis.alignment import (
     most_attended,
     word_weights,
 )
-from transformer.analysis.attention import BatchAttention
-from transformer.analysis.statistics import RowSums, head_statistics
+from transformer.analysis.attention import SIDES, BatchAttention
+from transformer.analysis.statistics import head_statistics
 
 READABLE = 32  # tokens: maximum length of a text that is readable in a picture
 MAP_BYTES = 2**28  # of all attention weights of a batch; the statistics need little in comparison
-# Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
-SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
 class Snapshot(NamedTuple):
@@ -80,7 +78,7 @@ class HeadSnapshots:
                 maps += _by_text(jax.device_get(of_rows))
             if cross is not None:
                 links += self._links(jax.device_get(cross), self._linked[len(links) :])
-        sums = functools.reduce(_merge, statistics)
+        sums = jax.tree.map(lambda *parts: sum(parts), *statistics)
         arrays = {f"statistics/{name}": rows.mean() for name, rows in sums.items()}
         numbers = {
             "_".join(reversed(name.split("/"))): float(arrays[f"statistics/{name}"].mean())
@@ -131,10 +129,6 @@ class HeadSnapshots:
             of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
             links.append(most_attended(word_weights(of_pair, source, target)))
         return links
-
-
-def _merge(sums: dict[str, RowSums], others: dict[str, RowSums]) -> dict[str, RowSums]:
-    return {name: rows.merge(others[name]) for name, rows in sums.items()}
 
 
 def _by_text(maps: Any) -> list[Any]:

@@ -18,10 +18,6 @@ class RowSums(NamedTuple):
     total: Float[Array, "*layers H"]
     count: Float[Array, "*layers"]
 
-    def merge(self, other: "RowSums") -> "RowSums":
-        """Returns the sums over the rows of both."""
-        return RowSums(self.total + other.total, self.count + other.count)
-
     def mean(self) -> Float[np.ndarray, "*layers H"]:
         """Returns the mean over rows; NaN if no row counted."""
         with np.errstate(invalid="ignore"):

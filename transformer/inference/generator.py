@@ -10,8 +10,7 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.batches import TextBatch, cut_chunks, pack_chunks
-from transformer.data.documents.encode import Text
+from transformer.data.documents.encode import Text, TextBatch, cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables

@@ -79,7 +79,6 @@ def class_scores(
     probabilities: Float[np.ndarray, "N C"],
     labels: Sequence[str],
     bootstrap: int = 0,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """Returns all scores of a classifier's predictions, as JSON.
 
@@ -88,7 +87,6 @@ def class_scores(
       probabilities: of each text's classes; a row sums to one.
       labels: names of the classes.
       bootstrap: resamples; below two there is no interval, nor is there one of a single text.
-      seed: of the resamples.
 
     Returns:
       `accuracy`, `macro_f1` (the mean of the classes' F1) and `ece`, from 0 to 1; `nll`, the mean
@@ -115,7 +113,7 @@ def class_scores(
     }
     if bootstrap > 1 and len(truth) > 1:
         # The hits in a resample of n texts, drawn with replacement, are binomial.
-        draws = np.random.default_rng(seed).binomial(len(truth), accuracy, bootstrap) / len(truth)
+        draws = np.random.default_rng(0).binomial(len(truth), accuracy, bootstrap) / len(truth)
         low, high = np.percentile(draws, [2.5, 97.5])
         scores["accuracy_ci"] = float(high - low) / 2
     return scores

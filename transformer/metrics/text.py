@@ -116,7 +116,7 @@ def exact_match(corpus: Corpus) -> Score:
 @text_metric
 def bleu(corpus: Corpus) -> Score:
     """BLEU. Source: Papineni et al. 2002; Post 2018."""
-    return _sacrebleu(_Bleu(tokenize=corpus.tokenizer), corpus)
+    return _sacrebleu(sacrebleu.BLEU(tokenize=corpus.tokenizer), corpus)
 
 
 @text_metric
@@ -129,9 +129,9 @@ def chrf(corpus: Corpus) -> Score:
 def ter(corpus: Corpus) -> Score:
     """Translation edit rate, of BLEU's tokens if words lack blanks. Source: Snover et al. 2006."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
-        return _sacrebleu(_Ter(), corpus)
-    prepare = _Bleu(tokenize=corpus.tokenizer).tokenizer
-    return _of_prepared(_Ter(), corpus, prepare, corpus.tokenizer)
+        return _sacrebleu(sacrebleu.TER(), corpus)
+    prepare = sacrebleu.BLEU(tokenize=corpus.tokenizer).tokenizer
+    return _of_prepared(sacrebleu.TER(), corpus, prepare, corpus.tokenizer)
 
 
 @text_metric
@@ -143,7 +143,7 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
     if not corpus.moses:
         return None
     prepare, name = moses_lowercase(corpus.moses), f"moses-lowercase:{corpus.moses}"
-    return _of_prepared(_Bleu(tokenize="none", force=True), corpus, prepare, name)
+    return _of_prepared(sacrebleu.BLEU(tokenize="none", force=True), corpus, prepare, name)
 
 
 def _of_prepared(metric: Any, corpus: Corpus, prepare: Callable, name: str) -> Score:
@@ -163,29 +163,17 @@ def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
     return Score(score.score, interval, str(metric.get_signature()))
 
 
-class _PlainFloats:
-    """Converts all resampled scores of a metric to Python floats.
+class _Chrf(sacrebleu.CHRF):
+    """chrF whose resampled scores are Python floats.
 
     sacreBLEU mixes Python zeros with NumPy's float32, and then cannot compute their mean: a bad
     translator would end in a traceback.
     """
 
     def _compute_score_from_stats(self, stats):
-        score = super()._compute_score_from_stats(stats)  # pyright: ignore[reportAttributeAccessIssue]  # of a mixin
+        score = super()._compute_score_from_stats(stats)
         score.score = float(score.score)
         return score
-
-
-class _Bleu(_PlainFloats, sacrebleu.BLEU):
-    pass
-
-
-class _Chrf(_PlainFloats, sacrebleu.CHRF):
-    pass
-
-
-class _Ter(_PlainFloats, sacrebleu.TER):
-    pass
 
 
 def moses_lowercase(language: str):

@@ -58,7 +58,7 @@ def summarize(metrics: TokenMetrics) -> dict[str, float]:
 
 
 def loss_intervals(
-    nll: Float[np.ndarray, "rows"], tokens: Int[np.ndarray, "rows"], resamples: int, seed: int = 0
+    nll: Float[np.ndarray, "rows"], tokens: Int[np.ndarray, "rows"], resamples: int
 ) -> dict[str, float]:
     """Returns half the widths of the 95% intervals of the means over tokens, by name.
 
@@ -74,7 +74,7 @@ def loss_intervals(
     """
     if resamples < 2 or len(nll) < 2:
         return {}
-    rng, means = np.random.default_rng(seed), np.empty(resamples)
+    rng, means = np.random.default_rng(0), np.empty(resamples)
     for i in range(resamples):
         rows = rng.integers(len(nll), size=len(nll))
         means[i] = nll[rows].sum(dtype=np.float64) / tokens[rows].sum()

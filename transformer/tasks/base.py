@@ -15,7 +15,7 @@ from jaxtyping import Array
 from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, Snapshot
-from transformer.data.batch_plan import Plan
+from transformer.data.buckets import Plan
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables, labels_of
 from transformer.metrics.tokens import loss_intervals

@@ -259,7 +259,9 @@ class ClassificationTask(Task):
 
     def save_assets(self, workdir: Path) -> None:
         save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
-        save_classes(workdir, self.text.labels, self.class_weights)
+        labels, weights = self.text.labels, self.class_weights.tolist()
+        write_json(workdir / LABELS, labels)  # in the order of their numbers
+        write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
         held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
@@ -354,14 +356,8 @@ def make_classifier(
     return TextClassifier(network, tokenizer, labels, *settings)
 
 
-def save_classes(folder: Path, labels: Sequence[str], weights: Float[np.ndarray, "C"]) -> None:
-    """Writes the names of the classes, in the order of their numbers, and their weights."""
-    write_json(folder / LABELS, labels)
-    write_json(folder / WEIGHTS, dict(zip(labels, weights.tolist(), strict=True)))
-
-
 def load_labels(folder: Path) -> tuple[str, ...]:
-    """Returns the names of the classes that `save` wrote."""
+    """Returns the names of the classes that `save_assets` wrote."""
     path = folder / LABELS
     labels = read_json(path, [str], RESTORE)
     if len(set(labels)) < max(2, len(labels)):

@@ -13,8 +13,14 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.batches import TextBatch, TextPlan, pack_rows
-from transformer.data.documents.encode import Text, encode_text, prepare_text
+from transformer.data.documents.encode import (
+    Text,
+    TextBatch,
+    TextPlan,
+    encode_text,
+    pack_rows,
+    prepare_text,
+)
 from transformer.data.documents.sources import open_documents
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError

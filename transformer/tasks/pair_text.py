@@ -8,11 +8,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
-from transformer.data.corpora import (
-    corpora_of,
-    part_name,
-    parts_of,
-)
+from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from transformer import signals
-from transformer.data.batch_plan import Plan
+from transformer.data.buckets import Plan
 from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
 from transformer.signals import StoppedError, StopSignals

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.data.batch_plan import Plan, stream
+from transformer.data.buckets import Plan, stream
 from transformer.model.losses import ROWS
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep

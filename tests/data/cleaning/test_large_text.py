@@ -20,7 +20,7 @@ from transformer.data.cleaning.survey import ordered_map
 from transformer.data.files import text
 from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
-from transformer.data.parallel import files
+from transformer.data.parallel import sources
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import StoreWriter, cached_arrays
 
@@ -61,7 +61,7 @@ def test_few_items_start_no_process(monkeypatch):
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """Opens files as if they were large, and counts the lines read."""
-    monkeypatch.setattr(files, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(sources, "WORTH_KEEPING", 0)
     for name, side in (("a.de", 0), ("a.en", 1)):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
     (tmp_path / "dev.de").write_text("Satz 1 x\n\n")
@@ -75,7 +75,7 @@ def large(tmp_path, monkeypatch):
         names = {"train_source": "a.de", "train_target": "a.en", "test_size": 11}
         own = {"validation_source": "dev.de", "validation_target": "dev.en"}
         places = {"path": str(tmp_path), "cache_dir": str(tmp_path / "cache")}
-        splits = files.open_files(settings(**{**names, **own, **places, **changes}))
+        splits = sources.open_files(settings(**{**names, **own, **places, **changes}))
         train = splits["train"]
         read = sum(Path(path).name.startswith("a.") for path in lines)
         return splits["test"], train.kept, train.report, train.fingerprints, train.held_out, read
@@ -161,7 +161,7 @@ def test_damage_is_named_and_the_text_read_again(large, tmp_path, caplog):
 
 
 def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
-    monkeypatch.setattr(files, "WORTH_KEEPING", 10**9)
+    monkeypatch.setattr(sources, "WORTH_KEEPING", 10**9)
     large()
     assert not (tmp_path / "cache").exists()
 

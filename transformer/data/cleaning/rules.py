@@ -11,6 +11,7 @@ Identification Tool" (2012).
 import collections
 import dataclasses
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -120,7 +121,8 @@ class CleaningRules:
             return "empty"
         if max(map(len, sides)) > self.max_characters:
             return "too_long"
-        if self.differ_in_length(source, target):
+        lengths = [[*map(len, sides)], [len(side.encode()) for side in sides]]
+        if min(itertools.starmap(_ratio, lengths)) > self.max_length_ratio:
             return "length_ratio"
         if self.remove_mojibake and any(map(is_mojibake, sides)):
             return "mojibake"
@@ -136,13 +138,6 @@ class CleaningRules:
             if scripts[0] and usual.isdisjoint(scripts):
                 return "script"
         return ""
-
-    def differ_in_length(self, source: str, target: str) -> bool:
-        """Whether the lengths differ by more than `max_length_ratio`."""
-        characters = len(source), len(target)
-        if _ratio(*characters) <= self.max_length_ratio:
-            return False
-        return _ratio(len(source.encode()), len(target.encode())) > self.max_length_ratio
 
 
 def rules_of(settings: ConfigDict) -> CleaningRules:

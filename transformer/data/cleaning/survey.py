@@ -69,17 +69,16 @@ EMPTY = Survey(_NO_BYTES, *[_NO_HASHES] * 3, scripts=np.zeros((0, 2, 2), np.uint
 
 
 def survey(
-    pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0, processes: int | None = None
+    pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0
 ) -> tuple[Survey, CleaningRules]:
     """Returns the survey of a text, and the rules with its usual scripts.
 
     Args:
       pairs: read once, and never held in memory.
       seed: of `ranks`.
-      processes: by default as many as there are cores; their number does not change the result.
     """
     judge = functools.partial(_judge, rules, seed)
-    parts = list(ordered_map(judge, _sides(pairs), processes))
+    parts = list(ordered_map(judge, _sides(pairs)))
     facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
         rules = _with_usual_scripts(rules, facts)

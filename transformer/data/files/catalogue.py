@@ -4,7 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Download(NamedTuple):
@@ -48,11 +48,9 @@ def _read_catalogue() -> dict[str, Corpus]:
     for code, language in languages.items():
         text = pattern.replace("{code}", code).replace("{language}", language)
         tables[f"tatoeba_{code}"] = json.loads(text)
-    return {name: _corpus(**table) for name, table in tables.items()}
-
-
-def _corpus(downloads: list[dict[str, Any]], **fields: Any) -> Corpus:
-    return Corpus(downloads=tuple(Download(**download) for download in downloads), **fields)
+    for table in tables.values():
+        table["downloads"] = tuple(Download(**download) for download in table["downloads"])
+    return {name: Corpus(**table) for name, table in tables.items()}
 
 
 CATALOGUE = _read_catalogue()

@@ -5,23 +5,44 @@ read repeatedly. Errors in files or names are raised when they are opened, befor
 """
 
 import functools
+import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data import tfds
-from transformer.data.encode import batched
+from transformer.data import held_out, tfds
+from transformer.data.cleaning import survey as surveys
+from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
+from transformer.data.cleaning.survey import Survey, undirected
+from transformer.data.corpora import SHARED
+from transformer.data.encode import batched, cache_folder
+from transformer.data.files.arrow import data_files
+from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
 from transformer.data.pairs import SPLITS, Pair
-from transformer.data.parallel.files import open_files
+from transformer.data.parallel import training_pairs
 from transformer.data.parallel.modifiers import joined
-from transformer.data.parallel.training_pairs import Hashes
+from transformer.data.parallel.training_pairs import Hashes, HeldOutReport, TrainingPairs
 from transformer.data.synthetic import grammar
+from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
+WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
+# Keys of `config.data` that do not change which pairs are read and kept; any other may.
+OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
+LIBRARIES = ("ftfy", "py3langid")  # that the rules use
+
+Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
+logger = logging.getLogger(__name__)
 
 
 def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
@@ -65,6 +86,196 @@ def _generated(
 def _tfds(settings: ConfigDict, _: Hashes | None) -> Splits:
     """Returns a translation corpus of TensorFlow Datasets."""
     return tfds.open_splits(settings, ("text", "text"), Pair)
+
+
+# -- files: for large ones, the numbers of the pairs that are held out and kept are in the cache, so
+# that a second start does not read them again. No place within a file is stored: files in any
+# format, compressed or not, are read in order.
+
+
+def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str, Iterable[Pair]]:
+    """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
+
+    A validation or test set without a file is held out of the training text, see `choose`: only
+    pairs that satisfy the rules of cleaning are held out, so that each set has its size, and none
+    of them stays in the training text as a duplicate. Of a source among the pairs that `earlier`
+    runs were trained on, none is held out. All text is read here, so that errors come early.
+    """
+    texts, rules = named_files(settings), rules_of(settings)
+    arrays, notes = _remembered(
+        "pairs", texts, settings, lambda: _read(texts, rules, settings, earlier), earlier
+    )
+    for line in notes["lines"]:
+        logger.warning(line)
+    held = {split: [Pair(*sides) for sides in pairs] for split, pairs in notes["held"].items()}
+    if settings.train_subset:
+        counts = len(arrays["kept"]), len(arrays["kept"]) + len(arrays["gone"]) - notes["taken"]
+        logger.info("data.train_subset: %s of %s training pairs", *(f"{n:,}" for n in counts))
+    pairs, marks = held_out.Without(texts["train"], arrays["gone"]), arrays["kept"].tobytes()
+    train = TrainingPairs(
+        training_pairs.cleaned(pairs, marks),
+        CleaningReport(*notes["report"]),
+        tuple(notes["fingerprints"]),
+        {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
+        arrays["hashes"],
+        pairs,
+        marks,
+    )
+    return {**texts, **held, "train": train}
+
+
+def count_all(settings: ConfigDict) -> int:
+    """Returns the number of pairs of the training file, those included that are held out."""
+    text = parallel_text(settings, "train")
+    return _remembered("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
+
+
+def count_pairs(settings: ConfigDict) -> int:
+    """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
+    text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
+    held_out.check_not_empty(text, pairs)
+    held_out.check_room(text, sizes, pairs)
+    rest = pairs - sum(sizes.values())
+    return min(rest, settings.train_subset or rest)
+
+
+def named_files(settings: ConfigDict) -> Texts:
+    """Returns the text of each split that has files of its own."""
+    for split in held_out.splits_held_out(settings):
+        if target := getattr(settings, f"{split}_target"):
+            raise UserError(
+                f"config.data.{split}_target={target!r} has no source: set "
+                f"config.data.{split}_source, or leave both empty"
+            )
+    named = [split for split in SPLITS if split not in held_out.splits_held_out(settings)]
+    return {split: parallel_text(settings, split) for split in named}
+
+
+def check_files(texts: Texts) -> list[str]:
+    """Returns the lines of `describe_rows`; refuses files that are empty or damaged.
+
+    The training text is read later.
+    """
+    lines = describe_rows(texts.values())
+    for split, text in texts.items():
+        held_out.check_not_empty(
+            text, sum(1 for _ in itertools.islice(text, 1 if split == "train" else None))
+        )
+    return lines
+
+
+def _read(
+    texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Returns the result of reading the files, as arrays and notes."""
+    lines = check_files(texts)
+    text, sizes = texts["train"], _sizes(settings)
+    facts, rules = surveys.survey(text, rules, settings.seed)
+    faults = surveys.duplicates(facts, rules)
+    usable = faults == 0
+    # Neither is another pair of the source of one that earlier runs were trained on.
+    learnt = training_pairs.among(
+        undirected(facts.exact), training_pairs.NOTHING if earlier is None else earlier
+    )
+    learnt = training_pairs.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
+    try:
+        numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
+        count = sum(map(len, numbers.values()))
+        held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
+    except held_out.TooFewError as error:
+        dropped = surveys.count_faults(facts, faults).dropped
+        reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
+        told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
+        more = f"; {learnt.sum():,} pairs are not held out, since {training_pairs.EARLIER} has them"
+        raise UserError(f"{error}{told * bool(reasons)}{more * bool(learnt.any())}") from None
+    lines += [
+        f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
+        f"{training_pairs.EARLIER} has the others"
+        for split, own in numbers.items()
+        if learnt.any() and len(own) < sizes[split]
+    ]
+    splits = {**texts, **held_out.take(text, numbers)}
+    facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
+    rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
+    scored = {split: splits[split] for split in SPLITS[1:]}
+    train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
+    notes = {
+        "lines": lines,
+        "taken": count,
+        "held": {split: [pair[:2] for pair in splits[split]] for split in sizes},
+        "report": train.report,
+        "fingerprints": train.fingerprints,
+        "held_out": train.held_out,
+    }
+    arrays = {"gone": gone, "kept": np.frombuffer(train.kept, np.uint8), "hashes": train.hashes}
+    return arrays, notes
+
+
+def _sizes(settings: ConfigDict) -> dict[str, int]:
+    """The number of pairs of each split that is held out."""
+    return {
+        split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
+    }
+
+
+def _not_trained_on(
+    numbers: Iterable[Sequence[int]], facts: Survey, subset: int
+) -> Int[np.ndarray, "gone"]:
+    """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
+    gone = np.array(sorted(itertools.chain(*numbers)), np.int64)
+    if not subset:
+        return gone
+    usable = facts.faults == 0
+    usable[gone] = False
+    rest = np.flatnonzero(usable)
+    chosen = rest[np.argsort(facts.ranks[rest], kind="stable")[:subset]]
+    return np.delete(np.arange(len(usable)), chosen)
+
+
+def _remembered(
+    name: str,
+    texts: Texts,
+    settings: ConfigDict,
+    read: Callable[[], tuple[dict[str, np.ndarray], Any]],
+    earlier: Hashes | None = None,
+) -> tuple[Mapping[str, np.ndarray], Any]:
+    """The result of `read`, from the cache under this name if these files were read before."""
+    files = _files(texts)
+    if sum(size for _, size, _ in files) < WORTH_KEEPING:
+        return read()
+
+    def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
+        result = read()
+        if _files(texts) != files:
+            raise UserError(
+                f"{texts['train'].source} or a file with it changed while it was read: start again "
+                "when it is complete"
+            )
+        return result
+
+    values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
+    learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
+    described = json.dumps([files, sorted(values.items()), _versions(), learnt], default=str)
+    key = hashlib.sha256(described.encode()).hexdigest()[:24]
+    return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
+
+
+def _files(texts: Texts) -> list[tuple[str, int, int]]:
+    """Name, size and time of change, in nanoseconds, of all files."""
+    paths = [path for text in texts.values() for path in vars(text).values()]
+    files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
+    stats = {path: path.stat() for path in files}
+    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+
+
+def _versions() -> list[Any]:
+    """The code and the libraries that reading and cleaning depend on."""
+    code = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    installed = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
+    return [code.hexdigest(), installed]
 
 
 REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {
