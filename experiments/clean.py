@@ -22,9 +22,9 @@ from transformer.runs.workdir import check_folder, make_writable
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "cleaning"  # below the folder of the run
+CLEANING_FOLDER = "cleaning"  # below the folder of the run
 KEPT = ("kept.source.txt", "kept.target.txt")
-DROPPED = "dropped.tsv"
+DROPPED_FILE = "dropped.tsv"
 EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
 
 
@@ -37,7 +37,7 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     validation and test are checked and stay as they are; nothing is held out.
     """
     check_folder(folder)
-    place, corpora = folder / FOLDER, corpora_of(config.data)
+    place, corpora = folder / CLEANING_FOLDER, corpora_of(config.data)
     if not corpora:
         yield from _clean(config.data, place)
     for number, corpus in enumerate(corpora):
@@ -62,7 +62,7 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     for split, check in checks.items():
         for line in check.describe(split):
             print(line)
-    return [place / name for name in (*KEPT, DROPPED)]
+    return [place / name for name in (*KEPT, DROPPED_FILE)]
 
 
 def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
@@ -80,7 +80,7 @@ def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
         sides = [files.enter_context(whole_file(place / name)) for name in KEPT]
-        dropped = files.enter_context(whole_file(place / DROPPED))
+        dropped = files.enter_context(whole_file(place / DROPPED_FILE))
         dropped.write("reason\tpair\tsource\ttarget\n")
         for number, (pair, fault) in enumerate(zip(map(canonical, pairs), faults, strict=True), 1):
             if not fault:

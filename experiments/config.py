@@ -100,7 +100,7 @@ def _find(name: str) -> Path:
 def override(config: ConfigDict, key: str, text: str) -> None:
     """Sets a key to the value that the text gives, in the type of the key."""
     value = value_of(config, key)
-    parse, example = LISTS.get(key, (lambda text: _parse(text, value), value))
+    parse, example = LIST_KEYS.get(key, (lambda text: _parse(text, value), value))
     try:
         set_value(config, key, parse(text))
     except ValueError:
@@ -146,7 +146,7 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
 
 # Keys whose lists are not of what their default holds, or where an empty part has a meaning: the
 # parser of a text, and an example.
-LISTS: dict[str, tuple[Callable[[str], Any], list]] = {
+LIST_KEYS: dict[str, tuple[Callable[[str], Any], list]] = {
     "data.corpora": (_parse_corpora, []),
     "data.languages": (_parts, ["en", "de"]),
     "tokenizer.symbols": (_parse_symbols, ["<URL>"]),

@@ -13,7 +13,7 @@ import jax
 
 from transformer.runs.json_files import record_run
 
-CODE = Path(__file__).parents[1]
+CODE_FOLDER = Path(__file__).parents[1]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
     *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),
@@ -37,7 +37,7 @@ def describe() -> dict[str, Any]:
         "processor": _cpu("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "devices": {"kind": device.device_kind, "count": jax.device_count()},
-        "code": _commit(CODE),
+        "code": _commit(CODE_FOLDER),
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
 

@@ -25,7 +25,7 @@ import pooch
 import requests
 from ml_collections import ConfigDict
 
-from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
+from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.locate import corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line, shorten
@@ -48,7 +48,7 @@ REASON = re.compile(
     r"|Connection broken|certificate verify failed|\w+ hash of downloaded file.*but got \w+"
 )
 BROKEN = (*DAMAGE, tarfile.TarError, lzma.LZMAError, struct.error, IndexError, OverflowError)
-BLANKS = re.compile(r"[\t\r\n]+")
+TABS_AND_BREAKS = re.compile(r"[\t\r\n]+")
 
 
 def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
@@ -163,7 +163,7 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
             elif parent in tables and name.endswith(".txt"):
                 text = stream.read().decode("utf-8", errors="replace")
                 label = PurePosixPath(parent).name
-                texts[tables[parent]].append((label, name, BLANKS.sub(" ", text).strip()))
+                texts[tables[parent]].append((label, name, TABS_AND_BREAKS.sub(" ", text).strip()))
                 missing.discard(parent)
     except BROKEN as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
@@ -205,7 +205,7 @@ def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
             packed.write(f"{label}\t{text}\n".encode())
 
 
-def _how_to_train(settings: ConfigDict, corpus: Corpus) -> str:
+def _how_to_train(settings: ConfigDict, corpus: PublicCorpus) -> str:
     """The flags that a config needs to read the corpus."""
     flags = [
         f"--config.data.{key}={shlex.quote(value)}"

@@ -25,7 +25,7 @@ from transformer.runs.checkpoint import check_fingerprint
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 
 # Keys of the scores of translations during a training, and the scores that need no translation.
@@ -53,7 +53,7 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
 
 def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
-    run = Run(task, config, folder)
+    run = TrainingRun(task, config, folder)
     trainer = Trainer([run])
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     newest, finished = workdir.newest_step(folder), run.finished()
@@ -94,7 +94,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     return None
 
 
-def _warn_of_other_scores(run: Run, folder: Path) -> None:
+def _warn_of_other_scores(run: TrainingRun, folder: Path) -> None:
     """Warns if a run that has evaluated already is resumed with other keys of its evaluations."""
     has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
     if run.config.train.best_metric in OF_REFERENCES or not has_scores:
@@ -162,7 +162,7 @@ def score_splits(
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        json_files.FILES: digests,
+        json_files.FILE_DIGESTS: digests,
         "averaged_steps": list(run.steps),
         "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),

@@ -34,7 +34,7 @@ BLOCK = 2**16  # bytes read from a pipe at once
 UNPACK = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
 PAUSE = 0.01  # seconds without a byte after which there is time to compile ahead
 LINE_ENDS = re.compile(r"[\r\n]+")
-ABOUT = "type a line and press Enter for its answer; Ctrl-D ends"
+TYPING_HINT = "type a line and press Enter for its answer; Ctrl-D ends"
 PROMPT = "> "
 Line = TypeVar("Line")
 
@@ -190,7 +190,7 @@ def typed_lines() -> Iterator[list[bytes]]:
     # It lets `input` edit, bring back former lines, and read more than 4,096 characters.
     with contextlib.suppress(ImportError):
         importlib.import_module("readline")
-    print(ABOUT, file=sys.stderr, flush=True)
+    print(TYPING_HINT, file=sys.stderr, flush=True)
     while True:
         try:
             text = input(PROMPT if sys.stdout.isatty() else "")

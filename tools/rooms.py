@@ -13,7 +13,7 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model", 4_600, 4_300),
-    "data": Room("transformer/data", 6_600, 6_879),
+    "data": Room("transformer/data", 6_600, 6_910),
     "training": Room("transformer/optim transformer/training transformer/signals.py", 2_700, 2_560),
     "tasks": Room("transformer/tasks", 1_900, 1_946),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 2_670),
@@ -22,7 +22,7 @@ ROOMS = {
         1_500,
         2_320,
     ),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_192),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_194),
     "config": Room("transformer", 600, 600),
     "command": Room("experiments experiments/command", 1_600, 1_930),
     "results": Room(
@@ -41,7 +41,7 @@ ROOMS = {
         "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
         "experiments/plan",
         4_200,
-        4_312,
+        4_322,
     ),
     "studies": Room("studies", 900, 440),
 }

@@ -54,7 +54,7 @@ __all__ = ["LoadedRun", "UserError", "__version__", "load"]
 __version__ = "0.1.0"
 
 # Imported when they are asked for: an import of this package does not start JAX.
-PLACES = {
+EXPORTS = {
     "LoadedRun": "transformer.runs.loaded",
     "UserError": "transformer.errors",
     "load": "transformer.runs.loaded",
@@ -62,6 +62,6 @@ PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in PLACES:
+    if name not in EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(PLACES[name]), name)
+    return getattr(importlib.import_module(EXPORTS[name]), name)

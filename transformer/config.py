@@ -15,9 +15,9 @@ from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
-from transformer.data.tokenizer import KINDS, check_models, check_symbols
+from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
-from transformer.data.tokenizer.train import INITIAL, NORMALIZATIONS
+from transformer.data.tokenizer.train import INITIAL_TOKENIZERS, NORMALIZATIONS
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.keys import flatten
@@ -107,7 +107,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "data.fetch": ("", *CATALOGUE),
     "optimizer.name": ("adam", "adamw", "lion", "muon", "adafactor"),
     "optimizer.schedule": SCHEDULES,
-    "tokenizer.initial": INITIAL,
+    "tokenizer.initial": INITIAL_TOKENIZERS,
     "train.class_weights": CLASS_WEIGHTS,
     "decode.length_penalty": PENALTIES,
     "decode.search": ("sample", "beam"),
@@ -117,7 +117,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }
 # By task, the names of `data.source`.
-SOURCES: dict[str, Iterable[str]] = {
+TASK_SOURCES: dict[str, Iterable[str]] = {
     "translation": parallel.REGISTRY,
     "language_model": {*documents.REGISTRY, *parallel.REGISTRY},
     "classification": labelled.REGISTRY,
@@ -175,7 +175,7 @@ def check_text(config: ConfigDict) -> None:
     Whether files and data sets are there is left to the reading.
     """
     tokenizer = config.tokenizer
-    check_choice("config.tokenizer.kind", tokenizer.kind, KINDS)
+    check_choice("config.tokenizer.kind", tokenizer.kind, TOKENIZER_KINDS)
     if tokenizer.normalization:  # '' is sentencepiece's default
         check_choice("config.tokenizer.normalization", tokenizer.normalization, NORMALIZATIONS)
     corpora = corpora_of(config.data)
@@ -193,7 +193,7 @@ def _check_source(data: ConfigDict, task: str) -> None:
 
     Each task reads other keys of them.
     """
-    check_choice("config.data.source", data.source, SOURCES[task])
+    check_choice("config.data.source", data.source, TASK_SOURCES[task])
     if task == "language_model":
         check_choice("config.data.documents", data.documents, documents.DOCUMENTS)
     if task == "translation":

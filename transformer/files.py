@@ -29,7 +29,7 @@ MAX_UNPACKED = 2**28  # bytes of the arrays of a compressed file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
-KINDS = {
+JSON_TYPES = {
     dict: "an object",
     list: "a list",
     str: "a string",
@@ -264,8 +264,8 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
     kind = {dict: dict, list: list, Each: dict}.get(type(shape), shape)
     if not _is_of(value, kind):
         is_plain = isinstance(value, str | int | float)
-        shown = ascii(value)[:40] if is_plain else KINDS[type(value)]
-        return f"{place or 'the whole'} is {shown} instead of {KINDS[kind]}"
+        shown = ascii(value)[:40] if is_plain else JSON_TYPES[type(value)]
+        return f"{place or 'the whole'} is {shown} instead of {JSON_TYPES[kind]}"
     inner: list[tuple[Any, Any, Any]] = []
     prefix = f"{place}." if place else ""
     if isinstance(shape, dict):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SAME = 1.0  # seconds within which a second signal counts as a copy of the first
+COPY_SECONDS = 1.0  # seconds within which a second signal counts as a copy of the first
 GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
@@ -62,14 +62,14 @@ class _Answering:
             signal.signal(number, handler)
         self._over.set()
         os.close(self._pipe)
-        self._watcher.join(SAME)
+        self._watcher.join(COPY_SECONDS)
 
     def _watch(self, pipe: int) -> None:
         first = 0.0
         while byte := os.read(pipe, 1):
             if byte[0] not in SIGNALS:
                 continue
-            if first and time.monotonic() - first > SAME:
+            if first and time.monotonic() - first > COPY_SECONDS:
                 end(128 + byte[0])
             if not first:
                 first = time.monotonic()
@@ -129,7 +129,7 @@ class StopSignals(_Answering):
     def wait_for_answer(self) -> None:
         """Waits until a received signal is answered, so that lines are printed in order."""
         if self.received is not None:
-            self._said.wait(SAME)
+            self._said.wait(COPY_SECONDS)
 
     def _say(self, line: str) -> None:
         logger.info(line)

@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 from transformer.errors import UserError
 from transformer.files import Each, read_json, write_json
 
-FILE = "variants.json"
+VARIANTS_FILE = "variants.json"
 MARK = " with sha256 "
 NO_FILE = "code of a notebook or prompt"
-SOURCES: dict[str, str] = {}  # by name of a variant: the file that registered it, and its digest
+VARIANT_FILES: dict[
+    str, str
+] = {}  # by name of a variant: the file that registered it, and its digest
 MODULES: list[str] = []  # files that the user named to be run first
 V = TypeVar("V")
 
@@ -31,27 +33,27 @@ class Registry(dict[str, V]):
         while frame.f_back and frame.f_code.co_name != "<module>":  # of a file that is imported
             frame = frame.f_back
         path = Path(frame.f_code.co_filename)
-        owner = SOURCES.get(name, "the library").partition(MARK)[0]
+        owner = VARIANT_FILES.get(name, "the library").partition(MARK)[0]
         if name in self and owner != NO_FILE and Path(owner).resolve() != path.resolve():
             raise UserError(f"{name!r} is already registered by {owner}: choose another name")
         super().__setitem__(name, value)
         digest = path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest()
-        SOURCES[name] = f"{path}{MARK}{digest}" if digest else NO_FILE
+        VARIANT_FILES[name] = f"{path}{MARK}{digest}" if digest else NO_FILE
 
 
 def save(folder: Path, content: Any) -> None:
     """Writes which files registered the variants that a config or trials name, if any did."""
     words = re.findall(r"[\w.:-]+", json.dumps(content))
-    if used := {name: SOURCES[name] for name in words if name in SOURCES}:
+    if used := {name: VARIANT_FILES[name] for name in words if name in VARIANT_FILES}:
         trained = {step.parents[1] for step in folder.rglob("checkpoints/[0-9]*")}
         for run in sorted(trained, reverse=True):  # they keep the files of their training
             used |= {name: source for name, source in read(run).items() if name in used}
-        write_json(folder / FILE, used)
+        write_json(folder / VARIANTS_FILE, used)
 
 
 def read(folder: Path) -> dict[str, str]:
-    """Returns the entries of a run or sweep as in `SOURCES`; empty without variants."""
-    path = folder / FILE
+    """Returns the entries of a run or sweep as in `VARIANT_FILES`; empty without variants."""
+    path = folder / VARIANTS_FILE
     return read_json(path, Each(str), "restore it") if path.exists() else {}
 
 
@@ -59,11 +61,11 @@ def check(folder: Path) -> None:
     """Raises UserError if a variant of a run or sweep is not registered; warns of another file."""
     for name, there in read(folder).items():
         there, _, trained = there.partition(MARK)
-        if name not in SOURCES:
+        if name not in VARIANT_FILES:
             fix = "--module=FILE runs a file that registers it first; in Python, import it first"
             fix = f"the module {MODULES[-1]} does not" if MODULES else fix
             raise UserError(f"{folder} needs {name!r}, which {there} registered: {fix}")
-        here, _, digest = SOURCES[name].partition(MARK)
+        here, _, digest = VARIANT_FILES[name].partition(MARK)
         if not digest or digest != trained:
             changed = f"{here} has changed since the training of {name!r}"
             unknown = f"{name!r} may have changed since the training: only files have a digest"

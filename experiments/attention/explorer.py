@@ -23,7 +23,7 @@ from transformer.errors import UserError
 logger = logging.getLogger(__name__)
 
 TEMPLATE = "explorer.html"
-HEIGHT = 760  # pixels within a notebook: all heads of a short sentence
+FRAME_HEIGHT = 760  # pixels within a notebook: all heads of a short sentence
 SIDES = ("source", "target")
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
@@ -95,7 +95,7 @@ def element(seen: Attention) -> str:
     page = web_page.render(TEMPLATE, **_values([example], notes, Options()))
     return (
         f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts" title="Attention" '
-        f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        f'style="width: 100%; height: {FRAME_HEIGHT}px; border: 0"></iframe>'
     )
 
 

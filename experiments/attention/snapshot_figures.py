@@ -19,14 +19,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.attention.snapshots import Snapshot, of_same_sentence, read_snapshots
+from experiments.attention.snapshots import SavedSnapshot, of_same_sentence, read_snapshots
 from experiments.display.labels import TickLabels
 from experiments.display.plotting import SEQUENTIAL, light_grid, new_figure, save_figure
 from transformer.analysis.attention import KINDS, Attention
 
 MARGIN = 0.1  # inches around a picture
 # Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
-PANELS = {
+PANEL_TITLES = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
     "end_fraction": "fraction on </s>",
@@ -36,7 +36,7 @@ PANELS = {
 }
 UNBOUNDED = ("distance",)
 # The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
-ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
+PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
 FEW = 30  # checkpoints that still show as single marks
 MIN_WIDTH = 3.4  # inches: the longest line of a strip's title
@@ -67,16 +67,16 @@ def draw(folder: Path) -> list[Path]:
 # -- curves
 
 
-def curves_figure(snapshots: Sequence[Snapshot]) -> Figure:
+def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     """Returns the figure of all heads' statistics over the steps, a column per kind."""
     curves = {}  # steps and values [steps, layers, H]
-    for kind, name in itertools.product(KINDS, PANELS):
+    for kind, name in itertools.product(KINDS, PANEL_TITLES):
         having = [s for s in snapshots if name in s.statistics.get(kind, {})]
         if having:
             values = np.stack([snapshot.statistics[kind][name] for snapshot in having])
             curves[kind, name] = [snapshot.step for snapshot in having], values
     kinds = list(dict.fromkeys(kind for kind, _ in curves))
-    rows = [{kind: name for kind, name in curves if name in names} for names in ROWS]
+    rows = [{kind: name for kind, name in curves if name in names} for names in PANEL_ROWS]
     rows = [row for row in rows if row]
     depth = max(values.shape[1] for _, values in curves.values())  # layers of the deepest stack
     figure = new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
@@ -105,7 +105,7 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
     for layer in range(values.shape[1]):
         style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
         axes.plot(steps, values[:, layer], marker=marker, **style)
-    axes.set_ylabel(PANELS[name], fontsize=8)
+    axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
     axes.set_ylim(0, None if name in UNBOUNDED else 1.02)
     axes.tick_params(labelsize=7)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
@@ -129,7 +129,7 @@ class Strip(NamedTuple):
     maps: list[Attention]  # of each column
 
 
-def find_strip(snapshots: Sequence[Snapshot], n: int) -> Strip | None:
+def find_strip(snapshots: Sequence[SavedSnapshot], n: int) -> Strip | None:
     """Returns the strip of the n-th sentence of the last snapshot, n from zero; None of nothing.
 
     It is of cross-attention if there is any. Of many heads, those are shown which align best in the

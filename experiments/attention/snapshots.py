@@ -32,7 +32,7 @@ from transformer.files import open_arrays
 from transformer.runs.logs import snapshot_files
 
 
-class Snapshot(NamedTuple):
+class SavedSnapshot(NamedTuple):
     """The sentences, whose arrays are `SavedArrays`, and `statistics[kind][name]` of a step."""
 
     step: int
@@ -58,7 +58,7 @@ class SavedArrays(collections.UserDict[str, Any]):
             raise UserError(f"{self.path} is damaged: remove it, the others will do") from error
 
 
-def read_snapshots(folder: Path) -> list[Snapshot]:
+def read_snapshots(folder: Path) -> list[SavedSnapshot]:
     """Returns the snapshots of a run's folder by their steps, without files that are damaged."""
     snapshots = []
     for path in snapshot_files(folder):
@@ -79,16 +79,16 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
                     for kind in KINDS
                     if (names := _below(f"statistics/{kind}", arrays))
                 }
-                snapshots.append(Snapshot(int(arrays["step"]), sentences, statistics))
+                snapshots.append(SavedSnapshot(int(arrays["step"]), sentences, statistics))
         except ValueError:
             continue
     return snapshots
 
 
-def of_same_sentence(snapshots: Sequence[Snapshot], n: int) -> list[Snapshot]:
+def of_same_sentence(snapshots: Sequence[SavedSnapshot], n: int) -> list[SavedSnapshot]:
     """Returns the snapshots whose n-th sentence, n from zero, is that of the last of them."""
 
-    def identity(snapshot: Snapshot) -> tuple:
+    def identity(snapshot: SavedSnapshot) -> tuple:
         sentence = snapshot.sentences[n]
         return set(sentence.weights), sentence.source_tokens, sentence.target_tokens
 

@@ -21,7 +21,7 @@ from configs import transformer_base, transformer_big
 from experiments import environment, process
 from experiments.benchmark import comparison, summary, workloads
 from experiments.benchmark.benchmark import Records, choose, share_device, show
-from experiments.benchmark.measurements import KINDS, Setting
+from experiments.benchmark.measurements import PARTS, Setting
 from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Shape, Workload
 from experiments.options import Parser, whole
@@ -30,11 +30,11 @@ from transformer.files import write_json
 logger = logging.getLogger("experiments.benchmark")  # not that of `__main__`
 
 BASELINE = ROOT / "docs" / "results" / "speed.json"
-FULL = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens of each side
+FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens of each side
 # Of each part its kind, see `parts.KINDS`, and its workload, given the folder of Multi30k.
-PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
-    "base": ("training", lambda data: Workload(transformer_base.get_config(), FULL)),
-    "big": ("training", lambda data: Workload(transformer_big.get_config(), FULL)),
+BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
+    "base": ("training", lambda data: Workload(transformer_base.get_config(), FULL_SHAPE)),
+    "big": ("training", lambda data: Workload(transformer_big.get_config(), FULL_SHAPE)),
     "tiny": ("training", lambda data: workloads.tiny()),
     "tutorial": ("training", lambda data: workloads.tutorial()),
     "decoding": ("decoding", workloads.text),
@@ -49,11 +49,11 @@ def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting
     described, parts = environment.describe(), {}
     others = {"peers": list(setting.peers), "rounds": setting.rounds, "data": str(data)}
     records = Records(out, described, **others)
-    for name, (kind, workload) in PARTS.items():
+    for name, (kind, workload) in BENCH_PARTS.items():
         result = records.read(name)
         if result is None and name in names:
             logger.info(f"{name} ...")
-            result = KINDS[kind](workload(data), setting)
+            result = PARTS[kind](workload(data), setting)
             records.write(name, result)
         elif name in names:
             logger.info(f"{name}: there since an earlier start")
@@ -71,14 +71,14 @@ def _path(text: str) -> Path:
 def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=_path, required=True, help="folder of records")
-    parser.add_argument("--parts", help=f"of {','.join(PARTS)}")
+    parser.add_argument("--parts", help=f"of {','.join(BENCH_PARTS)}")
     parser.add_argument("--data", type=_path, help="folder of Multi30k")
     parser.add_argument("--peers", help="others to measure in turn; by default those installed")
     parser.add_argument("--rounds", type=whole(1, 1000), default=Setting().rounds)
     parser.add_argument("--trace", type=_path, help="folder of profiler traces of the steps")
     parser.add_argument("--baseline", type=_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
-    names, data = choose(flags.parts, [*PARTS]), workloads.find_data(flags.data)
+    names, data = choose(flags.parts, [*BENCH_PARTS]), workloads.find_data(flags.data)
     share_device()
     if jax.default_backend() == "cpu":
         names = [name for name in names if flags.parts or name not in LARGE]

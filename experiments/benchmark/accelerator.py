@@ -42,8 +42,8 @@ from transformer.files import write_text
 logger = logging.getLogger("experiments.benchmark.accelerator")  # not that of `__main__`
 
 BENCHMARKS, TESTS, MULTI30K = ("base", "big", "text", "decoding"), "tests", "multi30k"
-PARTS = (*BENCHMARKS, TESTS, MULTI30K)  # the most valuable ones first
-FILES = (
+ACCELERATOR_PARTS = (*BENCHMARKS, TESTS, MULTI30K)  # the most valuable ones first
+TEST_FILES = (
     *(
         "model/attention/test_attention",
         "model/attention/test_long_attention",
@@ -57,7 +57,7 @@ FILES = (
 MAX_WORKERS = 8  # processes of tests; most of the time they compile
 SCORING = 1.25  # minutes that the start and the final scores of a training take
 # An epoch should take less than a second: evaluations after each would take most of the time.
-SETTINGS = ("train.evaluate_every=500", "evaluate.snapshot_statistics=0")
+MULTI30K_SETTINGS = ("train.evaluate_every=500", "evaluate.snapshot_statistics=0")
 FETCH = "python launch.py --config=configs/multi30k.py --mode=fetch"
 # In a process of its own: this one leaves the device to the parts.
 DESCRIBE = """
@@ -90,11 +90,11 @@ def commands(out: Path, data: Path | None, backend: str, minutes: int) -> dict[s
     # Another version of JAX or a plugin may warn, which says nothing of the numbers.
     tests = ["-m", "pytest", "-q", "-W", "default", "-p", "no:cacheprovider", f"-n{workers}"]
     limit = f"train.minutes={max(0.3, minutes - SCORING)}"
-    settings = (f"data.path={data}", f"data.cache_dir={out / 'cache'}", limit, *SETTINGS)
+    settings = (f"data.path={data}", f"data.cache_dir={out / 'cache'}", limit, *MULTI30K_SETTINGS)
     train = ["launch.py", "--config=configs/multi30k.py", f"--workdir={out / MULTI30K}"]
     return {
         **{name: [*measure, f"--parts={name}"] for name in BENCHMARKS},
-        TESTS: [*tests, *(f"tests/{name}.py" for name in FILES)],
+        TESTS: [*tests, *(f"tests/{name}.py" for name in TEST_FILES)],
         **({MULTI30K: [*train, *(f"--config.{key}" for key in settings)]} if data else {}),
     }
 
@@ -174,10 +174,10 @@ def _run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of records and page")
     parser.add_argument("--data", type=Path, help="folder of Multi30k")
-    parser.add_argument("--parts", help=f"of {','.join(PARTS)}; by default all")
+    parser.add_argument("--parts", help=f"of {','.join(ACCELERATOR_PARTS)}; by default all")
     parser.add_argument("--minutes", type=whole(1, 600), default=5, help="for each part")
     flags = parser.parse_args(arguments)
-    names, data = choose(flags.parts, PARTS), find_data(flags.data)
+    names, data = choose(flags.parts, ACCELERATOR_PARTS), find_data(flags.data)
     about, out = describe(), flags.out.expanduser().absolute()
     records = Records(out, about)
     folder = out / records.key

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments import environment
 from experiments.benchmark import comparison, summary
-from experiments.benchmark.measurements import KINDS, Setting
+from experiments.benchmark.measurements import PARTS, Setting
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Workload
@@ -46,7 +46,7 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
     Nothing is trained that is kept, and no folder of a run is made.
     """
     share_device()
-    possible = [kind for kind in KINDS if kind != "decoding" or config.task == "translation"]
+    possible = [kind for kind in PARTS if kind != "decoding" or config.task == "translation"]
     kinds = choose(options.parts, possible)
     peers = comparison.choose(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
@@ -56,7 +56,7 @@ def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
         setting, parts = Setting(peers=tuple(peers), trace=trace), {}
         for kind in kinds:
             logger.info(f"measuring: {kind}")
-            parts[kind] = KINDS[kind](Workload(config), setting)
+            parts[kind] = PARTS[kind](Workload(config), setting)
         results = {"environment": environment.describe(), "parts": parts}
         if file:
             file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")

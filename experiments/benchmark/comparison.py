@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.benchmark.peers import PEERS
-from experiments.benchmark.turns import System
+from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import Workload
 from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 INSTALL = "pip install -r requirements-peers.txt"
 # Keys of a model that the peers have, too; of others they have the paper's value alone.
-FREE = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
+FREE_KEYS = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
     f"model.{name}"
     for name in (
         *("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers"),
@@ -84,7 +84,7 @@ def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
     if not isinstance(task.predictor, Translator):
         return f"config.task={config.task} cannot be compared: peers are translators"
     paper, values = flatten(base.get_config()), flatten(config)
-    same = [key for key in paper if key.startswith("model.") and key not in FREE]
+    same = [key for key in paper if key.startswith("model.") and key not in FREE_KEYS]
     needed = {key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))}
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
     if trains:
@@ -100,7 +100,7 @@ def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
 
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
-) -> dict[str, System]:
+) -> dict[str, MeasuredSystem]:
     """Returns the systems of peers that train on a task's first batches, written into a folder."""
     systems, config = {}, workload.config
     for name in (name for name in names if PEERS[name].keys):  # our step with other keys
@@ -126,7 +126,7 @@ def training_peers(
 
 def decoding_peers(
     names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
-) -> dict[str, System]:
+) -> dict[str, MeasuredSystem]:
     """Returns the systems of peers that translate lines with our weights, written into a folder.
 
     Each of their translations has as many tokens as ours may have on average.
@@ -148,10 +148,10 @@ def decoding_peers(
     return _systems(names, order)
 
 
-def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, System]:
+def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
     """The systems of peers, which may fail, that get this order with their own options."""
     return {
-        name: System(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
+        name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
     }
 

@@ -23,7 +23,7 @@ from transformer.inference.translator import Translator
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 FOREVER = 10**6  # steps
 MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other programs
@@ -105,7 +105,7 @@ def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
     config.train.update({"steps": FOREVER, "epochs": 0.0, "minutes": 0.0, "save_minutes": 0.0})
     config.train.update({"evaluate_every": FOREVER, "log_every": order["steps"]})
     task = make_task(workload)
-    return task, Trainer([Run(task, config, Path(order["folder"]) / "run")])
+    return task, Trainer([TrainingRun(task, config, Path(order["folder"]) / "run")])
 
 
 class _AskedPlan(Plan):

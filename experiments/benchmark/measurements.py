@@ -22,7 +22,7 @@ from experiments.benchmark.summary import (
     timed_numbers,
     training_numbers,
 )
-from experiments.benchmark.turns import System, Worker, ending, rotate, start_module
+from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
 from experiments.plan.measure import shapes_of
 from transformer.errors import RunError, UserError
@@ -35,12 +35,12 @@ OURS, TRAINING = "experiments.benchmark.jax_systems", "experiments.command.main"
 # on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
-SENTENCES = 128
+DECODED_SENTENCES = 128
 COLD, WARM = 1, 3  # starts
 PROGRAMS = "programs"  # the folder of compiled programs in the cache
 LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
 # Keys of the model that the line of a workload names by their values, and others that change work.
-NAMED = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
+NAMED_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
 COUNTED = (
     *("optimizer.clip_norm", "optimizer.gradient_accumulation_steps"),
     *("train.ema_decay", "train.r_drop"),
@@ -55,11 +55,11 @@ class Setting(NamedTuple):
     trace: Path | None = None  # folder of profiler traces
 
 
-def matmul(workload: Workload) -> System:
+def matmul(workload: Workload) -> MeasuredSystem:
     """Returns the system that all others are related to."""
     size = SIZES[jax.default_backend() != "cpu"]
     order = {"size": size, "products": PRODUCTS, "dtype": workload.config.model.dtype}
-    return System(f"{OURS}.multiply", order)
+    return MeasuredSystem(f"{OURS}.multiply", order)
 
 
 def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
@@ -77,8 +77,8 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
         trace = str(setting.trace.absolute()) if setting.trace else None
         systems = {
             MATMUL: matmul(workload),
-            STEP: System(f"{OURS}.step", {**ours, "folder": name, "trace": trace}),
-            "loop": System(f"{OURS}.loop", {**ours, "folder": str(folder / "loop")}),
+            STEP: MeasuredSystem(f"{OURS}.step", {**ours, "folder": name, "trace": trace}),
+            "loop": MeasuredSystem(f"{OURS}.loop", {**ours, "folder": str(folder / "loop")}),
             **training_peers(setting.peers, workload, task, steps, setting.rounds, folder),
         }
         records = rotate(systems, setting.rounds, folder)
@@ -104,12 +104,12 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
     if workload.config.task != "translation":
         raise UserError(f"decoding is of translators: config.task={workload.config.task}")
     task = make_task(workload)
-    lines = first_sources(task, SENTENCES)
-    order = {**workload.order(), "sentences": SENTENCES}
+    lines = first_sources(task, DECODED_SENTENCES)
+    order = {**workload.order(), "sentences": DECODED_SENTENCES}
     with tempfile.TemporaryDirectory() as name:
         systems = {
             MATMUL: matmul(workload),
-            "decoding": System(f"{OURS}.decode", order),
+            "decoding": MeasuredSystem(f"{OURS}.decode", order),
             **decoding_peers(setting.peers, workload, task, lines, Path(name)),
         }
         records = rotate(systems, setting.rounds, Path(name))
@@ -131,7 +131,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
         folder = Path(name)
         cache = folder / "cache"
         _copy_without_programs(workload.config, cache)
-        with Worker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
+        with SystemWorker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
             worker.receive()
             for number in range(COLD + WARM):
                 seconds, speed = starts["cold" if number < COLD else "warm"]
@@ -190,10 +190,10 @@ def describe(workload: Workload, task: Task) -> str:
 def _changes(config: ConfigDict) -> dict[str, Any]:
     """The keys that change what is computed, with other values than the paper's."""
     values, usual = flatten(config), flatten(base.get_config())
-    names = set(config.model) - set(NAMED)
+    names = set(config.model) - set(NAMED_KEYS)
     keys = sorted((*(f"model.{name}" for name in names), *COUNTED))
     return {k.partition(".")[2]: values[k] for k in keys if values[k] != usual[k]}
 
 
-KINDS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
-KINDS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}
+PARTS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
+PARTS = {"training": measure_training, "decoding": measure_decoding, "start": measure_start}

@@ -27,7 +27,7 @@ COMPARED = {
 STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-Records = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
+SystemRecords = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
 
 
 def spread(values: Numbers) -> Spread:
@@ -36,12 +36,12 @@ def spread(values: Numbers) -> Spread:
     return {"median": median, "low": low, "high": high}
 
 
-def column(records: Records, system: str, key: str) -> np.ndarray:
+def column(records: SystemRecords, system: str, key: str) -> np.ndarray:
     """Returns a number of each round of a system."""
     return np.array([row[key] for row in records[system]["rounds"]], float)
 
 
-def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
+def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
     """Returns {system: {quantity: spread}} of systems that train on the same batches.
 
     `tokens_per_second` are real target tokens, `fraction` is of the speed of large products, and
@@ -71,7 +71,7 @@ def training_numbers(records: Records) -> dict[str, dict[str, Any]]:
     return numbers
 
 
-def decoding_numbers(records: Records) -> dict[str, dict[str, Any]]:
+def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
     """Returns `seconds`, `cost` and `ratio` to the time of ours, of each system that translates."""
     speed = column(records, MATMUL, "flops_per_second")
     ours, numbers = column(records, "decoding", "seconds"), {}
@@ -90,7 +90,7 @@ def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
 # -- an earlier benchmark
 
 
-class Change(NamedTuple):
+class QuantityChange(NamedTuple):
     """A quantity relative to an earlier one, and whether it is worse beyond margin and noise."""
 
     part: str
@@ -100,7 +100,7 @@ class Change(NamedTuple):
     worse: bool
 
 
-def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChange]:
     """Returns the changes of all that both benchmarks have measured of the same workloads."""
     changes = []
     for name, part in new["parts"].items():
@@ -113,7 +113,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
                 if quantity in now and quantity in then:
                     margin = START_MARGIN if system in STARTS else margin
                     ratio, worse = relate(then[quantity], now[quantity], margin)
-                    changes.append(Change(name, system, title, ratio, worse))
+                    changes.append(QuantityChange(name, system, title, ratio, worse))
     return changes
 
 
@@ -123,7 +123,9 @@ def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
 
-def report(old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[Change]) -> list[str]:
+def report(
+    old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
+) -> list[str]:
     """Returns lines: on what the baseline was measured, and each change that is worse."""
     then, now = old["environment"], new["environment"]
     commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""

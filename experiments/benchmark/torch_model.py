@@ -13,7 +13,7 @@ from transformer.model.config import ModelConfig
 DROPOUTS = {"activation": ("dropout",), "residual": ("dropout1", "dropout2", "dropout3")}
 
 
-class Translator(nn.Module):
+class TorchTranslator(nn.Module):
     """Logits of each next target token; the masks let PyTorch take its fastest attention.
 
     Args:

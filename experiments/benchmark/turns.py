@@ -29,7 +29,7 @@ WORKER = "experiments.benchmark.turns"
 Turn = Callable[[dict[str, Any]], None]
 
 
-class System(NamedTuple):
+class MeasuredSystem(NamedTuple):
     """What is measured: a function of the worker, its order as JSON, and whether it may fail."""
 
     function: str
@@ -37,7 +37,9 @@ class System(NamedTuple):
     optional: bool = False
 
 
-def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str, dict[str, Any]]:
+def rotate(
+    systems: Mapping[str, MeasuredSystem], rounds: int, folder: Path
+) -> dict[str, dict[str, Any]]:
     """Returns what each system says of itself, and its `rounds`: a record of each measurement.
 
     Each system is made ready alone, one after the other. Then all measure in turn, so that a change
@@ -49,7 +51,7 @@ def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str
         workers = {}
         for name, system in systems.items():
             start = time.monotonic()
-            worker = stack.enter_context(Worker(name, system, folder / f"{name}.log"))
+            worker = stack.enter_context(SystemWorker(name, system, folder / f"{name}.log"))
             with _noting(name, system, records):
                 records[name] = {**worker.receive(), "rounds": []}
                 workers[name] = worker
@@ -66,7 +68,7 @@ def rotate(systems: Mapping[str, System], rounds: int, folder: Path) -> dict[str
 
 
 @contextlib.contextmanager
-def _noting(name: str, system: System, records: dict[str, Any]) -> Iterator[None]:
+def _noting(name: str, system: MeasuredSystem, records: dict[str, Any]) -> Iterator[None]:
     """Notes the error of an optional system."""
     try:
         yield
@@ -77,16 +79,16 @@ def _noting(name: str, system: System, records: dict[str, Any]) -> Iterator[None
         records[name] = {"error": str(error)}
 
 
-class Worker:
+class SystemWorker:
     """The process of a system, killed at the end of its `with`; the log gets what it prints."""
 
-    def __init__(self, name: str, system: System, log: Path):
+    def __init__(self, name: str, system: MeasuredSystem, log: Path):
         self._name, self._log = name, log
         arguments = [WORKER, system.function, json.dumps(system.order)]
         with log.open("wb") as errors:
             self._process = start_module(arguments, stdin=subprocess.PIPE, stderr=errors)
 
-    def __enter__(self) -> "Worker":
+    def __enter__(self) -> "SystemWorker":
         return self
 
     def __exit__(self, *exception: object) -> None:

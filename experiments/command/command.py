@@ -27,7 +27,7 @@ from transformer.errors import UserError
 from transformer.keys import assign, flatten
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import (
-    PLACES,
+    PATH_KEYS,
     check_folder,
     load_config,
     newest_step,
@@ -167,7 +167,7 @@ def forget_places(config: ConfigDict, training: bool) -> None:
         if not config.data.train_target:
             defaults["data.train_target"] = ""
     for key in flatten(config):
-        if key == CACHE or (PLACES.fullmatch(key) and not training):
+        if key == CACHE or (PATH_KEYS.fullmatch(key) and not training):
             assign(config, key, defaults[key])
 
 

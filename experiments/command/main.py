@@ -25,7 +25,7 @@ DEFINE = {
     bool: flags.DEFINE_bool,
 }
 CONFIG = ("--config.", "-config.")
-MEMORY = (
+MEMORY_FIX = (
     "--config.decode.batch_size or --config.decode.beam_size; of a training --config.data."
     "batch_tokens and --config.data.batch_multiple"
 )
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
         print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
         return 0
     place = next((argument for argument in argv if argument.startswith("--workdir")), argv[0])
-    return process.exit_code(lambda: _run(argv), place, MEMORY)
+    return process.exit_code(lambda: _run(argv), place, MEMORY_FIX)
 
 
 def _run(argv: list[str]) -> int:

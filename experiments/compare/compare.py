@@ -12,7 +12,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.compare import training
-from experiments.compare.runs import EXAMPLE, comparable, read_systems
+from experiments.compare.runs import RUNS_EXAMPLE, comparable, read_systems
 from experiments.display import web_page
 from experiments.display.web_page import shortened
 from experiments.evaluate.evaluate import stopped_runs
@@ -31,8 +31,8 @@ from transformer.runs import workdir
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts of each direction that are shown
 MAX_RUNS = 3  # runs of a system whose outputs are shown
-MAX_LENGTH = 600  # characters of a text
-WORDS = re.compile(r"\w+|[^\w\s]|\s+")
+MAX_TEXT_LENGTH = 600  # characters of a text
+WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]|\s+")
 
 
 def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
@@ -42,7 +42,7 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     a run's folder is needed: each run has its own.
     """
     if options.runs is None:
-        raise UserError(f"--runs is missing: name the systems to compare, such as {EXAMPLE}")
+        raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
     levels = training.parse_levels(options.levels)
     measures, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
@@ -61,7 +61,7 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
     rows = [[each.caption, *row] for each in tables for row in each.rows]
-    whole = Table("", ["measure", *table.TITLES], rows, 2)
+    whole = Table("", ["measure", *table.COMPARISON_TITLES], rows, 2)
     every = [whole, *perturbed, *trained]
     text = table.to_markdown(title, table.one_line(command), every, notes, signatures)
     write_text(output / "comparison.md", text)
@@ -114,7 +114,7 @@ def _draw(
         caption = "Validation scores during training, a line per run. Dotted: the levels above."
         drawn["training"] = training.draw_training(systems, course), caption
     return {
-        name: (web_page.figure_svg(figure, name, caption, web_page.COLOURS), caption)
+        name: (web_page.figure_svg(figure, name, caption, web_page.THEME_COLOURS), caption)
         for name, (figure, caption) in drawn.items()
     }
 
@@ -122,27 +122,27 @@ def _draw(
 # -- the texts that changed
 
 
-class Part(NamedTuple):
+class TextPart(NamedTuple):
     """A part of a text, and whether the other system lacks it."""
 
     text: str
     differs: bool
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """A text by its number, from one, and by how much its score is higher than the baseline's."""
 
     number: int
     difference: str
-    lines: list[tuple[str, list[Part]]]  # by their names
+    lines: list[tuple[str, list[TextPart]]]  # by their names
 
 
 class Changes(NamedTuple):
     """The texts of a system that changed most, from the largest change on."""
 
     system: str
-    better: list[Change]
-    worse: list[Change]
+    better: list[TextChange]
+    worse: list[TextChange]
 
 
 def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Changes]:
@@ -157,12 +157,12 @@ def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Chan
     changes = []
     for system, after in zip(systems[1:], others, strict=True):
         gains = sign * (after - before)
-        listed: list[list[Change]] = []
+        listed: list[list[TextChange]] = []
         for direction in (1, -1):
             order = np.argsort(-gains, kind="stable")[::direction][:MAX_CHANGES].tolist()
             listed.append(
                 [
-                    Change(
+                    TextChange(
                         i + 1,
                         f"{sign * gains[i] * metric.scale:+{metric.format}} {metric.title}",
                         _lines(systems[0], system, i),
@@ -175,14 +175,14 @@ def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Chan
     return changes
 
 
-def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Part]]]:
+def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[TextPart]]]:
     """The inputs of all runs for a text, and the outputs of runs of both systems, in pairs."""
     lines = [
-        (name, [Part(shortened(texts[i], MAX_LENGTH), differs=False)])
+        (name, [TextPart(shortened(texts[i], MAX_TEXT_LENGTH), differs=False)])
         for name, texts in baseline.runs[0].texts.shown.items()
     ]
     for runs in list(zip(baseline.runs, system.runs, strict=False))[:MAX_RUNS]:
-        marked = mark(*(shortened(run.texts.texts[i], MAX_LENGTH) for run in runs))
+        marked = mark(*(shortened(run.texts.texts[i], MAX_TEXT_LENGTH) for run in runs))
         for side, run, parts in zip((baseline, system), runs, marked, strict=True):
             name, folder = side.name, run.folder.name
             if len(side.runs) > 1:
@@ -191,16 +191,16 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Par
     return lines
 
 
-def mark(before: str, after: str) -> tuple[list[Part], list[Part]]:
+def mark(before: str, after: str) -> tuple[list[TextPart], list[TextPart]]:
     """Returns the parts of two texts, of which those that the other lacks are marked.
 
     Words and single signs are compared; joined, the parts are the texts.
     """
-    words = WORDS.findall(before), WORDS.findall(after)
+    words = WORD_OR_SIGN.findall(before), WORD_OR_SIGN.findall(after)
     matcher = difflib.SequenceMatcher(None, *words, autojunk=False)
-    parts: tuple[list[Part], list[Part]] = [], []
+    parts: tuple[list[TextPart], list[TextPart]] = [], []
     for kind, *ends in matcher.get_opcodes():
         for side, texts, start, end in zip(parts, words, ends[::2], ends[1::2], strict=True):
             if text := "".join(texts[start:end]):
-                side.append(Part(text, differs=kind != "equal"))
+                side.append(TextPart(text, differs=kind != "equal"))
     return parts

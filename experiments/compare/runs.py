@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.results.systems import (
-    Run,
+    ScoredRun,
     System,
     check_same_texts,
     find_unlike,
@@ -24,7 +24,7 @@ from transformer.keys import flatten
 from transformer.runs import workdir
 from transformer.runs.sweep_folder import COMMAND, find_trials
 
-EXAMPLE = "--runs=runs/a,runs/b"
+RUNS_EXAMPLE = "--runs=runs/a,runs/b"
 # What is left of names that end in seeds, or in numbers of trials.
 SEEDS_OF_NAME = re.compile(r"(/|[_.-]s(eed)?)?[_.-]*\d*$")
 # Keys in which the seeds of a setting may differ: what they are called, and where files are.
@@ -80,7 +80,7 @@ def _parse(runs: str) -> list[tuple[str, list[Path]]]:
     """The name and the folders of each system."""
     parts = [part.strip() for part in runs.split(",") if part.strip()]
     if len(parts) < 2:
-        raise UserError(f"--runs={runs} has fewer than two systems: name them as {EXAMPLE}")
+        raise UserError(f"--runs={runs} has fewer than two systems: name them as {RUNS_EXAMPLE}")
     systems = [_parse_system(part) for part in parts]
     folders = [folder for system in systems for folder in system.folders]
     for folder in folders:
@@ -163,7 +163,7 @@ def _check_same_setting(
 
 def _read_run(
     folder: Path, config: ConfigDict, measures: TaskMeasures, test_set: str | None
-) -> Run:
+) -> ScoredRun:
     """A finished run with its outputs for a test set and the scores of these."""
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"

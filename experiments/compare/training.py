@@ -22,8 +22,8 @@ from transformer.metrics.registry import Metric
 from transformer.runs import workdir
 from transformer.runs.json_files import read_run
 
-EXAMPLE = "--levels=38,40"
-ABOUT = (
+LEVELS_EXAMPLE = "--levels=38,40"
+ABOUT_MINUTES = (
     "Minutes of training include compilation and evaluations. A level is reached at the first "
     "evaluation during training that has it, before checkpoints are averaged."
 )
@@ -57,7 +57,7 @@ def parse_levels(text: str | None) -> list[float]:
             levels.append(float(part))
             if math.isfinite(levels[-1]):
                 continue
-        raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {EXAMPLE}")
+        raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {LEVELS_EXAMPLE}")
     return levels
 
 
@@ -93,7 +93,7 @@ def read_training(
     # The worst of the best scores, rounded to what all runs do reach.
     worst = (min if metric.higher_is_better else max)(course.best(metric) for course in every)
     shared = (math.floor if metric.higher_is_better else math.ceil)(10 * worst) / 10
-    notes = [ABOUT]
+    notes = [ABOUT_MINUTES]
     machines = {_machine(folder) for folder in folders}
     if len(machines) > 1:
         notes.append(f"The minutes are of different machines: {'; '.join(sorted(machines))}.")

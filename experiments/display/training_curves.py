@@ -26,7 +26,7 @@ FEW = 40  # points that still show as single marks
 RATE = Metric("learning_rate", "learning rate")
 CLOCK = "seconds", "train"
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
-SAME = 1e-4  # relative difference up to which losses count as the same
+EQUAL_LOSSES = 1e-4  # relative difference up to which losses count as the same
 MAX_MARKS, MARKS_APART = 9, 0.09  # of minutes on the axis of steps; a fraction of it
 
 
@@ -117,7 +117,7 @@ def _without_repeats(curves: Curves) -> Curves:
     }
     nll, loss = curves.get(("nll", "train")), curves.get(("loss", "train"))
     if nll and loss:
-        close = {"rtol": SAME, "atol": 0, "equal_nan": True}
+        close = {"rtol": EQUAL_LOSSES, "atol": 0, "equal_nan": True}
         if nll[0] != loss[0] or not np.allclose(nll[1], loss[1], **close):
             others["loss", "train"] = loss
     return others

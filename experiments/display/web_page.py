@@ -21,9 +21,9 @@ from transformer.files import write_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TEMPLATES = Path(__file__).parents[1] / "web"
+TEMPLATE_FOLDER = Path(__file__).parents[1] / "web"
 # Of figures, and what the pages have for them.
-COLOURS = {
+THEME_COLOURS = {
     "#000000": "currentColor",
     "#e6e6e6": "var(--line)",
     "#0072b2": "var(--blue)",
@@ -43,7 +43,9 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 def render(template: str, **values: Any) -> str:
     """Returns a page of one file; its template writes data for a script as `{{ name | json }}`."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([TEMPLATES, *filter(Path.is_dir, TEMPLATES.iterdir())]),
+        loader=jinja2.FileSystemLoader(
+            [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

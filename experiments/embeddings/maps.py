@@ -31,17 +31,17 @@ from transformer.runs.workdir import load_trained
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # of a token, printed and shown
-MIN_TOKENS = 10  # tokens that t-SNE maps
+MIN_MAPPED = 10  # tokens that t-SNE maps
 MAX_TOKENS = 12_000  # tokens that t-SNE maps: these take about a minute
 MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
 # Name, colour and marker of each kind of token.
-KINDS = (
+TOKEN_GROUPS = (
     ("begins a word", COLOURS[0], "o"),
     ("within a word", COLOURS[1], "^"),
     ("digits and signs", COLOURS[2], "s"),
     ("special", "black", "D"),
 )
-WORD, WITHIN, SIGNS, SPECIAL = range(len(KINDS))
+WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 4.5, 7.5  # inches
 FONT = 5.5  # points, of the names
 OFFSET, GAP = 2.5, 1.0  # points: from a mark to its name, and between names
@@ -99,7 +99,7 @@ def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[P
             yield save_figure(map_figure(drawn, pieces), place / f"{name}_{drawn.method}.png")
     write_arrays(place / "embeddings.npz", arrays)
     yield place / "embeddings.npz"
-    kinds = [name for name, *_ in KINDS]
+    kinds = [name for name, *_ in TOKEN_GROUPS]
     data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": kinds}
     title = f"Token embeddings of {config.name}"
     yield write_page(place / "embeddings.html", "embeddings.html", title=title, data=data)
@@ -111,7 +111,7 @@ def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
     t-SNE is of directions, so that tokens of a high cosine are near each other.
     """
     count, table = len(vectors), spoken(name)
-    if count >= MIN_TOKENS:
+    if count >= MIN_MAPPED:
         some = f"{count:,}" if count <= MAX_TOKENS else f"the first {MAX_TOKENS:,} of {count:,}"
         first = vectors[:MAX_TOKENS]
         title = f"{table}: t-SNE of {some} tokens, perplexity {perplexity(len(first)):.3g}"
@@ -218,7 +218,7 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     axes = figure.subplots()
     kinds = token_kinds(pieces)
     size = 4.0 if len(points) < 500 else 2.2 if len(points) < 3000 else 1.5
-    for kind, (name, colour, marker) in enumerate(KINDS):
+    for kind, (name, colour, marker) in enumerate(TOKEN_GROUPS):
         of_kind = points[kinds == kind]
         style = {"color": colour, "marker": marker, "linestyle": "none", "markeredgewidth": 0}
         style |= {"markersize": size, "alpha": 0.55, "zorder": 2}

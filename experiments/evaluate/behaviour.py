@@ -25,9 +25,9 @@ from transformer.data.parallel.modifiers import copied, draw_number, joined, mod
 from transformer.files import write_text
 from transformer.inference.hypotheses import loops
 
-LINES = 100  # of each check
+LINES_PER_CHECK = 100  # of each check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
-NAMES = (
+NAMES_TO_COPY = (
     *("María Fernández", "São Paulo", "Łukasz", "Jürgen Müller", "Zoë", "Besançon", "Håkon"),
     *("Nguyễn", "Rzeszów", "Gökçe Yıldız", "Dvořák", "Siobhán", "Nairobi", "Ayşe", "Iñaki"),
 )
@@ -50,7 +50,7 @@ class Case(NamedTuple):
 def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
     """Returns the lines for a run, a function of its test set."""
     pairs = [pair for part in parts_of(config.data, "test") for pair in read_pairs(folder, part)]
-    spread, tagger = pairs[:: math.ceil(len(pairs) / LINES)], Tagger(config.data, None)
+    spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
     symbols, cases = (*config.tokenizer.symbols, *tagger.pieces), []
     names = scripts_of("".join(pair.target for pair in pairs))[0] == "LATIN"
     is_grammar = config.data.source == "grammar" and not config.data.corpora
@@ -58,7 +58,7 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
         random, (tag, text) = Random(number), tagger.split(pair.source)
         words, digits = regex.findall(r"\w+", text) or ["a"], draw_number(random)
         strings = {"number kept": digits, "placeholder kept": random.choice(PLACEHOLDERS)}
-        strings |= {"name copied": random.choice(NAMES)} if names else {}
+        strings |= {"name copied": random.choice(NAMES_TO_COPY)} if names else {}
         for check, string in strings.items():
             put = functools.partial(copied, make=lambda _, string=string: string)
             pattern = rf"(?<!\d){regex.escape(string)}(?!\d)"

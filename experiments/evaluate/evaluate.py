@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_NAME_LENGTH = 120  # of a folder there, in characters
 # Flags and keys of `config.data` that say how another text is read.
-FLAGS = ("references", "name", "source_tag")
+TEXT_FLAGS = ("references", "name", "source_tag")
 FIELDS = ("source_field", "target_field", "text_field", "label_field", "skip_broken")
 
 
@@ -54,7 +54,7 @@ def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:
 def prepare_evaluation(config: ConfigDict, folder: Path, options: Options) -> Evaluation:
     """Returns the evaluation of a run that the flags name, checked."""
     if options.input in (None, BEHAVIOUR):
-        for flag in FLAGS:
+        for flag in TEXT_FLAGS:
             if (value := getattr(options, flag)) is not None:
                 raise UserError(f"--{flag}={value} is for another text: name it with --input")
     if options.input is None:

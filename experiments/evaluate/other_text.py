@@ -20,7 +20,7 @@ from transformer.data.documents.sources import text_file
 from transformer.data.files.arrow import is_dataset
 from transformer.data.files.table import ROWS_ALONE, TwoFiles, describe_rows, format_of, pair_table
 from transformer.data.files.text import SUFFIXES, read_lines
-from transformer.data.held_out import FOLDER
+from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, one_line, shorten
@@ -74,7 +74,7 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
 def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
     if name == BEHAVIOUR:
         pairs = [case.pair for case in make_cases(folder, config)]
-        return _given(name, [folder / FOLDER], GivenPairs(pairs), "lines", pairs)
+        return _given(name, [folder / HELD_OUT_FOLDER], GivenPairs(pairs), "lines", pairs)
     source, *targets = files = _pair_files(name, options.references)
     tag, pairs = Tagger(config.data, options.source_tag), []
     first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)

@@ -22,10 +22,10 @@ from experiments.attention.draw import NO_ATTENTION
 from experiments.display.labels import labels_of, text_widths
 from experiments.display.plotting import new_figure, save_figure
 from experiments.heads import links as word_links
-from experiments.heads.links import Head, HeadLinks, Score, best_of, format_links
+from experiments.heads.links import Head, HeadLinks, LinkScore, best_of, format_links
 from experiments.options import Options
 from experiments.text_io import input_file, open_output, print_table, two_columns
-from transformer.analysis.alignment import ROWS, GoldLinks, most_attended
+from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize
 from transformer.data.corpora import Tagger, parts_of
@@ -39,14 +39,14 @@ from transformer.training.progress import line_progress
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
-CELL = 0.52  # inches
+RATE_CELL = 0.52  # inches
 MAX_BESIDE = 8  # heads of a layer, for two panels to stand side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
-MAX_WORDS = 24  # of a side that is drawn; what follows is cut
+MAX_DRAWN_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 MIN_WIDTH = 6.0  # inches: the title and the legend
-TITLES = {
+ROW_TITLES = {
     "output": "rows by output\n(the step that writes a word)",
     "input": "rows by input\n(the next step, which reads it)",
 }
@@ -165,13 +165,13 @@ def _align(
         line_progress(len(pairs), hidden=False) as advance,
     ):
         for weights in word_links.attended_words(run.predictor, run.variables, pairs, advance):
-            of_head = weights[(list(ROWS).index(best.rows), *best.indices)]
+            of_head = weights[(list(ALIGNMENT_ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
             output.write(format_links(_shift(links, -words)) + "\n")
     return [Path(options.output).expanduser()]
 
 
-def print_scores(scores: dict[Head, Score]) -> None:
+def print_scores(scores: dict[Head, LinkScore]) -> None:
     """Prints a row for each head and mean of heads, with the scores by both kinds of rows."""
     best = best_of(scores)
     table = Table(
@@ -180,13 +180,13 @@ def print_scores(scores: dict[Head, Score]) -> None:
         f"step that writes it, or that reads it. * the best head: {best}; it was chosen "
         "on these pairs, so that its scores are optimistic",
     )
-    measures = [name for rows in ROWS for name in (f"{rows}: AER", "precision", "recall")]
+    measures = [name for rows in ALIGNMENT_ROWS for name in (f"{rows}: AER", "precision", "recall")]
     for name in ("layer", "head", *measures):
         table.add_column(name, justify="right")
-    for head in [head for head in scores if head.rows == next(iter(ROWS))]:
+    for head in [head for head in scores if head.rows == next(iter(ALIGNMENT_ROWS))]:
         cells = [
             f"{number:.3f}" + "*" * (name == "error_rate" and head._replace(rows=rows) == best)
-            for rows in ROWS
+            for rows in ALIGNMENT_ROWS
             for name, number in scores[head._replace(rows=rows)]._asdict().items()
         ]
         table.add_row(*(str(n or "mean") for n in head[1:]), *cells, end_section=not head.number)
@@ -196,16 +196,16 @@ def print_scores(scores: dict[Head, Score]) -> None:
 # -- pictures
 
 
-def scores_figure(scores: dict[Head, Score]) -> Figure:
+def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
     """Returns the error rate of each head under each kind of rows; the best head is framed."""
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
-    across = len(ROWS) if heads <= MAX_BESIDE else 1
-    down = len(ROWS) // across
-    width, height = CELL * (heads + 1), CELL * (layers + 1)
+    across = len(ALIGNMENT_ROWS) if heads <= MAX_BESIDE else 1
+    down = len(ALIGNMENT_ROWS) // across
+    width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
     figure = new_figure(max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3)
     panels = figure.subplots(down, across).ravel()
-    for axes, rows in zip(panels, ROWS, strict=True):
+    for axes, rows in zip(panels, ALIGNMENT_ROWS, strict=True):
         mesh = _draw_rates(axes, scores, rows, (layers, heads))
     figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
     bar = figure.colorbar(mesh, ax=panels, ticks=[0, 0.25, 0.5, 0.75, 1])
@@ -214,7 +214,7 @@ def scores_figure(scores: dict[Head, Score]) -> Figure:
     return figure
 
 
-def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[int, int]):
+def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tuple[int, int]):
     """Draws a panel: heads across and then their mean, layers down and then the mean of all."""
     layers, heads = size
     rates = np.full((layers + 1, heads + 1), np.nan)
@@ -233,7 +233,7 @@ def _draw_rates(axes: Axes, scores: dict[Head, Score], rows: str, size: tuple[in
         axes.add_patch(Rectangle((number - 0.5, layer - 0.5), 1, 1, **style))
     axes.axvline(heads - 0.5, color="black", linewidth=0.8)
     axes.axhline(layers - 0.5, color="black", linewidth=0.8)
-    axes.set_title(TITLES[rows], fontsize=9)
+    axes.set_title(ROW_TITLES[rows], fontsize=9)
     for axis, count in ((axes.xaxis, heads), (axes.yaxis, layers)):
         labels = [*map(str, range(1, count + 1)), "mean"]
         axis.set_ticks(range(count + 1), labels=labels, fontsize=8)
@@ -281,7 +281,7 @@ def _draw_pair(
     middles, width = [], 0.0
     rows = labels[: len(source)], labels[len(source) :]
     for row, height in zip(rows, heights, strict=True):
-        words = row[:MAX_WORDS] + ["…"] * (len(row) > MAX_WORDS)
+        words = row[:MAX_DRAWN_WORDS] + ["…"] * (len(row) > MAX_DRAWN_WORDS)
         wide = np.array(text_widths(words, style)) + WORD_GAP
         width = max(width, wide.sum())
         middles.append(np.cumsum(wide) - wide / 2 - wide.sum() / 2)
@@ -292,6 +292,6 @@ def _draw_pair(
     kinds = (links & true, links - true, sure - links)
     for of_kind, look in zip(kinds, LOOKS.values(), strict=True):
         for i, j in of_kind:
-            if max(i, j) < MAX_WORDS:
+            if max(i, j) < MAX_DRAWN_WORDS:
                 axes.plot((middles[0][i], middles[1][j]), ends, linewidth=1.4, **look)
     return width

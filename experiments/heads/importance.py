@@ -32,7 +32,7 @@ from transformer.training.progress import line_progress
 AT_ONCE = 16
 
 
-class Measure(NamedTuple):
+class MapColumn(NamedTuple):
     """A column of maps: its title, how a number is written, and the sign of what is red."""
 
     title: str
@@ -41,11 +41,11 @@ class Measure(NamedTuple):
 
 
 MEASURES = {
-    "importance": Measure("importance by gradient\n(nats a {unit})", "{:.3f}", 1),
-    "loss": Measure("change of loss, head off\n(nats a {unit})", "{:+.3f}", 1),
-    "bleu": Measure("change of BLEU, head off\n(of 100)", "{:+.1f}", -1),
+    "importance": MapColumn("importance by gradient\n(nats a {unit})", "{:.3f}", 1),
+    "loss": MapColumn("change of loss, head off\n(nats a {unit})", "{:+.3f}", 1),
+    "bleu": MapColumn("change of BLEU, head off\n(of 100)", "{:+.1f}", -1),
 }
-CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
+MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
 BAR_HEIGHT, SCATTER_WIDTH, SCATTER_HEIGHT = 0.9, 4.2, 3.4  # inches
 WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
 DARK = 0.6  # of the colour scale, from which text on a cell is white
@@ -135,7 +135,7 @@ def build_figure(ranking: Ranking) -> Figure:
     measures = [name for name in MEASURES if getattr(heads[0], name) is not None]
     across = max(head.head for head in heads)
     depths = [max(head.layer for head in of_kind) for of_kind in by_kind.values()]
-    side = min(max(CELL * across, MIN_SIDE), MAX_SIDE)
+    side = min(max(MAP_CELL * across, MIN_SIDE), MAX_SIDE)
     cell = side / across
     maps_height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
     width = max((side + 0.6) * len(measures), SCATTER_WIDTH)

@@ -30,7 +30,7 @@ PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # pairs whose weights of all heads are in me
 
 
 class Head(NamedTuple):
-    """A head, or several whose weights are averaged, under one of `alignment.ROWS`."""
+    """A head, or several whose weights are averaged, under one of `alignment.ALIGNMENT_ROWS`."""
 
     rows: str
     layer: int | None  # from one; None is the mean over all
@@ -45,7 +45,7 @@ class Head(NamedTuple):
         return f"layer {self.layer}, head {self.number}, rows by {self.rows}"
 
 
-class Score(NamedTuple):
+class LinkScore(NamedTuple):
     """The scores of a head, see `alignment.AlignmentScores`."""
 
     error_rate: float
@@ -59,7 +59,7 @@ class HeadLinks(NamedTuple):
     Heads are in the order of the scores: those of a layer, their mean, and last that of all layers.
     """
 
-    scores: dict[Head, Score]
+    scores: dict[Head, LinkScore]
     # Of each pair, which source word each head links each target word to, or NO_LINK; of several
     # with equal weight the first.
     chosen: list[Int[np.ndarray, "N T"]]
@@ -70,7 +70,7 @@ class HeadLinks(NamedTuple):
         return [links_of(chosen[number]) for chosen in self.chosen]
 
 
-def best_of(scores: dict[Head, Score]) -> Head:
+def best_of(scores: dict[Head, LinkScore]) -> Head:
     """Returns the head with the lowest error rate, averages left out."""
     return min((head for head in scores if head.number), key=lambda head: scores[head].error_rate)
 
@@ -95,7 +95,7 @@ def score_heads(
             rows, layers, numbers, *words = weights.shape
             heads[:] = [
                 Head(by, layer, number)
-                for by in alignment.ROWS
+                for by in alignment.ALIGNMENT_ROWS
                 for layer in (*range(1, layers + 1), None)
                 for number in (*range(1, numbers + 1), None)
                 if layer or number is None
@@ -110,14 +110,14 @@ def score_heads(
             yield links
 
     scores = alignment.alignment_scores(links_by_head(), gold)
-    columns = zip(*(getattr(scores, name).tolist() for name in Score._fields), strict=True)
-    return HeadLinks({h: Score(*each) for h, each in zip(heads, columns, strict=True)}, chosen)
+    columns = zip(*(getattr(scores, name).tolist() for name in LinkScore._fields), strict=True)
+    return HeadLinks({h: LinkScore(*each) for h, each in zip(heads, columns, strict=True)}, chosen)
 
 
 def attended_words(
     translator: Translator, variables: Variables, pairs: Sequence[Pair], done: Callable[[int], None]
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields how the words of each pair attend to each other, by all of `alignment.ROWS`."""
+    """Yields how the words of each pair attend to each other, by each of `ALIGNMENT_ROWS`."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = pairs[first : first + PAIRS_AT_ONCE]
         sources, targets = [pair.source for pair in chunk], [pair.target for pair in chunk]
@@ -130,7 +130,10 @@ def attended_words(
             source = alignment.words_of_text(sources[i], read[i][:columns])
             target = alignment.words_of_text(targets[i], written[i][:rows])
             results[i] = np.stack(
-                [alignment.word_weights(weights, source, target, by) for by in alignment.ROWS]
+                [
+                    alignment.word_weights(weights, source, target, by)
+                    for by in alignment.ALIGNMENT_ROWS
+                ]
             )
         yield from results
 
@@ -145,16 +148,16 @@ def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads 
 # -- files
 
 
-def write_csv(path: Path, scores: dict[Head, Score]) -> None:
+def write_csv(path: Path, scores: dict[Head, LinkScore]) -> None:
     """Writes a line for each head."""
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("rows", "layer", "head", *Score._fields))
+        writer.writerow(("rows", "layer", "head", *LinkScore._fields))
         for head, score in scores.items():
             writer.writerow((head.rows, head.layer or MEAN, head.number or MEAN, *score))
 
 
-def read_csv(path: Path) -> dict[Head, Score]:
+def read_csv(path: Path) -> dict[Head, LinkScore]:
     """Returns the scores that `write_csv` wrote; UserError if the file is damaged."""
     scores = {}
     try:
@@ -162,7 +165,7 @@ def read_csv(path: Path) -> dict[Head, Score]:
             _, *lines = csv.reader(file)
             for rows, layer, number, *numbers in lines:
                 places = (None if text == MEAN else int(text) for text in (layer, number))
-                scores[Head(rows, *places)] = Score(*map(float, numbers))
+                scores[Head(rows, *places)] = LinkScore(*map(float, numbers))
         best_of(scores)
     except (ValueError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): delete it, and align again") from None

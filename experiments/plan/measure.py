@@ -18,7 +18,7 @@ from experiments.process import peak_memory
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ MAX_SECONDS = 60.0  # after which no further step is measured
 MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
 
 
-class Shape(NamedTuple):
+class BucketShape(NamedTuple):
     """Batches of one shape: how many an epoch has, and one of them."""
 
     rows: int
@@ -64,18 +64,18 @@ class Measured:
         return self.needed_bytes <= MEMORY_FRACTION * free
 
 
-def shapes_of(plan: Plan) -> list[Shape]:
+def shapes_of(plan: Plan) -> list[BucketShape]:
     """Returns the shapes of a plan's batches, shortest first."""
     if not isinstance(plan, BucketPlan):
         batch = plan[0]
         rows, length = jax.tree.leaves(batch)[0].shape
-        return [Shape(rows, length, plan.epoch_length, batch)]
+        return [BucketShape(rows, length, plan.epoch_length, batch)]
     first: dict[int, int] = {}
     for number in range(plan.epoch_length):
         first.setdefault(plan.indices(number)[0].length, number)
         if len(first) == len(plan.buckets):
             break
-    return [Shape(b.rows, b.length, b.batches, plan[first[b.length]]) for b in plan.buckets]
+    return [BucketShape(b.rows, b.length, b.batches, plan[first[b.length]]) for b in plan.buckets]
 
 
 def free_memory() -> int:
@@ -91,16 +91,16 @@ def process_memory() -> int:
     return peak_memory() if jax.default_backend() == "cpu" else 0
 
 
-def measure(task: Task, config: ConfigDict, shapes: list[Shape], free: int) -> Measured:
+def measure(task: Task, config: ConfigDict, shapes: list[BucketShape], free: int) -> Measured:
     """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
     with (
         tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
-        contextlib.closing(Run(task, config, Path(name))) as run,
+        contextlib.closing(TrainingRun(task, config, Path(name))) as run,
     ):
         return _measure(Trainer([run]), run, shapes, free)
 
 
-def _measure(trainer: Trainer, run: Run, shapes: list[Shape], free: int) -> Measured:
+def _measure(trainer: Trainer, run: TrainingRun, shapes: list[BucketShape], free: int) -> Measured:
     state = trainer.fresh_state()
     state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
     batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
@@ -162,7 +162,9 @@ def _time_evaluation(task: Task, params: Any) -> float:
     return parts * seconds
 
 
-def mean_seconds(shapes: list[Shape], seconds: list[list[float]], choose: Any = np.median) -> float:
+def mean_seconds(
+    shapes: list[BucketShape], seconds: list[list[float]], choose: Any = np.median
+) -> float:
     """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
     weights = [shape.batches for shape in shapes]
     return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))

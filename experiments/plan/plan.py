@@ -18,8 +18,8 @@ from experiments import environment
 from experiments.options import Options
 from experiments.plan.measure import (
     MEMORY_FRACTION,
+    BucketShape,
     Measured,
-    Shape,
     free_memory,
     mean_seconds,
     measure,
@@ -116,7 +116,7 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     }
 
 
-def _shapes(shapes: list[Shape], measured: Measured) -> list[dict[str, Any]]:
+def _shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any]]:
     return [
         {
             "rows": shape.rows,
@@ -143,7 +143,7 @@ def _tokens(task: Task) -> Mapping[str, int]:
     return {name: len(store.tokens) for name, store in sides.items()}
 
 
-def _largest_batch(measured: Measured, shape: Shape, number: int, free: int) -> int:
+def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: int) -> int:
     """The largest power of two of tokens in a batch whose step fits, by proportion; 0 for none."""
     batch = measured.step_bytes[number] - measured.state_bytes
     room = MEMORY_FRACTION * free - 2 * measured.state_bytes
@@ -151,7 +151,7 @@ def _largest_batch(measured: Measured, shape: Shape, number: int, free: int) -> 
     return 2 ** int(math.log2(tokens)) if tokens >= 1 else 0
 
 
-def _advice(config: ConfigDict, shape: Shape, tokens: int) -> str:
+def _advice(config: ConfigDict, shape: BucketShape, tokens: int) -> str:
     """Advice if the memory is too small for a shape, but enough for this number of tokens."""
     multiple = 1 if config.task == "language_model" else config.data.batch_multiple
     if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
@@ -194,7 +194,7 @@ def _disk(
     }
 
 
-def _time(measured: Measured, config: ConfigDict, shapes: list[Shape]) -> dict[str, Any]:
+def _time(measured: Measured, config: ConfigDict, shapes: list[BucketShape]) -> dict[str, Any]:
     steps, seconds = measured.steps, measured.step_seconds
     epoch_length = sum(shape.batches for shape in shapes)
     evaluations = _evaluations(measured, config, epoch_length)

@@ -13,7 +13,7 @@ from transformer.data.parallel.batches import make_batch
 from transformer.model.build import has_cross_attention
 from transformer.runs.workdir import TrainedRun
 
-MAX_TOKENS = 48  # a side
+MAX_DRAWN_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture
 FAINTEST = 0.01  # weights below are not drawn
 AXES = ("written ↓", "read →")  # what rows and columns are, in the corner between their names
@@ -39,12 +39,12 @@ def cross_attention(
 ) -> list[AttentionMap | None]:
     """Returns the mean attention of the last layer's heads while translations are written.
 
-    The map is None if the model has no attention, or a side has more than `MAX_TOKENS` or than the
-    model reads.
+    The map is None if the model has no attention, or a side has more than `MAX_DRAWN_TOKENS` or
+    than the model reads.
     """
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
-    length = min(MAX_TOKENS, predictor.max_length)
+    length = min(MAX_DRAWN_TOKENS, predictor.max_length)
     read = predictor.source_tokenizer.encode(sources)
     written = predictor.target_tokenizer.encode(translations)
     # Each includes its end-of-sentence.

@@ -28,7 +28,7 @@ EXACT, SEARCH, MODEL = "exact", "search", "model"
 LEAD = 1e-3
 
 
-class Example(NamedTuple):
+class Excerpt(NamedTuple):
     """A text and the output of the model, by the names of their lines."""
 
     title: str
@@ -43,7 +43,7 @@ class Group(NamedTuple):
     title: str
     notes: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    examples: Sequence[Example] = ()
+    examples: Sequence[Excerpt] = ()
 
 
 class Sentence(NamedTuple):
@@ -126,14 +126,14 @@ def _spread(items: Sequence) -> Sequence:
     return items[:: max(1, len(items) // SAMPLES)][:SAMPLES]
 
 
-def _pair(sentence: Sentence, about: str, attention: AttentionMap | None = None) -> Example:
+def _pair(sentence: Sentence, about: str, attention: AttentionMap | None = None) -> Excerpt:
     texts = {n: getattr(sentence, n) for n in ("source", "reference", "translation")}
     return _example(f"Sentence {sentence.line}{about}", texts, attention)
 
 
-def _example(title: str, texts: dict[str, str], attention: AttentionMap | None = None) -> Example:
+def _example(title: str, texts: dict[str, str], attention: AttentionMap | None = None) -> Excerpt:
     lines = {name: shortened(text, MAX_TEXT_LENGTH) for name, text in texts.items()}
-    return Example(title, lines, attention)
+    return Excerpt(title, lines, attention)
 
 
 def _errors(
@@ -178,7 +178,7 @@ def _errors(
     return Group("errors", title, notes, [table], examples)
 
 
-def _error_examples(judged: Sequence[Judged], kind: str) -> list[Example]:
+def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
     """The clearest errors of a kind: those whose two scores differ most."""
     errors = [each for each in judged if each.kind == kind]
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
@@ -211,7 +211,7 @@ def language_model(
     notes, written = [f"Nothing is written: {missing}"], []
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
-        written = [Example("Sample", {"text": text})]
+        written = [Excerpt("Sample", {"text": text})]
         notes = [
             f"Drawn with seed {decode.seed}, temperature {decode.temperature}, top_k "
             f"{decode.top_k} and top_p {decode.top_p}, after an empty prompt."
@@ -251,7 +251,7 @@ def classification(
         numbered = [*enumerate(zip(*read_columns(path), strict=True), 1)]
         wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
 
-    def example(number: int, row: Sequence[str]) -> Example:
+    def example(number: int, row: Sequence[str]) -> Excerpt:
         label, predicted, probability, text = row
         title = f"Text {number}: probability {float(probability):.3f}"
         return _example(title, {"text": text, "class": label, "predicted": predicted})

@@ -45,7 +45,7 @@ PICTURES = {
     "embeddings/*.png": "Token embeddings",
 }
 # All that Pillow raises of broken pictures, and of those too large to be opened.
-BROKEN = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 # Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
 # smallest labels stay readable, and the width in pixels up to which it is held whole.
 DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
@@ -169,7 +169,7 @@ def _curves(metrics: Path) -> Any:
         figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
     except ValueError as error:  # a folder that was copied without its metrics
         return f"No curves: {error}"
-    return web_page.figure_svg(figure, "curves", caption, web_page.COLOURS)
+    return web_page.figure_svg(figure, "curves", caption, web_page.THEME_COLOURS)
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
@@ -184,7 +184,7 @@ def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
             name = f": {path.stem.replace('_', ' ')}" if "*" in pattern else ""
             try:
                 shown.append(_picture(path, caption + name))
-            except BROKEN:
+            except UNREADABLE:
                 damaged.append(str(path.relative_to(figures.parent)))
     return shown, damaged
 

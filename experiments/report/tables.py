@@ -110,7 +110,7 @@ def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
 
 def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
     """Returns `config.decode` of the final scores, which may not be the config's of today."""
-    return ConfigDict(results[DECODE]) if DECODE in results else config.decode
+    return ConfigDict({**config.decode, **results.get(DECODE, {})})
 
 
 def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:

@@ -24,11 +24,11 @@ from transformer.metrics.registry import Metric
 
 # All lines, letters and ticks of a sweep have this colour, so that a page can put its own in place.
 INK = "#1b1b1c"
-OTHERS = "#8c8c8c"  # of settings without a colour of their own
+OTHERS_COLOUR = "#8c8c8c"  # of settings without a colour of their own
 MARKERS = "osD^vPX*"  # one for each setting with a colour of its own
 DASHES = ("-", "--", "-.", ":")
 MAX_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
-MAX_LINE_LENGTH = 30  # characters of a label before it is broken
+MAX_LABEL_LENGTH = 30  # characters of a label before it is broken
 MAX_NAME = 40  # characters of a system in a comparison
 BAND = 0.16  # opacity
 SPREAD = 0.5  # of the marks of one bucket of lengths, whose distance is 1
@@ -53,7 +53,7 @@ STYLE: dict[Any, Any] = {
 class _Look(NamedTuple):
     """How a setting is drawn in every picture; without a marker it is one of the others."""
 
-    colour: str = OTHERS
+    colour: str = OTHERS_COLOUR
     marker: str = ""
     dashes: str = "-"
 
@@ -112,7 +112,7 @@ def _draw_scores(sweep: Sweep, looks: list[_Look]) -> Figure:
     """A row a setting: its mean, a bar of one standard deviation each way, its seeds below it."""
     measures = (sweep.measures.measure(name, panel=True) for name in sweep.measures.panels)
     panels = [panel for panel in measures if sweep.has(panel.path)]
-    names = _names(sweep, MAX_LINE_LENGTH)
+    names = _names(sweep, MAX_LABEL_LENGTH)
     lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
     figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -216,7 +216,7 @@ def _with_legend(sweep: Sweep, looks: list[_Look], height: float) -> Figure:
         if look.marker
     ]
     if others := len(looks) - len(entries):
-        line = Line2D([], [], color=OTHERS, linewidth=0.8, alpha=0.6)
+        line = Line2D([], [], color=OTHERS_COLOUR, linewidth=0.8, alpha=0.6)
         entries.append((line, f"{others} other settings" if others > 1 else "1 other setting"))
     columns = max(1, min(len(entries), 3, 90 // (max(len(name) for _, name in entries) + 8)))
     lines = sum(1 + name.count("\n") for _, name in entries)

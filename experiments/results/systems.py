@@ -18,9 +18,9 @@ from experiments.results.tasks import REGISTRY, Measure, TaskMeasures
 from experiments.results.texts import Outputs, UnreadableError
 from transformer.errors import UserError, shorten
 from transformer.files import Each, read_json
-from transformer.runs.json_files import FILES, damaged_text
+from transformer.runs.json_files import FILE_DIGESTS, damaged_text
 
-SPLITS = ("test", "validation", "length_generalization")  # in the order of tables
+SPLIT_ORDER = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting
 LOST = ("pruned", "failed")
 # Metrics of language models: a byte is the same for all vocabularies, a token is not.
@@ -31,7 +31,7 @@ APART = "scores are not comparable; sweep them apart"
 MAX_LINE = 60  # characters of a line in a message
 
 
-class Trial(NamedTuple):
+class SweepTrial(NamedTuple):
     """One run of a sweep."""
 
     number: int  # from 0, in the order of the plan
@@ -53,13 +53,13 @@ class Trial(NamedTuple):
         return {key: value for key, value in self.values.items() if key != SEED}
 
 
-class Run(NamedTuple):
+class ScoredRun(NamedTuple):
     """A run that is scored."""
 
     folder: Path
     results: dict[str, Any]  # its results.json, or that of an evaluation
     outputs: Outputs | None  # for the texts of the test set; None if scores alone are compared
-    trial: Trial | None = None  # of a sweep
+    trial: SweepTrial | None = None  # of a sweep
     curves: Mapping[str, Curve] = {}  # of validation, by metric, over steps
 
     @property
@@ -82,19 +82,20 @@ class System:
     """Runs that differ in nothing but their seed: a setting of a sweep, or part of a comparison."""
 
     name: str
-    runs: list[Run]  # those that are complete, one of each seed
+    runs: list[ScoredRun]  # those that are complete, one of each seed
     values: dict[str, Any] = dataclasses.field(default_factory=dict)  # without the seed
-    others: list[Trial] = dataclasses.field(default_factory=list)  # of other seeds, not complete
+    # Of other seeds, not complete.
+    others: list[SweepTrial] = dataclasses.field(default_factory=list)
     # Complete trials with the seed of an earlier one, as a search draws them: the same training
     # again, which says nothing of the spread over seeds.
-    repeats: list[Run] = dataclasses.field(default_factory=list)
+    repeats: list[ScoredRun] = dataclasses.field(default_factory=list)
 
     def has_seed(self, seed: Any) -> bool:
         """Whether a trial with this seed is complete."""
         return any(run.trial is not None and run.trial.seed == seed for run in self.runs)
 
     @property
-    def lost(self) -> list[Trial]:
+    def lost(self) -> list[SweepTrial]:
         """The trials that were pruned or failed: mostly those of the worse seeds."""
         return [trial for trial in self.others if trial.state in LOST]
 
@@ -140,7 +141,7 @@ def _scores(measures: TaskMeasures, system: System, metric: str, rows: Any = sli
 class Sweep:
     """The trials of a sweep, and what compares of them."""
 
-    trials: list[Trial]  # all of them
+    trials: list[SweepTrial]  # all of them
     systems: list[System]  # settings with a complete trial, in order of first appearance
     baseline: System | None  # that the others are compared with
     measures: TaskMeasures  # of the split that all runs have
@@ -152,7 +153,7 @@ class Sweep:
         return list(dict.fromkeys(key for trial in self.trials for key in trial.setting))
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[ScoredRun]:
         """Those of all systems, one after another."""
         return [run for system in self.systems for run in system.runs]
 
@@ -205,7 +206,7 @@ def read_results(folder: Path, place: Path) -> dict[str, Any]:
     """Returns the results in a place of a run's folder, whose texts are what was written."""
     path, fix = place / "results.json", _fix(folder)
     results = read_json(
-        path, {"test?": dict, "validation?": dict, "step?": int, f"{FILES}?": Each(str)}, fix
+        path, {"test?": dict, "validation?": dict, "step?": int, f"{FILE_DIGESTS}?": Each(str)}, fix
     )
     if name := damaged_text(place, results):
         raise UserError(f"{place / name} is not what was written: {fix}")
@@ -219,7 +220,7 @@ def read_run(
     measures: TaskMeasures,
     metrics: Collection[str],
     config: ConfigDict | None = None,
-) -> Run:
+) -> ScoredRun:
     """Returns a run with its outputs, which have the scores of its results in these metrics.
 
     The tags that its config has before sources are no part of the test set.
@@ -239,21 +240,21 @@ def read_run(
                 f"{place / 'results.json'} says {metric.title} {recorded:.2f}, and the "
                 f"{measures.made} in {place} have {score:.2f}: {_fix(folder)}"
             )
-    return Run(folder, results, outputs)
+    return ScoredRun(folder, results, outputs)
 
 
 def _fix(folder: Path) -> str:
     return f"--mode=evaluate with --workdir={folder} writes it again"
 
 
-def _names(first: Run, other: Run) -> str:
+def _names(first: ScoredRun, other: ScoredRun) -> str:
     """What two runs are called in messages: their numbers in a sweep, or their folders."""
     if first.trial and other.trial:
         return f"trials {first.trial.number} and {other.trial.number}"
     return f"{first.folder} and {other.folder}"
 
 
-def check_same_texts(first: Run, other: Run, fix: str) -> None:
+def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
     """Raises UserError unless two runs have the same test set; names the first other line."""
 
     def shown(line: str | None) -> str:
@@ -272,9 +273,9 @@ def check_same_texts(first: Run, other: Run, fix: str) -> None:
         raise UserError(f"{other.folder} has {min(extra)}, which {first.folder} lacks: {fix}")
 
 
-def find_unlike(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, tuple[str, str]]:
+def find_unlike(runs: Sequence[ScoredRun], splits: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Returns, by metric, two runs whose scores of a split have different signatures, and these."""
-    first: dict[tuple[str, str], tuple[Run, str]] = {}
+    first: dict[tuple[str, str], tuple[ScoredRun, str]] = {}
     unlike: dict[str, tuple[str, str]] = {}
     for run, split in itertools.product(runs, splits):
         for key, signature in (run.results.get(split) or {}).items():
@@ -288,7 +289,7 @@ def find_unlike(runs: Sequence[Run], splits: Sequence[str]) -> dict[str, tuple[s
     return unlike
 
 
-def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) -> Sweep:
+def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Sweep:
     """Reads what the complete trials of a sweep left, and checks that it compares.
 
     Args:
@@ -297,12 +298,12 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
         raise UserError("no trial is complete yet: there is nothing to compare")
-    runs = [Run(t.folder, read_results(t.folder, t.folder), None, t) for t in complete]
+    runs = [ScoredRun(t.folder, read_results(t.folder, t.folder), None, t) for t in complete]
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
     _check_main(runs, measures)
-    if unlike := find_unlike(runs, SPLITS):
+    if unlike := find_unlike(runs, SPLIT_ORDER):
         measures = _without_tokens(measures, unlike)
         _check_main(runs, measures)
     systems: list[System] = []
@@ -323,7 +324,7 @@ def read_sweep(task: str, trials: Sequence[Trial], baseline: int | None = None) 
     return Sweep(list(trials), systems, chosen, measures, vocabularies)
 
 
-def _check_main(runs: Sequence[Run], measures: TaskMeasures) -> None:
+def _check_main(runs: Sequence[ScoredRun], measures: TaskMeasures) -> None:
     """Raises UserError if a run lacks the score that is compared."""
     path = measures.main.path
     for run in runs:
@@ -336,9 +337,9 @@ def _check_main(runs: Sequence[Run], measures: TaskMeasures) -> None:
             )
 
 
-def _with_outputs(runs: Sequence[Run], measures: TaskMeasures) -> list[Run]:
+def _with_outputs(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
     """The runs of trials with their outputs and their curves of validation."""
-    complete: list[Run] = []
+    complete: list[ScoredRun] = []
     for run in runs:
         try:
             curves = read_curves(run.folder / "metrics.jsonl", measures.curves).items()

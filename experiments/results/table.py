@@ -12,10 +12,10 @@ import numpy as np
 import rich.table
 
 from experiments.results.statistics import CONFIDENCE, Difference, Spread, p_text, spread
-from experiments.results.systems import SPLITS, Comparison, Sweep, System
+from experiments.results.systems import SPLIT_ORDER, Comparison, Sweep, System
 from experiments.results.tasks import Measure, TaskMeasures
 from experiments.text_io import print_table
-from transformer.data.held_out import COPY, is_split
+from transformer.data.held_out import COPY_PREFIX, is_split
 from transformer.metrics.registry import Metric, find
 
 NONE = "-"  # the cell of a column of numbers that has none
@@ -225,7 +225,7 @@ def to_csv(sweep: Sweep) -> str:
     parts = (name for each in results.values() for name in each if is_split(name))
     scores = dict.fromkeys(
         (split, name)
-        for split in dict.fromkeys((*SPLITS, *parts))
+        for split in dict.fromkeys((*SPLIT_ORDER, *parts))
         for each in results.values()
         for name, value in (each.get(split) or {}).items()
         if not isinstance(value, dict | list)
@@ -252,7 +252,7 @@ def to_csv(sweep: Sweep) -> str:
 
 # -- of a comparison
 
-TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p")
+COMPARISON_TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p")
 
 
 def title_of(metric: Metric) -> str:
@@ -265,14 +265,14 @@ def title_of(metric: Metric) -> str:
 def comparison_table(
     measures: TaskMeasures, systems: Sequence[System], comparison: Comparison
 ) -> Table:
-    """Returns the table of a measure: a row of `TITLES` for each system, the baseline first."""
+    """Returns a measure's table, a row of `COMPARISON_TITLES` per system, the baseline first."""
     metric, rows = measures.metric(comparison.metric), []
     columns = zip(systems, comparison.scores, comparison.differences, strict=True)
     for system, scores, difference in columns:
         row = [system.name, str(len(scores)), mean_text(scores, metric)]
         row += _difference_cells(difference, metric) if difference else ["baseline", NONE, NONE]
         rows.append(row)
-    return Table(title_of(metric), TITLES, rows)
+    return Table(title_of(metric), COMPARISON_TITLES, rows)
 
 
 def mean_text(numbers: Sequence[float], form: Metric | str) -> str:
@@ -289,7 +289,7 @@ def copies_tables(systems: Sequence[System]) -> list[Table]:
     shared = [
         name
         for name, copy in first.items()
-        if name.startswith(COPY)
+        if name.startswith(COPY_PREFIX)
         and all(each.get(name, {}).get("sentences") == copy["sentences"] for each in others)
     ]
     caption = "BLEU of perturbed copies of the test set (ratio to the same sentences as they were)"

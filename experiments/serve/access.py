@@ -23,7 +23,7 @@ from transformer.errors import one_line, shorten
 
 logger = logging.getLogger(__name__)
 
-READING = 10.0  # seconds until a body has arrived
+BODY_SECONDS = 10.0  # seconds until a body has arrived
 POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
 LOCAL = {"localhost", "127.0.0.1", "::1"}
 
@@ -49,7 +49,7 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start, status, size = time.perf_counter(), 500, 0
-        deadline: float | None = asyncio.get_running_loop().time() + READING
+        deadline: float | None = asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def receive_body() -> Message:
             nonlocal deadline, size
@@ -57,7 +57,7 @@ class Access:
                 async with asyncio.timeout_at(deadline):
                     message = await receive()
             except TimeoutError:
-                late = f"the body did not arrive in {READING:g} seconds: send it faster"
+                late = f"the body did not arrive in {BODY_SECONDS:g} seconds: send it faster"
                 raise HTTPException(408, late) from None
             size += len(message.get("body", b""))
             if size > BODY:

@@ -19,30 +19,30 @@ from experiments.attention.explorer import live_values
 from experiments.display import web_page
 from experiments.process import explain
 from experiments.serve import access, batching, schema
-from experiments.serve.operations import MAX_TOKENS, Served
+from experiments.serve.operations import MAX_REQUEST_TOKENS, Served
 from transformer.errors import UserError, one_line, shorten
 
-SECONDS = 30.0  # until an answer
+ANSWER_SECONDS = 30.0  # until an answer
 GONE = 499  # a request whose client has gone, for the metrics alone
-MEMORY = "the length of the texts"  # or, who runs the server, the size of the beam
+MEMORY_FIX = "the length of the texts"  # or, who runs the server, the size of the beam
 MESSAGES = {  # by what the libraries say
     "Not Found": "there is no {path}: see /openapi.json",
     "Method Not Allowed": "{method} is not for {path}: use {allow}",
     "There was an error parsing the body": "the body is not JSON: send an object",
 }
-ABOUT = {
+PAGE_TEXTS = {
     "translation": ("translator", "Type to translate"),
     "language_model": ("language model", "Type to continue"),
     "classification": ("classifier", "Type to classify"),
 }
-LIMITS = {
+REQUEST_LIMITS = {
     "body": schema.BODY,
     "texts": schema.TEXTS,
     "characters": schema.CHARACTERS,
     "waiting": batching.MAX_WAITING,
-    "seconds": SECONDS,
-    "reading": access.READING,
-    "tokens": MAX_TOKENS,
+    "seconds": ANSWER_SECONDS,
+    "reading": access.BODY_SECONDS,
+    "tokens": MAX_REQUEST_TOKENS,
 }
 
 
@@ -82,7 +82,7 @@ def build(
 def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.Programs) -> None:
     """Adds the routes whose answers need no model."""
     text = write_page(runs)
-    description = {"runs": [run.describe() for run in runs], "limits": LIMITS}
+    description = {"runs": [run.describe() for run in runs], "limits": REQUEST_LIMITS}
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -147,7 +147,7 @@ async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
     """Returns an answer, which is cancelled if it takes too long or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
     ready, _ = await asyncio.wait(
-        {answer, gone}, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED
+        {answer, gone}, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
     )
     gone.cancel()
     if answer in ready:
@@ -156,7 +156,7 @@ async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
     if gone in ready:
         raise HTTPException(GONE, "the client has gone")
     fix = "send fewer or shorter texts at once, or wait"
-    raise HTTPException(504, f"no answer in {SECONDS:g} seconds: {fix}")
+    raise HTTPException(504, f"no answer in {ANSWER_SECONDS:g} seconds: {fix}")
 
 
 async def _disconnected(request: Request) -> None:
@@ -181,7 +181,7 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """The answer to a user's mistake, or an error of the server; its log has the traceback."""
-    message = explain(error, "the server", MEMORY) or "an error of the server: see its log"
+    message = explain(error, "the server", MEMORY_FIX) or "an error of the server: see its log"
     return _error(message, 400 if isinstance(error, UserError) else 500)
 
 
@@ -197,7 +197,7 @@ def write_page(runs: Sequence[Served]) -> str:
     return web_page.render(
         "serve.html",
         title=" and ".join(run.name for run in runs),
-        heading=ABOUT[tasks.pop()][1] if len(tasks) == 1 else "Type to try the models",
+        heading=PAGE_TEXTS[tasks.pop()][1] if len(tasks) == 1 else "Type to try the models",
         about={run["name"]: _about(run) for run in described},
         runs=described,
         tags=list(tags),
@@ -211,7 +211,7 @@ def _about(run: dict[str, Any]) -> str:
     """A line about a run."""
     count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
     weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
-    return f"{ABOUT[run['task']][0]}, {weights}"
+    return f"{PAGE_TEXTS[run['task']][0]}, {weights}"
 
 
 def policy(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import Gauge, Histogram
 
-from experiments.serve.operations import Operation, Plan, Program, Served
+from experiments.serve.operations import Operation, Program, RequestPlan, Served
 from transformer.errors import one_line
 
 logger = logging.getLogger(__name__)
@@ -28,17 +28,17 @@ SIZES = Histogram(
     ["operation"],
     buckets=(1, 2, 4, 8, 16, 32),
 )
-COMMON = 64  # tokens: programs for longer texts are compiled after the server is ready
+COMMON_TOKENS = 64  # tokens: programs for longer texts are compiled after the server is ready
 
 
 class Programs:
-    """The programs of all runs: those for texts of up to COMMON tokens make the server ready."""
+    """The programs of all runs: those for up to `COMMON_TOKENS` tokens make the server ready."""
 
     def __init__(self, runs: Sequence[Served]):
         operations = [operation for run in runs for operation in run.operations.values()]
         programs = (program for operation in operations for program in operation.programs())
         self._programs: list[Program] = sorted(programs, key=lambda program: program[0])
-        self._common = sum(length <= COMMON for length, _ in self._programs)
+        self._common = sum(length <= COMMON_TOKENS for length, _ in self._programs)
         self._compiled = 0
 
     @property
@@ -68,7 +68,7 @@ class Programs:
 class _Job:
     """A request: its items that no batch has taken, and the results of the others."""
 
-    def __init__(self, operation: Operation, plan: Plan):
+    def __init__(self, operation: Operation, plan: RequestPlan):
         self.operation, self.plan = operation, plan
         self.waiting = list(range(len(plan.payloads)))
         self.results: dict[int, Any] = {}
@@ -99,7 +99,7 @@ class Batcher:
         """How many requests have items that are not being computed."""
         return sum(not job.future.done() for job in self._jobs)
 
-    def submit(self, operation: Operation, plan: Plan) -> Future[list[Any]]:
+    def submit(self, operation: Operation, plan: RequestPlan) -> Future[list[Any]]:
         """Returns the future results of a plan's items; if it is cancelled, they are not computed.
 
         Raises queue.Full if as many requests wait as may.

@@ -23,13 +23,13 @@ from transformer.runs.loaded import METHODS, LoadedRun
 ROWS = 8
 # Tokens of all texts of a request to translate: they are what takes time, and a character of a
 # script that the model does not know is up to four of them.
-MAX_TOKENS = 8_192
+MAX_REQUEST_TOKENS = 8_192
 
 Fields = Mapping[str, Any]  # of a request, without those that are null
 Program = tuple[int, Callable[[], None]]  # for texts of a number of tokens, and compiles it
 
 
-class Plan(NamedTuple):
+class RequestPlan(NamedTuple):
     """A request's items, of which those of a group can be computed together, and its answer."""
 
     groups: Sequence[Hashable]
@@ -58,7 +58,7 @@ class Operation:
     def prepare(self, rows: int, length: int) -> None:
         """Compiles its programs for batches of this number of rows of a static length."""
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         """Returns the plan of a request, or raises a UserError; does not use the model."""
         raise NotImplementedError
 
@@ -119,13 +119,13 @@ class Translate(Operation):
     def prepare(self, rows: int, length: int) -> None:
         self.predictor.prepare_rows(self.variables, rows, length)
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         count, sources = self.best(fields), self.tag(fields)
         tokens = sum(map(len, self._encode(sources)))
-        if tokens > MAX_TOKENS:
+        if tokens > MAX_REQUEST_TOKENS:
             raise UserError(
-                f"texts has {tokens:,} tokens in all, more than {MAX_TOKENS:,}: send fewer or "
-                "shorter texts at once"
+                f"texts has {tokens:,} tokens in all, more than {MAX_REQUEST_TOKENS:,}: send fewer "
+                "or shorter texts at once"
             )
         texts = [self._split(text, number) for number, text in enumerate(sources, 1)]
         segments = [segment for text in texts for segment in text]
@@ -139,7 +139,7 @@ class Translate(Operation):
             return {"translations": as_dicts(best), "unread": unread}
 
         payloads = [(segment, count) for segment in segments]
-        return Plan(list(map(self.group, lengths)), payloads, answer)
+        return RequestPlan(list(map(self.group, lengths)), payloads, answer)
 
     def compute(self, group: int, payloads: list[tuple[str, int]]) -> list[Any]:
         rows = 1 if len(payloads) <= self._workers else ROWS
@@ -147,7 +147,7 @@ class Translate(Operation):
         return self.predictor.translate(self.variables, texts, num_best=max(counts), rows=rows)
 
 
-class Score(Operation):
+class ScoreTexts(Operation):
     """Log-probabilities of texts, or of targets given their texts."""
 
     name = "score"
@@ -161,7 +161,7 @@ class Score(Operation):
         rows = static_rows(rows, self.predictor.decode.batch_size)
         self.predictor.prepare_scores(self.variables, rows, length)
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         texts, targets = self.tag(fields), fields.get("targets", [])
         if not self._pairs:
             if "targets" in fields:
@@ -183,7 +183,7 @@ class Score(Operation):
             return {"scores": scores, "unread": unread}
 
         groups = [self.group(max(pair)) for pair in lengths]
-        return Plan(groups, list(zip(*columns, strict=True)), answer)
+        return RequestPlan(groups, list(zip(*columns, strict=True)), answer)
 
     def compute(self, group: int, payloads: list[tuple[str, ...]]) -> list[Any]:
         columns = map(list, zip(*pad(payloads), strict=True))
@@ -213,11 +213,11 @@ class Generate(Operation):
         for rows in dict.fromkeys(static_rows(count, size) for count in self._counts):
             yield 1, lambda rows=rows: self.predictor.prepare(self.variables, rows, 1)
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         texts, count = fields["texts"], self.best(fields)
         lengths = count_tokens(self.predictor.read_prompt, texts)
         groups = [(self.group(length), count) for length in lengths]
-        return Plan(groups, texts, lambda results: {"continuations": as_dicts(results)})
+        return RequestPlan(groups, texts, lambda results: {"continuations": as_dicts(results)})
 
     def compute(self, group: tuple[int, int], payloads: list[str]) -> list[Any]:
         prompts = pad(payloads)
@@ -239,7 +239,7 @@ class Classify(Operation):
         rows = static_rows(rows, self.predictor.batch_size)
         self.predictor.prepare_rows(self.variables, rows, length)
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         texts, count = fields["texts"], self.best(fields)
         lengths = [len(ids) for ids in read_texts(texts, self.predictor.tokenizer)]
 
@@ -247,7 +247,7 @@ class Classify(Operation):
             classes = as_dicts([best[:count] for best in results])
             return {"classes": classes, "unread": list(map(self.unread, lengths))}
 
-        return Plan(list(map(self.group, lengths)), texts, answer)
+        return RequestPlan(list(map(self.group, lengths)), texts, answer)
 
     def compute(self, group: int, payloads: list[str]) -> list[Any]:
         return self.predictor.predict(self.variables, pad(payloads))[: len(payloads)]
@@ -268,7 +268,7 @@ class Explain(Operation):
         for length in static_lengths(self.max_length):
             yield length, lambda length=length: prepare(self.variables, length)
 
-    def plan(self, fields: Fields) -> Plan:
+    def plan(self, fields: Fields) -> RequestPlan:
         text = Tagger(self.run.config.data, fields.get("source_tag"))(fields["text"], "text")
         if "target" in fields and not isinstance(self.predictor, Translator):
             raise UserError("target is for translators: leave it out")
@@ -276,7 +276,7 @@ class Explain(Operation):
             self.predictor.read(text, "text")
         elif self.predictor.is_blank(text):
             raise UserError("text is blank: give one whose attention is to be seen")
-        return Plan([None], [fields], lambda results: results[0])
+        return RequestPlan([None], [fields], lambda results: results[0])
 
     def compute(self, group: None, payloads: list[Fields]) -> list[Any]:
         [fields] = payloads
@@ -284,7 +284,7 @@ class Explain(Operation):
         return [live_example(self.run.attention(fields["text"], *optional))]
 
 
-OPERATIONS = {each.name: each for each in (Translate, Score, Generate, Classify)}
+OPERATIONS = {each.name: each for each in (Translate, ScoreTexts, Generate, Classify)}
 
 
 class Served:

@@ -10,7 +10,11 @@ from transformer.errors import shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # bytes, texts of a request, characters of a text
 BEST = "results of each text, best first; by default 1"
-KINDS = {"string_type": "a text", "list_type": "a list of texts", "int_type": "a whole number"}
+TYPE_PHRASES = {
+    "string_type": "a text",
+    "list_type": "a list of texts",
+    "int_type": "a whole number",
+}
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 
@@ -26,12 +30,12 @@ class Tagged(Request):  # to a model that may be one of several corpora
     source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
 
 
-class Translate(Tagged):
+class TranslateRequest(Tagged):
     texts: list[Text] = Field(max_length=TEXTS)
     num_best: int | None = Field(None, description=BEST)
 
 
-class Score(Tagged):
+class ScoreRequest(Tagged):
     texts: list[Text] = Field(max_length=TEXTS)
     # Translations, the server's own among them, may have as many characters as the body.
     targets: list[str] | None = Field(
@@ -39,12 +43,12 @@ class Score(Tagged):
     )
 
 
-class Attention(Tagged):
+class AttentionRequest(Tagged):
     text: Text
     target: str | None = Field(None, description="translation of it; by default the model's own")
 
 
-class Write(Request):
+class WriteRequest(Request):
     texts: list[Text] = Field(max_length=TEXTS)
     num_best: int | None = Field(None, description=BEST)
 
@@ -56,15 +60,15 @@ class Answer(BaseModel):
     run: str
 
 
-class Translation(BaseModel):
+class TranslationFields(BaseModel):
     text: str
     score: float
     tokens: int
     degenerate: int
 
 
-class Translations(Answer):
-    translations: list[list[Translation]]
+class TranslationsAnswer(Answer):
+    translations: list[list[TranslationFields]]
     unread: list[Unread]
 
 
@@ -73,13 +77,13 @@ class Sides(BaseModel):
     target: Unread
 
 
-class TextScore(BaseModel):
+class ScoreFields(BaseModel):
     log_prob: float
     tokens: int
 
 
-class Scores(Answer):
-    scores: list[TextScore]
+class ScoresAnswer(Answer):
+    scores: list[ScoreFields]
     unread: list[Sides]
 
 
@@ -106,13 +110,13 @@ class Heads(Answer):
     notes: list[str]
 
 
-class Continuation(BaseModel):
+class ContinuationFields(BaseModel):
     text: str
     score: float | None
 
 
-class Continuations(Answer):
-    continuations: list[list[Continuation]]
+class ContinuationsAnswer(Answer):
+    continuations: list[list[ContinuationFields]]
 
 
 class Class(BaseModel):
@@ -130,11 +134,11 @@ class Error(BaseModel):
 
 
 API: dict[str, tuple[str, type[Request], type[Answer]]] = {
-    "translate": ("Translates texts", Translate, Translations),
-    "score": ("Scores texts, or translations of texts", Score, Scores),
-    "attention": ("Returns the attention of all heads over a text", Attention, Heads),
-    "generate": ("Continues texts", Write, Continuations),
-    "classify": ("Classifies texts", Write, Classes),
+    "translate": ("Translates texts", TranslateRequest, TranslationsAnswer),
+    "score": ("Scores texts, or translations of texts", ScoreRequest, ScoresAnswer),
+    "attention": ("Returns the attention of all heads over a text", AttentionRequest, Heads),
+    "generate": ("Continues texts", WriteRequest, ContinuationsAnswer),
+    "classify": ("Classifies texts", WriteRequest, Classes),
 }
 
 
@@ -161,5 +165,5 @@ def explain(error: Mapping[str, Any], fields: Collection[str]) -> str:
             return f"{name} has {len(value):,} texts, more than {TEXTS}: send several requests"
         case "string_unicode":
             return f"{name} has half of a character in {quote(value)}: leave it out"
-    kind = KINDS.get(error["type"], f"an object with {', '.join(fields)}")
+    kind = TYPE_PHRASES.get(error["type"], f"an object with {', '.join(fields)}")
     return f"{name} is {quote(value)}: give {kind}"

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import uvicorn
 
-from experiments.serve.app import SECONDS, build
+from experiments.serve.app import ANSWER_SECONDS, build
 from experiments.serve.batching import Batcher, Programs
 from experiments.serve.operations import Served
 from transformer import signals
 from transformer.errors import UserError
 
-HEADERS = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -102,8 +102,8 @@ def make_server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            headers=list(HEADERS.items()),
-            timeout_graceful_shutdown=int(SECONDS),
+            headers=list(SECURITY_HEADERS.items()),
+            timeout_graceful_shutdown=int(ANSWER_SECONDS),
         )
     )
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]  # see _Stop

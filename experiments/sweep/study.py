@@ -62,7 +62,7 @@ class Lease(NamedTuple):
     kills: int  # workers that took it at this step and did not let it go
 
 
-FREE = Lease(0.0, 0, 0)
+FREE_LEASE = Lease(0.0, 0, 0)
 
 
 class Study:
@@ -211,7 +211,7 @@ class Study:
     def let_go(self, attempt: Attempt) -> None:
         """Frees a trial: a worker that ends by itself was not killed by it."""
         with self.reached():
-            attempt.set_user_attr("lease", FREE)
+            attempt.set_user_attr("lease", FREE_LEASE)
 
     def is_abandoned(self, busy: Collection[int]) -> bool:
         """Waits for the other workers: True once a lease runs out, False if all of them live.
@@ -291,7 +291,7 @@ class Study:
             self._enqueue(trial=trial.number, settings=trial_configs.settings(self.config, trial))
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
-        self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE})
+        self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE_LEASE})
 
     def _check_same(self) -> None:
         """Raises UserError if the study was begun with another config, or another space."""

@@ -20,7 +20,7 @@ from experiments.display.web_page import figure_svg, render
 from experiments.results import table as tables
 from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
 from experiments.results.notes import sweep_notes
-from experiments.results.systems import Sweep, Trial, read_sweep
+from experiments.results.systems import Sweep, SweepTrial, read_sweep
 from experiments.sweep import trial_configs
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
@@ -145,7 +145,7 @@ def _summarise(study: Study) -> None:
         state, note = states.get(number, "waiting"), notes.get(number, "")
         if state == "complete" and (changed := _changes(study, number)):
             state, note = "changed", changed
-        trials.append(Trial(number, dict(values), trial_folder(folder, number), state, note))
+        trials.append(SweepTrial(number, dict(values), trial_folder(folder, number), state, note))
     config = study.config
     baseline = config.sweep.baseline if study.trials is not None else None
     command = command_of(folder)
@@ -172,7 +172,7 @@ def _changes(study: Study, number: int) -> str:
 
 def write_results(
     task: str,
-    trials: Sequence[Trial],
+    trials: Sequence[SweepTrial],
     folder: Path,
     title: str,
     command: str,

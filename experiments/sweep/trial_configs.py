@@ -32,20 +32,20 @@ RATES = (
     *(f"model.dropout_{name}" for name in DropoutRates._fields),
 )
 # By task, keys that the signatures of all its scores contain.
-SIGNED = {
+SIGNATURE_KEYS = {
     "translation": ("evaluate.sacrebleu_tokenizer",),
     "language_model": ("data.context", "data.documents"),
     "classification": ("data.max_tokens",),
 }
 
-KINDS = ("log", "uniform", "int")  # of a range of a search
+RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
 # Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
     *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
 )
-MAX_SHOWN, MAX_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
+MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
 
 
 class PlannedTrial(NamedTuple):
@@ -83,7 +83,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
             )
     if not planned:
         raise UserError("the sweep has no trials: its sweep() yields nothing")
-    for key in SIGNED.get(config.task, ()):
+    for key in SIGNATURE_KEYS.get(config.task, ()):
         check_signed(config.task, key, [value_of(trial.config, key) for trial in planned])
     return planned
 
@@ -91,7 +91,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 def check_signed(task: str, key: str, values: Sequence[object]) -> None:
     """Raises UserError if scores of trials with these values of a key would not be comparable."""
     other = next((value for value in values if value != values[0]), None)
-    if key in SIGNED.get(task, ()) and other is not None:
+    if key in SIGNATURE_KEYS.get(task, ()) and other is not None:
         raise UserError(
             f"config.{key} cannot differ ({values[0]} and {other}): it is part of the signature "
             "of all scores, which would not be comparable; make a sweep of each value"
@@ -173,7 +173,7 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Returns each key in which two configs differ, with both values, in short; empty for none."""
 
     def short(config: Mapping[str, Any], key: str) -> str:
-        return shorten(repr(config.get(key)), MAX_LENGTH)
+        return shorten(repr(config.get(key)), MAX_VALUE_LENGTH)
 
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     lines = [f"{key} was {short(theirs, key)} and is {short(ours, key)}" for key in keys]
@@ -214,11 +214,11 @@ def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
     """Refuses keys and choices that do not exist, and those whose scores are not comparable."""
     draft = copy.deepcopy(config)
     for key, choice in space.items():
-        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in KINDS
+        is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in RANGE_KINDS
         if not (is_range and choice[1] <= choice[2]) and not (isinstance(choice, list) and choice):
             raise UserError(
                 f"space() says {key}: {choice!r}: write a list of choices, or a kind "
-                f"({', '.join(KINDS)}), the lowest and the highest value"
+                f"({', '.join(RANGE_KINDS)}), the lowest and the highest value"
             )
         if is_range and choice[0] == "log" and choice[1] <= 0:
             raise UserError(f"space() says {key}: {choice!r}: a logarithmic range begins above 0")

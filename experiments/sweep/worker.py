@@ -24,7 +24,7 @@ from transformer.runs import workdir
 from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
 from transformer.training.programs import StepPrograms
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
 # Of the machine or its disk: every trial that follows would fail by it as well.
@@ -34,9 +34,9 @@ OF_ALL = frozenset(
         *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
     )
 )
-FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
+DISK_FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
-MAX_LENGTH = 300  # characters of a reason
+MAX_REASON_LENGTH = 300  # characters of a reason
 
 Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
 
@@ -204,7 +204,7 @@ class Worker:
             logger.info(trial.name)
         if (made := self._make_tasks(taken)) is None:
             return None
-        runs = [Run(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
+        runs = [TrainingRun(task, t.config, t.folder) for task, t in zip(made, trials, strict=True)]
         (first, attempt), key = taken[0], (len(runs) > 1, structure(trials[0].config))
         trainer = Trainer(runs, train_step=self._steps.get(key), snapshots=False)
         if len(runs) == 1:
@@ -284,7 +284,7 @@ def _load_task(trial: PlannedTrial, other: Any) -> Any:
     return tasks.REGISTRY[trial.config.task](trial.config, other, trial.folder)
 
 
-def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[Run]) -> None:
+def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> None:
     """Makes each trial's folder a run of its config, whose old scores do not count.
 
     If one cannot be, all are closed.
@@ -310,7 +310,7 @@ def concerns_all(error: Exception) -> bool:
     return any(
         isinstance(each, SweepError)
         or (isinstance(each, OSError) and each.errno in OF_ALL)
-        or any(text in str(each) for text in FULL)
+        or any(text in str(each) for text in DISK_FULL)
         for each in _causes(error)
     )
 
@@ -327,7 +327,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def _reason(error: Exception) -> str:
     """One line that says what went wrong, for people."""
-    text = " ".join(str(error).split())[:MAX_LENGTH]
+    text = " ".join(str(error).split())[:MAX_REASON_LENGTH]
     if is_out_of_memory(error):
         text = text or type(error).__name__
         return f"out of memory ({text}): lower --config.data.batch_tokens, or take a smaller model"

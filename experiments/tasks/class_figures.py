@@ -18,7 +18,7 @@ from experiments.display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, lig
 from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability
 
-CELL = 0.75  # inches, of the confusion matrix
+CONFUSION_CELL = 0.75  # inches, of the confusion matrix
 DARK = 0.55  # fraction of the scale from which text on a cell is white
 MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
@@ -29,7 +29,7 @@ TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
     """The confusion matrix, true classes in rows: fractions of each in colour, texts in figures."""
-    size = max(2.0, CELL * len(labels))
+    size = max(2.0, CONFUSION_CELL * len(labels))
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)

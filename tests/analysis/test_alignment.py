@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from transformer.analysis.alignment import (
-    ROWS,
+    ALIGNMENT_ROWS,
     GoldLinks,
     Words,
     alignment_scores,
@@ -52,11 +52,11 @@ def test_source_columns_are_added_and_target_rows_averaged():
     np.testing.assert_allclose(read, [[0.25, 0.55], [1.0, 0.0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("rows", ALIGNMENT_ROWS)
 def test_what_a_row_lacks_of_one_is_the_weight_of_the_end(rows):
     weights = distributions(2, 3, 8, 6)
     source, target = words(0, 0, 1, 2, 2), words(0, 1, 1, 1, 2, 3, 3)
-    own = weights[:, :, ROWS[rows], -1]
+    own = weights[:, :, ALIGNMENT_ROWS[rows], -1]
     end = np.stack([own[:, :, target.of_tokens == j].mean(-1) for j in range(4)], axis=-1)
     found = word_weights(weights, source, target, rows)
     assert found.shape == (2, 3, 4, 3)

@@ -23,7 +23,7 @@ from transformer.analysis.snapshots import (
 from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import LanguageModelTask
 from transformer.tasks.translation import TranslationTask
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 NOTHING = Snapshot({}, {})
 VALIDATION, TRACKED = 11, 7
@@ -195,7 +195,7 @@ def test_nothing_is_tracked_where_none_is_asked_for_or_there_is_no_attention(cac
 @pytest.mark.full
 def test_the_training_step_is_the_same_program_with_snapshots_and_without(cache, tmp_path):
     def program(task):
-        run = Run(task, task.config, tmp_path)
+        run = TrainingRun(task, task.config, tmp_path)
         state = jax.eval_shape(run.fresh_state, task.predictor.param_shapes())
         return jax.jit(run.make_train_step()).lower(state, task.plan[0], run.hparams())
 

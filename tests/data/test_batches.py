@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from transformer.data.buckets import bucket_lengths, mix
-from transformer.data.documents.encode import Text, TextPlan
+from transformer.data.documents.encode import Documents, TextPlan
 from transformer.data.labelled.encode import (
     NO_LABEL,
     EncodedTexts,
@@ -238,7 +238,7 @@ def kinds_of_plans(count, seed, rows, multiple):
     texts = make_texts(store, np.arange(count) % 2)
     labelled = LabelledPlan(texts, seed, **{**settings, "tokens": rows * 6})
     one = make_store([6 * (count + 1)], np.random.default_rng(11))
-    running = Text({"tokens": one.tokens, "tokens_offsets": one.offsets}, {}, whole=True)
+    running = Documents({"tokens": one.tokens, "tokens_offsets": one.offsets}, {}, whole=True)
     packed = TextPlan(running, seed, rows, 6)
     yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
     yield "labelled", labelled, lambda i: int((labelled[i].labels >= 0).sum()), labelled[0].tokens

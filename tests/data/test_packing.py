@@ -10,7 +10,7 @@ import pytest
 from runs import identical
 from tiny_models import tiny_model
 from transformer.data.documents.encode import (
-    Text,
+    Documents,
     TextPlan,
     encode_text,
     pack_rows,
@@ -29,7 +29,7 @@ def documents(lengths=LENGTHS, whole=False):
     tokens = np.arange(offsets[-1], dtype=np.int32) + 4
     if not whole:
         tokens[offsets[1:] - 1] = EOS_ID
-    return Text({"tokens": tokens, "tokens_offsets": offsets}, {}, whole=whole)
+    return Documents({"tokens": tokens, "tokens_offsets": offsets}, {}, whole=whole)
 
 
 def places(batch, text):

@@ -117,7 +117,7 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("kind", toy_reviews.KINDS)
+@pytest.mark.parametrize("kind", toy_reviews.PATTERNS)
 def test_labels_are_what_a_reader_of_this_kind_would_say(corpus, kind):
     naive = set()
     for review in corpus["train"]:

@@ -149,8 +149,8 @@ CHOICES = {
     "model.positions": set(positions.REGISTRY),
     "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
     "data.documents": set(documents.DOCUMENTS),
-    "tokenizer.kind": set(tokenizer.KINDS),
-    "tokenizer.sampling_sides": set(draws.SIDES),
+    "tokenizer.kind": set(tokenizer.TOKENIZER_KINDS),
+    "tokenizer.sampling_sides": set(draws.SAMPLING_SIDES),
     "sweep.search": {"grid", *SAMPLERS},
 }
 

@@ -22,7 +22,7 @@ from places import ROOT
 from source_settings import refused
 from tiny_run import command, unsealed
 from transformer import config as rules
-from transformer.data.files.catalogue import CATALOGUE, Corpus, Download
+from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
 
 TEXT = "".join(f"{i}\tline {i * i}\n" for i in range(20_000)).encode()
@@ -74,7 +74,7 @@ def get(server, tmp_path, monkeypatch):
         urls = tuple(url if "//" in url else server.url + url for url in urls)
         downloads = (Download(name, urls, checksum, **fields),)
         settings = {"source": "files"}
-        corpus = Corpus("Title", "its licence", "its authors", "1 MB", downloads, settings)
+        corpus = PublicCorpus("Title", "its licence", "its authors", "1 MB", downloads, settings)
         monkeypatch.setitem(CATALOGUE, "mine", corpus)
         config = base.get_config()
         config.data.fetch, config.data.path = "mine", str(tmp_path / "corpus")

@@ -10,7 +10,7 @@ from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import json_files
 from transformer.tasks.base import Task
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 START = {"folder": "/runs/old", "steps": [20], "parameters": 90, "loaded": 90, "frozen": 0,
          "new": [], "tables": {}}  # fmt: skip
@@ -108,7 +108,7 @@ def test_damaged_scores_are_refused(tmp_path):
 
 
 def trainer_of(folder, calls, **changes):
-    trainer = make_trainer(Run(Unigrams(), unigram_config(**changes), folder))
+    trainer = make_trainer(TrainingRun(Unigrams(), unigram_config(**changes), folder))
     trainer.on_start = calls.append
     return trainer
 

@@ -74,7 +74,7 @@ def test_pairs_that_an_earlier_run_was_trained_on_are_not_held_out(make, tmp_pat
     # Controls: the same draw without an earlier run, and with one that does not tell its pairs.
     alone = held_out(make("alone", grown, **keys))
     assert alone & learnt
-    (tmp_path / "old" / training_pairs.FILE).unlink()
+    (tmp_path / "old" / training_pairs.TRAINED_ON_FILE).unlink()
     assert held_out(make("unaware", grown, "old", **keys)) == alone
 
 
@@ -113,7 +113,7 @@ def test_a_chain_of_runs_counts_from_its_first(make):
 
 def test_a_run_that_cannot_tell_its_pairs_is_named_in_one_line(make, tmp_path, caplog):
     make("a", OLD)
-    (tmp_path / "a" / training_pairs.FILE).unlink()
+    (tmp_path / "a" / training_pairs.TRAINED_ON_FILE).unlink()
 
     def warnings(*arguments):
         caplog.clear()
@@ -134,10 +134,10 @@ def test_a_run_keeps_its_draw_when_the_earlier_one_is_gone(make, tmp_path):
     keys = {"data.seed": 3}
     make("old", OLD)
     before = held_out(make("after", NEW + OLD, "old", **keys))
-    kept = (tmp_path / "after" / training_pairs.FILE).read_bytes()
+    kept = (tmp_path / "after" / training_pairs.TRAINED_ON_FILE).read_bytes()
     shutil.rmtree(tmp_path / "old")
     assert held_out(make("after", NEW + OLD, "old", **keys)) == before
-    assert (tmp_path / "after" / training_pairs.FILE).read_bytes() == kept
+    assert (tmp_path / "after" / training_pairs.TRAINED_ON_FILE).read_bytes() == kept
 
 
 def test_several_corpora_hold_out_nothing_known_and_keep_what_is_trained_on(make, tmp_path):
@@ -193,7 +193,7 @@ def test_what_is_remembered_of_large_text_depends_on_the_earlier_runs(make, monk
 
 def test_the_file_has_eight_bytes_for_each_pair_and_only_grows(tmp_path):
     pairs = undirected(np.random.default_rng(0).integers(0, 2**64, 5000, np.uint64))
-    path, earlier = tmp_path / training_pairs.FILE, np.sort(pairs[:700] + 2)
+    path, earlier = tmp_path / training_pairs.TRAINED_ON_FILE, np.sort(pairs[:700] + 2)
     training_pairs.save_hashes(tmp_path, pairs, earlier)
     assert path.stat().st_size < 8 * 5700 + 1000
     training_pairs.save_hashes(
@@ -207,10 +207,10 @@ def test_the_file_has_eight_bytes_for_each_pair_and_only_grows(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "text", "kind", "missing"])
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
-    path = tmp_path / training_pairs.FILE
+    path = tmp_path / training_pairs.TRAINED_ON_FILE
     training_pairs.save_hashes(tmp_path, np.arange(99, dtype=np.uint64), None)
     read_earlier(str(tmp_path), None)  # the control
-    arrays = {"pairs": np.array(["x"]), "earlier": training_pairs.NOTHING}
+    arrays = {"pairs": np.array(["x"]), "earlier": training_pairs.NO_HASHES}
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-40])
     elif damage == "text":
@@ -218,7 +218,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, damage):
     elif damage == "kind":
         np.savez(path, **arrays)
     else:
-        np.savez(path, earlier=training_pairs.NOTHING)
+        np.savez(path, earlier=training_pairs.NO_HASHES)
     says = r"trained_on.npz cannot be read \(.*\): restore the original, or delete it"
     with pytest.raises(UserError, match=says) as error:
         read_earlier(str(tmp_path), None)

@@ -18,7 +18,7 @@ from transformer.keys import complete
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source, start_from, table_rows
 
 TABLE = "target_embedding/table"
@@ -34,7 +34,7 @@ def save_source(config, folder):
     task = task_of(config)
     workdir.claim(folder, config)
     task.save_assets(folder)
-    run, draw = Run(task, config, folder), np.random.default_rng(0).normal
+    run, draw = TrainingRun(task, config, folder), np.random.default_rng(0).normal
     shapes = task.predictor.param_shapes()
     state = run.fresh_state(jax.tree.map(lambda x: draw(size=x.shape).astype(x.dtype), shapes))
     run.save(1, state)
@@ -67,7 +67,7 @@ def check_fits(config, folder, source, **changes):
 def started(config, folder, source, **changes):
     """The parameters before and after those of the source are loaded, and the task."""
     config, task = task_from(config, folder, source, **changes)
-    run = Run(task, config, folder)
+    run = TrainingRun(task, config, folder)
     fresh = run.fresh_state()
     state = run.restore()
     run.close()
@@ -268,7 +268,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
         task = task_of(config, folder)
         workdir.claim(folder, config)
         task.save_assets(folder)
-        trainer = Trainer([Run(task, config, folder)], None, step, snapshots=False)
+        trainer = Trainer([TrainingRun(task, config, folder)], None, step, snapshots=False)
         step = trainer.train_step
         trainer.on_evaluation = lambda step, numbers: stop
         assert trainer.run()

@@ -23,7 +23,7 @@ from trie_search import (
 )
 
 from transformer.decoding.search import (
-    NEVER,
+    IMPOSSIBLE,
     PENALTIES,
     best_continuations,
     group_maxima,
@@ -100,7 +100,7 @@ def test_a_penalty_that_multiplies_scores_loses_no_translation(table):
     [(score, tokens), *_] = found(trie_search(table, [STEPS] * 5, 1, "average", -10.0), 0)
     log_probs = log_softmax(table[0])
     np.testing.assert_allclose(score, log_probability(log_probs, tokens) * 4**10, rtol=1e-5)
-    assert score < NEVER
+    assert score < IMPOSSIBLE
 
 
 def test_penalties_by_hand():
@@ -230,7 +230,7 @@ def test_the_best_continuations_are_those_of_a_sort_of_all(vocab, forbidden):
     logits = logits.at[:, 2, jnp.array(forbidden, int)].set(20.0)
     shift = jnp.asarray(rng.integers(0, 4, (3, 5)) / 2, jnp.float32)
     ours = best_continuations(logits, group_maxima(logits), shift, 10, forbidden)
-    table = (logits - shift[..., None]).at[:, :, jnp.array(forbidden, int)].set(NEVER)
+    table = (logits - shift[..., None]).at[:, :, jnp.array(forbidden, int)].set(IMPOSSIBLE)
     best, places = jax.lax.top_k(table.reshape(3, -1), 10)
     np.testing.assert_array_equal(ours.log_probs, best)
     np.testing.assert_array_equal(ours.parents * vocab + ours.tokens, places)

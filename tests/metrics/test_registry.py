@@ -156,7 +156,7 @@ def test_a_function_is_all_that_a_score_of_translations_adds(monkeypatch):
 
     @text.text_metric
     def invented(corpus):
-        return text.Score(float(len(corpus.hypotheses)), 0.5, "case:lc")
+        return text.CorpusScore(float(len(corpus.hypotheses)), 0.5, "case:lc")
 
     scores = text.corpus_scores(["a", "b"], ["a", "c"])
     assert {k: v for k, v in scores.items() if k.startswith("invented")} == {

@@ -8,7 +8,7 @@ from experiments.display.training_curves import build_figure, read_curves
 from runs import Unigrams, lines, make_trainer, unigram_config
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.sweep_folder import find_trials
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_ties_are_broken_by_the_loss_and_what_says_nothing_costs_no_patience(
     scores = [{metric: sign * v, "loss": x} for v, x in zip(values, losses, strict=True)]
     changes = {"train.steps": 5, "train.evaluate_every": 1, "train.patience": 2}
     config = unigram_config(**changes, **{"train.best_metric": metric, "train.keep_last": 1})
-    trainer = make_trainer(Run(Unigrams(scores), config, tmp_path))
+    trainer = make_trainer(TrainingRun(Unigrams(scores), config, tmp_path))
     assert trainer.run()
     assert lines(tmp_path, "validation")[-1]["step"] == end
     assert trainer.runs[0].progress.best_step == best

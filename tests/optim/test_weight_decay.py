@@ -17,7 +17,7 @@ from transformer.model.stack import stacked_modules
 from transformer.optim.optimizers import make_optimizer
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from variants import EACH_VALUE, MODELS, VARIANTS
 
 # In every place a vector, or not a matrix that a decay would regularise.
@@ -101,7 +101,7 @@ def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_
     for decay in (0.5, 0.0):
         config = toy_config(tmp_path, **changes, **{"optimizer.weight_decay": decay})
         task = TranslationTask(config)
-        trainer = Trainer([Run(task, config, tmp_path / str(decay))], train_step=step)
+        trainer = Trainer([TrainingRun(task, config, tmp_path / str(decay))], train_step=step)
         step = trainer.train_step  # the decay is an argument of it
         state, _ = step(
             trainer.fresh_state(), trainer.placement.put_batch(task.plan[0]), trainer.hparams

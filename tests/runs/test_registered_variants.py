@@ -33,7 +33,7 @@ REGISTRY["my_binary"] = Binary
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     """A file that registers an encoding of a file beside it; both are forgotten after the test."""
-    monkeypatch.setattr(variants, "SOURCES", {})
+    monkeypatch.setattr(variants, "VARIANT_FILES", {})
     monkeypatch.setattr(variants, "MODULES", [])
     monkeypatch.syspath_prepend(tmp_path)
     beside = "from transformer.model.positions.base import NoPositions\n"
@@ -46,7 +46,7 @@ def module(tmp_path, monkeypatch):
 
 def forget():
     """Forgets what was registered, as another process has never known it."""
-    variants.SOURCES.clear()
+    variants.VARIANT_FILES.clear()
     REGISTRY.pop("my_binary")
 
 
@@ -54,7 +54,7 @@ def change(module):
     """Changes the file and runs it, as another process does; returns the entry of a new run."""
     module.write_text(f"{CODE}# changed\n")
     execute_module(module)
-    return variants.SOURCES["my_binary"]
+    return variants.VARIANT_FILES["my_binary"]
 
 
 def test_a_run_needs_the_file_that_registered_its_encoding_and_names_it(module, tmp_path):
@@ -131,7 +131,7 @@ def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
     load_config(tmp_path / "run")
     assert "run: 'my_binary' may have changed since the training: only files have" in caplog.text
     execute_module(module)
-    assert str(module) in variants.SOURCES["my_binary"]
+    assert str(module) in variants.VARIANT_FILES["my_binary"]
     forget()
     with pytest.raises(UserError, match="which code of a notebook or prompt registered: --module"):
         load_config(tmp_path / "run")

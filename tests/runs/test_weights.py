@@ -17,7 +17,7 @@ from transformer.runs import weights, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def run(tmp_path_factory):
         **{"train.best_metric": "loss", "evaluate.average_last_n": 3, "evaluate.max_sentences": 1},
     )
     task = TranslationTask(config)
-    trainer = Trainer([Run(task, config, cache / "trained")], snapshots=False)
+    trainer = Trainer([TrainingRun(task, config, cache / "trained")], snapshots=False)
     assert trainer.run()
     with Checkpoints(cache / "trained" / "checkpoints") as checkpoints:
         params = checkpoints.restore_weights([8], task.predictor.param_shapes())

@@ -23,7 +23,7 @@ from transformer.inference.translator import Translator
 from transformer.model.losses import TokenSums
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 VOCABULARY = 11
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # also of programs found in a cache
@@ -175,7 +175,7 @@ def loss_key(task):
 _STEPS = {}
 
 
-def make_trainer(run: Run) -> Trainer:
+def make_trainer(run: TrainingRun) -> Trainer:
     """A trainer of one run; those of the same task and optimizer share the compiled step."""
     key = loss_key(run.task), run.config.optimizer.to_json(), str(run.rules)
     trainer = Trainer([run], train_step=_STEPS.get(key))
@@ -185,7 +185,7 @@ def make_trainer(run: Run) -> Trainer:
 
 def newest_state(task, config, folder: Path):
     """The state of a run's newest checkpoint, as a tree of NumPy arrays."""
-    run = Run(task, config, folder)
+    run = TrainingRun(task, config, folder)
     state, _ = run.checkpoints.restore_newest(run.fresh_state(), task.fingerprint())
     run.checkpoints.close()
     return jax.device_get(state)

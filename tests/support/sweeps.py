@@ -9,7 +9,7 @@ import numpy as np
 
 from configs import base
 from experiments.results.notes import sweep_notes
-from experiments.results.systems import Sweep, Trial
+from experiments.results.systems import Sweep, SweepTrial
 from experiments.results.table import build_table, missing, sweep_signatures, to_markdown
 from tiny_run import command, refused
 from transformer.metrics.text import corpus_scores
@@ -56,7 +56,7 @@ def write_trial(
     references: list[str] | None = None,
     hypotheses: list[str] | None = None,
     **changes,
-) -> Trial:
+) -> SweepTrial:
     """Writes a trial's folder and returns the trial.
 
     Args:
@@ -66,7 +66,7 @@ def write_trial(
       changes: of results.json; `test={"bleu": 1.0}` changes the one number of the test scores.
     """
     if state != "complete":
-        return Trial(number, values, root / f"trial_{number}", state)
+        return SweepTrial(number, values, root / f"trial_{number}", state)
     references = sentences(40) if references is None else references
     seed = values.get("seed", 0)
     found = hypotheses or translations(references, errors, 100 * number + seed)
@@ -80,7 +80,7 @@ def write_trial(
 
 def write_language_model(
     root: Path, number: int, values: dict, nll: float, splits=("validation", "test"), **changes
-) -> Trial:
+) -> SweepTrial:
     """Writes the folder of a language model and returns the trial.
 
     Args:
@@ -105,7 +105,7 @@ def write_language_model(
 
 def write_classifier(
     root: Path, number: int, values: dict, wrong: Sequence[int], count: int = 40, **changes
-) -> Trial:
+) -> SweepTrial:
     """Writes the folder of a classifier and returns the trial.
 
     Args:
@@ -138,7 +138,7 @@ def _write(
     results: dict,
     metrics: list[dict],
     files: dict[str, list[str]],
-) -> Trial:
+) -> SweepTrial:
     """Writes a complete run: its scores, its metrics and other files by their lines."""
     folder = root / f"trial_{number}"
     costs = {"step": 1200, "averaged_steps": [1200], "parameters": 123_456, "wall_seconds": 90.0}
@@ -150,7 +150,7 @@ def _write(
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return Trial(number, values, folder, "complete")
+    return SweepTrial(number, values, folder, "complete")
 
 
 def markdown(sweep: Sweep, title: str, command: str) -> str:

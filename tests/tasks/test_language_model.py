@@ -14,7 +14,7 @@ from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents.encode import Text, encode_text
+from transformer.data.documents.encode import Documents, encode_text
 from transformer.inference import batching
 from transformer.runs import workdir
 from transformer.tasks.language_model import LanguageModelTask, scores_of
@@ -67,7 +67,7 @@ def test_perplexity_is_of_a_token_and_not_of_the_vocabulary():
     # Who knows nothing gives each word of the vocabulary the same chance,
     nll = -sum(math.log(1 / len(vocabulary)) for _ in words)
     arrays = {"tokens": np.zeros(9, np.int32), "tokens_offsets": np.array([0, 9])}
-    text = Text(arrays, {"unknown": 0, "words": 9, "bytes": 40}, whole=True)
+    text = Documents(arrays, {"unknown": 0, "words": 9, "bytes": 40}, whole=True)
     # and is then as unsure as if it had to choose among these six: the mean over tokens says 6.
     assert scores_of(nll, text)["word_perplexity"] == pytest.approx(6.0)
     # Divided by the vocabulary's size it is no mean of anything: it says 14.7, of six words,

@@ -8,7 +8,7 @@ from tiny_run import command, shared_run
 from transformer.data.held_out import is_split
 from transformer.data.pairs import Pair
 from transformer.metrics.text import corpus_scores
-from transformer.tasks.pair_scores import TYPO_RATE, perturb, score_copies
+from transformer.tasks.pair_scores import TEST_TYPO_RATE, perturb, score_copies
 
 pytestmark = pytest.mark.full
 
@@ -42,7 +42,7 @@ def test_a_word_in_twenty_has_a_typing_error_and_targets_have_none():
         for new, old in zip(typos, pairs, strict=True)
         for a, b in zip(new.source.split(), old.source.split(), strict=True)
     )
-    assert wrong / (5 * len(pairs)) == pytest.approx(TYPO_RATE, rel=0.15)
+    assert wrong / (5 * len(pairs)) == pytest.approx(TEST_TYPO_RATE, rel=0.15)
     assert all(new.target == old.target for new, old in zip(typos, pairs, strict=True))
 
 

@@ -15,11 +15,11 @@ from transformer.model import losses
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.placement import SingleRun, VmappedRuns
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 def train_unigrams(folder, steps=5):
-    trainer = Trainer([Run(Unigrams(), unigram_config(**{"train.steps": steps}), folder)])
+    trainer = Trainer([TrainingRun(Unigrams(), unigram_config(**{"train.steps": steps}), folder)])
     assert trainer.run()
     return trainer
 
@@ -27,12 +27,12 @@ def train_unigrams(folder, steps=5):
 def go_on_with_unigrams(folder):
     config = unigram_config(**{"train.steps": 10})
     with heard() as said:
-        assert Trainer([Run(Unigrams(), config, folder)]).run()
+        assert Trainer([TrainingRun(Unigrams(), config, folder)]).run()
     assert "resuming from step 5" in said
 
 
 def newest_weights(folder):
-    trainer = Trainer([Run(Unigrams(), unigram_config(), folder)])
+    trainer = Trainer([TrainingRun(Unigrams(), unigram_config(), folder)])
     with trainer.runs[0].checkpoints as checkpoints:
         step = checkpoints.steps()[-1]
         state, _ = checkpoints.restore_newest(trainer.fresh_state(), "none")
@@ -74,7 +74,7 @@ def reductions(program):
 def reduce_a_step(folder):
     config = toy_config(folder / "cache")
     task = TranslationTask(config)
-    run = Run(task, config, folder / "run")
+    run = TrainingRun(task, config, folder / "run")
     rows, length = task.plan[0].labels.shape
     size = task.predictor.model.config.target_vocab_size
     losses.CHUNK_LOGITS["cpu"] = rows // 2 * size * -(-length // 3)  # a third of the positions
@@ -162,7 +162,8 @@ class SeededUnigrams(Unigrams):
 def seeded_runs(folder, count):
     configs = [unigram_config(seed=seed, **{"train.steps": 6}) for seed in range(count)]
     return [
-        Run(SeededUnigrams(seed), config, folder / str(seed)) for seed, config in enumerate(configs)
+        TrainingRun(SeededUnigrams(seed), config, folder / str(seed))
+        for seed, config in enumerate(configs)
     ]
 
 

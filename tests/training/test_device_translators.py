@@ -13,7 +13,7 @@ from runs import toy_config
 from transformer.runs import workdir
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 def translator_config(folder, steps=4):
@@ -27,7 +27,7 @@ def train_translator(folder, steps=4):
     folder.mkdir(exist_ok=True)
     workdir.claim(folder, config)
     task.save_assets(folder)
-    assert Trainer([Run(task, config, folder)]).run()
+    assert Trainer([TrainingRun(task, config, folder)]).run()
 
 
 def translate(folder, *outputs):

@@ -15,7 +15,7 @@ from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigr
 from transformer.errors import UserError
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 class Failing(Snapshots):
@@ -45,7 +45,7 @@ def unbroken(tmp_path_factory):
     config = unigram_config(
         **{"train.log_every": 3, "train.ema_decay": 0.9, "optimizer.gradient_accumulation_steps": 2}
     )
-    assert Trainer([Run(Snapshots(bad=[6]), config, folder)]).run()
+    assert Trainer([TrainingRun(Snapshots(bad=[6]), config, folder)]).run()
     return config, folder
 
 
@@ -53,7 +53,7 @@ def ended(task, config, folder) -> bool:
     """Whether a run came to its end, and was not killed."""
     folder.mkdir(exist_ok=True)
     try:
-        return make_trainer(Run(task, config, folder)).run()
+        return make_trainer(TrainingRun(task, config, folder)).run()
     except Killed:
         return False
 
@@ -109,7 +109,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     config, whole = unbroken
     step = [5, 10, 12][place]
     for attempt in range(5):
-        assert not Trainer([Run(Snapshots(), config, tmp_path)]).runs[0].finished()
+        assert not Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].finished()
         places = [0] if attempt else [place]
         assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path)[-1] == step
@@ -118,7 +118,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     [line] = [line for line in said if "left out" in line]
     assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer([Run(Snapshots(), config, tmp_path)]).runs[0].finished()
+    assert Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].finished()
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
 
 
@@ -147,9 +147,9 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     tmp_path, monkeypatch
 ):
     saves = []
-    save = Run.save
+    save = TrainingRun.save
     monkeypatch.setattr(
-        Run, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
+        TrainingRun, "save", lambda self, step, *a: saves.append(step) or save(self, step, *a)
     )
     seconds = map(float, itertools.count())
     # Not of the module `time` itself, by which servers of other tests wait.
@@ -198,7 +198,7 @@ def test_a_signal_while_a_step_compiles_saves_the_state_before_it(
 ):
     config, whole = unbroken
     numbers, never = itertools.count(), Future()
-    trainer = Trainer([Run(Snapshots(bad=[6]), config, tmp_path)])
+    trainer = Trainer([TrainingRun(Snapshots(bad=[6]), config, tmp_path)])
     prepare = trainer.train_step.prepare
 
     def prepare_slowly(batch, arguments):

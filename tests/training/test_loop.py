@@ -22,13 +22,13 @@ from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.progress import RunProgress
 from transformer.training import run as run_module
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 
 def trained(folder, task=None, **changes) -> Trainer:
     """Trains to the end; returns the trainer."""
     folder.mkdir(exist_ok=True)
-    trainer = make_trainer(Run(task or Unigrams(), unigram_config(**changes), folder))
+    trainer = make_trainer(TrainingRun(task or Unigrams(), unigram_config(**changes), folder))
     assert trainer.run()
     return trainer
 
@@ -72,7 +72,9 @@ def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
 def test_a_weight_decay_that_the_optimizer_ignores_is_warned_of(tmp_path, said):
     decay = {"optimizer.weight_decay": 0.1, "train.steps": 9}
     for name, warns in (("adam", True), ("adamw", False)):
-        run = Run(Unigrams(), unigram_config(**decay, **{"optimizer.name": name}), tmp_path / name)
+        run = TrainingRun(
+            Unigrams(), unigram_config(**decay, **{"optimizer.name": name}), tmp_path / name
+        )
         said.clear()
         run.warn()
         assert any("weight_decay=0.1 has no effect" in line for line in said) is warns
@@ -103,7 +105,7 @@ QUICKSTART = {"d_model": 128, "schedule": "cosine", "learning_rate": 3e-3, "warm
 def test_a_learning_rate_of_another_schedule_is_warned_of(settings, says, tmp_path, said):
     task, changes = Unigrams(), {f"optimizer.{key}": value for key, value in settings.items()}
     task.d_model = changes.pop("optimizer.d_model")
-    run = Run(task, unigram_config(**changes, **{"train.steps": 9}), tmp_path)
+    run = TrainingRun(task, unigram_config(**changes, **{"train.steps": 9}), tmp_path)
     said.clear()
     run.warn()
     run.close()
@@ -117,7 +119,7 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     # Step 8 is the first bad one; 10 would be the next checkpoint.
     task = Unigrams(bad=range(7, 99))
     config = unigram_config(**{"train.max_nonfinite_steps": 4, "train.steps": 99})
-    trainer = Trainer([Run(task, config, tmp_path)])
+    trainer = Trainer([TrainingRun(task, config, tmp_path)])
     with pytest.raises(UserError) as error:
         trainer.run()
     assert "not finite in 4 steps in a row, up to step 11" in str(error.value)
@@ -134,14 +136,14 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
 def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_path, said):
     # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
     config = unigram_config(**{"train.max_nonfinite_steps": 99, "train.steps": 17})
-    assert Trainer([Run(Unigrams(bad=range(5, 99)), config, tmp_path)]).run()
+    assert Trainer([TrainingRun(Unigrams(bad=range(5, 99)), config, tmp_path)]).run()
     assert saved_steps(tmp_path) == [5, 17]
     assert [line["step"] for line in lines(tmp_path, "validation")] == [5, 17]
     line = "nothing was learned since step 5: step 15 is not saved or evaluated"
     assert said.count(line) == 1
     assert said[-1].startswith("training ended at step 17: train.steps=17")
     assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
-    assert Trainer([Run(Unigrams(), config, tmp_path)]).runs[0].finished()
+    assert Trainer([TrainingRun(Unigrams(), config, tmp_path)]).runs[0].finished()
 
 
 def test_a_run_goes_on_over_fewer_nonfinite_steps_and_counts_them(tmp_path):
@@ -193,7 +195,7 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
 
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
     trainer = Trainer(
-        [Run(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)]
+        [TrainingRun(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)]
     )
     with pytest.raises(UserError, match=r"train\.best_metric='rouge' .* choose one of bleu, loss"):
         trainer.run()
@@ -281,7 +283,7 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
             os.kill(os.getpid(), number)
 
     handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    trainer = Trainer([Run(Unigrams(on_read=send), unigram_config(), tmp_path)])
+    trainer = Trainer([TrainingRun(Unigrams(on_read=send), unigram_config(), tmp_path)])
     assert not trainer.run()
     assert saved_steps(tmp_path) == [5, 8]
     assert lines(tmp_path, "train")[-1]["step"] == 8
@@ -291,7 +293,7 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
     def finished(**changes):
-        return Run(Unigrams(), unigram_config(**changes), tmp_path).finished()
+        return TrainingRun(Unigrams(), unigram_config(**changes), tmp_path).finished()
 
     trainer = trained(tmp_path)
     assert trainer.runs[0].total_steps == 12

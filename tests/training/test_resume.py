@@ -31,7 +31,7 @@ from transformer.analysis.snapshots import Snapshot
 from transformer.runs.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from variants import full_but
 
 
@@ -61,7 +61,7 @@ def run(task, config, folder, end=None, at=-1) -> bool:
     plan = task.plan
     task.plan = SpoiltPlan(plan, on_read=lambda i: i == at and end(i))
     try:
-        return make_trainer(Run(task, config, folder)).run()
+        return make_trainer(TrainingRun(task, config, folder)).run()
     except Killed:
         return False
     finally:

@@ -15,7 +15,7 @@ from transformer.model.losses import TokenSums
 from transformer.optim import optimizers
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from transformer.training.step import init_state, make_train_step
 
 HPARAMS = {
@@ -212,7 +212,7 @@ def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
     config = toy_config(folder / "cache")
     task = TranslationTask(config)
-    return task, config, Trainer([Run(task, config, folder)])
+    return task, config, Trainer([TrainingRun(task, config, folder)])
 
 
 def test_the_step_reuses_the_memory_of_the_old_state(toy):
@@ -245,7 +245,7 @@ def test_other_hyperparameters_do_not_compile_again(toy, tmp_path):
     losses = [loss_of(trainer.hparams)]
     compiled = trainer.train_step.gradient._cache_size()
     other = TranslationTask(config)
-    losses.append(loss_of(Trainer([Run(other, config, tmp_path)]).hparams))
+    losses.append(loss_of(Trainer([TrainingRun(other, config, tmp_path)]).hparams))
     for name in changes:
         key = name.split(".")[1]
         if key in trainer.hparams:

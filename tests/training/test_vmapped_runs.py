@@ -11,7 +11,7 @@ from runs import identical, lines, newest_state, toy_config, without_search
 from transformer.errors import UserError
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 # Seeds, rates, schedule, smoothing, decay, dropout and R-Drop.
 CHANGES = [
@@ -39,7 +39,7 @@ def folders(root, count):
 
 
 def trainer_of(tasks, configs, folders, devices=None):
-    runs = [Run(*each) for each in zip(tasks, configs, folders, strict=True)]
+    runs = [TrainingRun(*each) for each in zip(tasks, configs, folders, strict=True)]
     return Trainer(runs, devices, snapshots=False)
 
 

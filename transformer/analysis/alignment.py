@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 # The row of cross-attention that belongs to a target token: that of the step at which it is the
 # decoder's output, as in all pictures, or the next, at which it is the input.
-ROWS = {"output": slice(None, -1), "input": slice(1, None)}
+ALIGNMENT_ROWS = {"output": slice(None, -1), "input": slice(1, None)}
 ROUNDING = 1e-6  # relative difference up to which weights count as equal: they are float32 sums
 
 Links = Sequence[tuple[int, int]]
@@ -84,12 +84,12 @@ def word_weights(
     Args:
       weights: cross-attention; rows are the target's tokens and `</s>`, as they are written,
         columns the source's tokens and `</s>`.
-      rows: one of `ROWS`. "output" is also known as naive attention, "input" as shifted.
+      rows: one of `ALIGNMENT_ROWS`. "output" is also known as naive attention, "input" as shifted.
 
     Source: Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine Translation",
     sections 2.2 (output) and 3.1 (input).
     """
-    without_end = weights[..., ROWS[rows], :-1]
+    without_end = weights[..., ALIGNMENT_ROWS[rows], :-1]
     of_target = target.of_tokens == np.arange(target.count)[:, None]
     mean = of_target / np.maximum(of_target.sum(axis=1, keepdims=True), 1)
     of_source = source.of_tokens[:, None] == np.arange(source.count)

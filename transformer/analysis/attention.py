@@ -38,7 +38,7 @@ KINDS = {
     "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
 }
 # Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
-SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
+KIND_SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
 class Attention(NamedTuple):
@@ -127,7 +127,7 @@ class Attention(NamedTuple):
         """Returns the attention over the first text of a batch, without its padding."""
         lengths, weights, value_norms = (len(source_tokens), len(target_tokens)), {}, {}
         for kind in filter(batch.__contains__, KINDS):  # the order in which they are shown
-            of_kind, (queries, keys) = batch[kind], (lengths[side] for side in SIDES[kind])
+            of_kind, (queries, keys) = batch[kind], (lengths[side] for side in KIND_SIDES[kind])
             weights[kind] = np.asarray(of_kind.weights)[:, 0, :, :queries, :keys]
             if of_kind.value_norms is not None:
                 value_norms[kind] = np.asarray(of_kind.value_norms)[:, 0, :, :keys]

@@ -15,7 +15,7 @@ from transformer.analysis.alignment import (
     most_attended,
     word_weights,
 )
-from transformer.analysis.attention import SIDES, BatchAttention
+from transformer.analysis.attention import KIND_SIDES, BatchAttention
 from transformer.analysis.statistics import head_statistics
 
 READABLE = 32  # tokens: maximum length of a text that is readable in a picture
@@ -92,7 +92,7 @@ class HeadSnapshots:
         for n, (tokens, attention) in enumerate(zip(self._kept, maps, strict=False)):
             sentence = f"sentences/{n}"
             for kind, (weights, norms) in attention.items():
-                queries, keys = (len(tokens[side]) for side in SIDES[kind])
+                queries, keys = (len(tokens[side]) for side in KIND_SIDES[kind])
                 arrays[f"{sentence}/weights/{kind}"] = weights[..., :queries, :keys]
                 if norms is not None:
                     arrays[f"{sentence}/value_norms/{kind}"] = norms[..., :keys]
@@ -107,7 +107,7 @@ class HeadSnapshots:
         """
         first, maps, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
-            queries, keys = (self._longest[side] for side in SIDES[kind])
+            queries, keys = (self._longest[side] for side in KIND_SIDES[kind])
             first_norms = None if norms is None else norms[:, :first, :, :keys]
             maps[kind] = weights[:, :first, :, :queries, :keys], first_norms
             statistics = functools.partial(

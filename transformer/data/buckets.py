@@ -72,7 +72,7 @@ class Mixture(NamedTuple):
     factors: tuple[float, ...]
 
 
-class Part(NamedTuple):
+class Share(NamedTuple):
     """The sentences of one corpus in a bucket, and how many of them an epoch draws."""
 
     members: Int[np.ndarray, "sentences"]
@@ -89,7 +89,7 @@ class Bucket:
     length: int
     rows: int
     batches: int
-    parts: tuple[Part, ...]
+    parts: tuple[Share, ...]
 
     @property
     def drawn(self) -> int:
@@ -254,7 +254,7 @@ def _buckets(
         drawn = np.diff(np.rint(factor * np.cumsum(held)), prepend=0).astype(np.int64)
         drawn = np.maximum(drawn, held > 0)
         members = [end - size + np.flatnonzero(own == i) for i in range(len(bounds))]
-        corpora.append([Part(*part) for part in zip(members, drawn.tolist(), strict=True)])
+        corpora.append([Share(*part) for part in zip(members, drawn.tolist(), strict=True)])
     parts = zip(*corpora, strict=True)
     return [Bucket(length, 0, 0, own) for length, own in zip(bounds, parts, strict=True)]
 

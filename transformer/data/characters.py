@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import regex
 
-RULE = "characters 1"  # in the keys of caches: another number for another rule
+CHARACTER_RULE = "characters 1"  # in the keys of caches: another number for another rule
 
 # Tabs, ends of lines and separators, with the blanks around them; and several blanks.
 BLANKS = re.compile(" *[\t-\r\x1c-\x1f\x85\u2028\u2029][ \t-\r\x1c-\x1f\x85\u2028\u2029]*|  +")
@@ -21,13 +21,13 @@ NEVER_SEEN = re.compile(
     "\ufeff\ufff9-\ufffb]+"
 )
 # Joiners, variation selectors and tags, which change others and are not seen by themselves.
-MODIFIERS = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
+INVISIBLE = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
 # No blank is written after Chinese and Japanese, nor after full-width forms.
 UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
 WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-INITIAL = regex.compile(r"(?<![\w'’])\w")
+FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")
 START = regex.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
 MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, which is no acronym; in title case
 
@@ -40,7 +40,7 @@ def canonicalize(text: str) -> str:
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
     text = unicodedata.normalize("NFC", BLANKS.sub(" ", NEVER_SEEN.sub("", text)).strip())
-    return "" if MODIFIERS.fullmatch(text) else text
+    return "" if INVISIBLE.fullmatch(text) else text
 
 
 def join_texts(left: str, right: str) -> str:
@@ -80,7 +80,7 @@ def is_title(text: str) -> bool:
 
 def title_case(text: str) -> str:
     """Returns a text with a capital at the start of each word."""
-    return INITIAL.sub(lambda match: match[0].title(), text)
+    return FIRST_LETTER.sub(lambda match: match[0].title(), text)
 
 
 def sentence_case(text: str) -> str:

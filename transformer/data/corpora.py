@@ -19,7 +19,7 @@ from transformer.errors import UserError
 # The keys of a corpus that are not keys of `config.data`, with their defaults.
 OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
 # Keys of `config.data` that a corpus cannot change: of batches, and of other tasks.
-SHARED = frozenset(
+SHARED_KEYS = frozenset(
     (
         *("corpora", "temperature", "length_generalization_size", "max_oov_rate", "cache_dir"),
         *("batch_tokens", "batch_sentences", "num_buckets", "batch_multiple", "prefetch"),
@@ -99,7 +99,7 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
     place = f"{place} ({name})"
     settings = {**data, **OWN, "corpora": ()}
     for key, value in values.items():
-        if key in SHARED:
+        if key in SHARED_KEYS:
             raise UserError(f"{place}: all corpora share {key}: set config.data.{key} in its place")
         if key not in settings:
             near = difflib.get_close_matches(str(key), [*OWN, *data], 1, 0.5)

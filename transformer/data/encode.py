@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from ml_collections import ConfigDict
 
-from transformer.data.characters import RULE
+from transformer.data.characters import CHARACTER_RULE
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols
@@ -40,7 +40,7 @@ class Side(NamedTuple):
     encoded: Sequence[list[int]] | None = None
 
 
-class Part(NamedTuple):
+class EncodedPart(NamedTuple):
     """A part of a text: its sides by name, a number for each text by name, and other counts."""
 
     sides: Mapping[str, Side]
@@ -156,7 +156,7 @@ def make_tokenizer(
 
 
 def encode(
-    parts: Iterable[Part],
+    parts: Iterable[EncodedPart],
     tokenizers: Mapping[str, Tokenizer],
     folder: Path | None = None,
     with_texts: bool = False,
@@ -205,7 +205,7 @@ def _unknown_pieces(tokenizer: Tokenizer, side: Side) -> Iterator[str]:
 
 
 def encode_training_text(
-    parts: Iterable[Part],
+    parts: Iterable[EncodedPart],
     tokenizers: Mapping[str, Tokenizer],
     key: Sequence[Any],
     data: ConfigDict,
@@ -220,7 +220,7 @@ def encode_training_text(
       initial: of another run, whose tokenizers are kept or grow.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
-    described = " ".join([RULE, *map(str, (*key, with_texts)), *digests])
+    described = " ".join([CHARACTER_RULE, *map(str, (*key, with_texts)), *digests])
     folder = cache_folder(data) / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
 
     def make(partial: Path) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]]:

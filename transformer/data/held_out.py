@@ -22,11 +22,11 @@ from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 from transformer.files import Each, read_json, read_json_lines, write_bytes, write_json
 
-FOLDER = "held_out"
+HELD_OUT_FOLDER = "held_out"
 DIGESTS = "digests.json"  # of its files, by name
-SPLITS = ("validation", "test", "length_generalization")
+HELD_OUT = ("validation", "test", "length_generalization")
 PART = "test_"  # begins the name of the part of the test set that one of several corpora has
-COPY = "test."  # begins that of a perturbed copy of the test set
+COPY_PREFIX = "test."  # begins that of a perturbed copy of the test set
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -186,11 +186,11 @@ def rank(name: str, seed: int) -> int:
 
 
 def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
-    """Saves the held-out text of a run in its folder, by the names of `SPLITS`, once.
+    """Saves the held-out text of a run in its folder, by the names of `HELD_OUT`, once.
 
     Other text than that of the folder is refused: scores before and after would not be comparable.
     """
-    (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+    (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
     digests = {}
     for split, items in texts.items():
         path = path_of(folder, split)
@@ -205,7 +205,9 @@ def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> 
                 f"{path} is not the {split} text of this config, from line {same + 1} on: restore "
                 "the original text, or use another folder"
             )
-    write_json(folder / FOLDER / DIGESTS, digests)  # last: after a kill they are written again
+    write_json(
+        folder / HELD_OUT_FOLDER / DIGESTS, digests
+    )  # last: after a kill they are written again
 
 
 def _record(item: Pair | Labelled | str) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def read_documents(folder: Path, split: str) -> list[str]:
 
 def is_split(name: str) -> bool:
     """Whether results have scores of a split under this name."""
-    return name in SPLITS or name.startswith((PART, COPY))
+    return name in HELD_OUT or name.startswith((PART, COPY_PREFIX))
 
 
 def has(folder: Path, split: str) -> bool:
@@ -260,7 +262,7 @@ def has(folder: Path, split: str) -> bool:
 
 def path_of(folder: Path, split: str) -> Path:
     """Returns the file of a split."""
-    return folder / FOLDER / f"{split}.jsonl"
+    return folder / HELD_OUT_FOLDER / f"{split}.jsonl"
 
 
 def _unreadable(folder: Path, split: str, number: int, why: str) -> UserError:

@@ -22,7 +22,7 @@ READ_AT_ONCE = 1024  # records
 # TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
 DOWNLOAD_RETRIES = 4
 # The texts that `tfds_fields` may have to name, in words.
-KINDS = {
+FIELD_KINDS = {
     ("text",): "one text field",
     ("text", "text"): "two text fields",
     ("text", "label"): "a text field and a label field",
@@ -72,7 +72,7 @@ def open_splits(
     """Returns the splits of a dataset, which is downloaded and prepared if necessary.
 
     Args:
-      kinds: the kinds of fields that `tfds_fields` must name, one of `KINDS`.
+      kinds: the kinds of fields that `tfds_fields` must name, one of `FIELD_KINDS`.
       make: makes an item from the texts of these fields; a label is the name of its class.
     """
     tfds = _import_tfds()
@@ -119,7 +119,7 @@ def _check_fields(
         if "label" in kinds and names["label"]:
             choices.append(f"{', '.join(names['label'])} for the label")
         raise UserError(
-            f"data.tfds_fields={fields} are not {KINDS[kinds]} of {builder.info.full_name}: "
+            f"data.tfds_fields={fields} are not {FIELD_KINDS[kinds]} of {builder.info.full_name}: "
             f"choose from {' and '.join(choices) or 'those of another dataset, this has none'}"
         )
     return fields

@@ -11,7 +11,7 @@ from transformer.decoding.steps import Prompts, Step
 from transformer.errors import UserError
 from transformer.variants import Registry
 
-NEVER = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
+IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
 GROUP = 100  # tokens of which the most probable is found first
 
 
@@ -142,8 +142,8 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
     shape = len(max_lengths), rule.beam_size
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses start equal, so all except the first are excluded.
-    log_probs = jnp.full(shape, NEVER).at[:, 0].set(0.0)
-    # Below all scores: with a negative exponent these may be less than NEVER.
+    log_probs = jnp.full(shape, IMPOSSIBLE).at[:, 0].set(0.0)
+    # Below all scores: with a negative exponent these may be less than IMPOSSIBLE.
     nothing = Hypotheses(
         tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
     )
@@ -197,7 +197,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     written = jax.lax.dynamic_update_slice_in_dim(written, tokens[..., None], state.index, 2)
 
     in_beam = jnp.arange(count) < beam_size
-    completed = ends & (best > NEVER / 2) & ~state.finished[:, None] & in_beam
+    completed = ends & (best > IMPOSSIBLE / 2) & ~state.finished[:, None] & in_beam
     ended = Hypotheses(
         written,
         jnp.where(completed, state.index + 1, 0),
@@ -206,7 +206,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     )
     done = _best(state.done, ended)
 
-    going_on, slots = jax.lax.top_k(jnp.where(ends, NEVER, best), beam_size)
+    going_on, slots = jax.lax.top_k(jnp.where(ends, IMPOSSIBLE, best), beam_size)
 
     def select(x):
         return jnp.take_along_axis(x, slots.reshape(slots.shape + (1,) * (x.ndim - 2)), axis=1)
@@ -283,7 +283,9 @@ def best_continuations(
     places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
     chosen_logits = jnp.take_along_axis(logits.reshape(batch, -1), places, axis=1)
     log_probs = chosen_logits - jnp.take_along_axis(shift, parents, axis=1)
-    log_probs = jnp.where(jnp.isin(tokens, jnp.array([*forbidden], jnp.int32)), NEVER, log_probs)
+    log_probs = jnp.where(
+        jnp.isin(tokens, jnp.array([*forbidden], jnp.int32)), IMPOSSIBLE, log_probs
+    )
     best, order = jax.lax.top_k(jnp.where(tokens < vocab_size, log_probs, -jnp.inf), count)
     return Continuations(best, *(jnp.take_along_axis(x, order, axis=1) for x in (parents, tokens)))
 
@@ -307,7 +309,7 @@ def force(
     best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
     room = ((0, 0), (0, continuations.tokens.shape[1] - best.shape[1]))
     only = Continuations(
-        jnp.pad(best, room, constant_values=NEVER),
+        jnp.pad(best, room, constant_values=IMPOSSIBLE),
         jnp.pad(parents, room),
         jnp.broadcast_to(jnp.reshape(jnp.asarray(token), (-1, 1)), continuations.tokens.shape),
     )

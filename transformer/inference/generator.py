@@ -10,7 +10,7 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.encode import Text, TextBatch, cut_chunks, pack_chunks
+from transformer.data.documents.encode import Documents, TextBatch, cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
@@ -124,7 +124,7 @@ class Generator(TokenPredictor):
         self._row_nll(variables, _score_batch([], rows, length))
 
     def score_chunks(
-        self, variables: Variables, text: Text, context: int, count: int
+        self, variables: Variables, text: Documents, context: int, count: int
     ) -> Iterator[tuple[float, int, int, str]]:
         """Yields log-probability, number of tokens, bytes and text of chunks of scored text.
 

@@ -24,21 +24,23 @@ from transformer.inference.translator import Translator
 
 logger = logging.getLogger(__name__)
 
-COMMON = 0.99  # of the training sources are as short as a segment has to be
+SHORT_FRACTION = 0.99  # of the training sources are as short as a segment has to be
 MEASURED = 2_000  # training sources
 USUAL = 0.1  # of the training sources have several sentences, for a segment to have several
 MAX_WORD = 40  # characters before the end of a sentence, to look for an abbreviation
 RUN = "run.json"  # of a run's folder, with `data.source_lines`
-LINES = {"several_sentences": float, "sentences": int, "tokens": int}
-FIX = "delete it; without it each sentence of a line is translated on its own"
-CODE = re.compile(r"[a-z]{2,3}")
+LENGTHS_SHAPE = {"several_sentences": float, "sentences": int, "tokens": int}
+LENGTHS_FIX = "delete it; without it each sentence of a line is translated on its own"
+ISO_CODE = re.compile(r"[a-z]{2,3}")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
-PACKED = re.compile(r"\.(gz|xz|zst)$")
+COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
 # The end of a clause, with the white space behind it.
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
-OPENING = r"(\[{\"'«“„‘¿¡"
-ABBREVIATION = re.compile(rf"([^\s{OPENING}]*[^\s.])\.\s*$")  # the last word, with a full stop
+OPENING_MARKS = r"(\[{\"'«“„‘¿¡"
+ABBREVIATION = re.compile(
+    rf"([^\s{OPENING_MARKS}]*[^\s.])\.\s*$"
+)  # the last word, with a full stop
 NUMERIC = " #NUMERIC_ONLY#"  # behind an abbreviation that only a number makes one, as in No. 5
 # What neither sentencex nor the lists of Moses know.
 MORE = {
@@ -113,8 +115,8 @@ class Segmenter:
     @functools.cached_property
     def _limits(self) -> tuple[int, int]:
         """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
-        path, shape = self._folder / RUN, {"data?": {"source_lines?": LINES}}
-        recorded = read_json(path, shape, FIX) if path.exists() else {}
+        path, shape = self._folder / RUN, {"data?": {"source_lines?": LENGTHS_SHAPE}}
+        recorded = read_json(path, shape, LENGTHS_FIX) if path.exists() else {}
         lines = recorded.get("data", {}).get("source_lines")
         if not lines:
             return 1, self._max_tokens
@@ -141,15 +143,15 @@ class Segmenter:
 def measure_lines(
     lines: TokenStore | Sequence[Ids], decode: Callable[[Ids], str], language: str
 ) -> dict[str, float | int]:
-    """Returns `LINES` of encoded texts, measured on `MEASURED` that are spread over them.
+    """Returns `LENGTHS_SHAPE` of encoded texts, measured on `MEASURED` that are spread over them.
 
-    `COMMON` of these have at most the numbers of sentences and of tokens, with an end.
+    `SHORT_FRACTION` of these have at most the numbers of sentences and of tokens, with an end.
     """
     ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
     # An unknown token is written as ⁇, which would end a sentence.
     texts = (decode([int(token) for token in line if token != UNK_ID]) for line in ids)
     sentences = [len(split_sentences(text, language)) for text in texts]
-    several, at = sum(count > 1 for count in sentences), math.ceil(COMMON * len(ids)) - 1
+    several, at = sum(count > 1 for count in sentences), math.ceil(SHORT_FRACTION * len(ids)) - 1
     most = {"sentences": sorted(sentences)[at], "tokens": sorted(map(len, ids))[at] + 1}
     return {"several_sentences": several / len(ids), **most}
 
@@ -157,7 +159,7 @@ def measure_lines(
 def source_language(config: ConfigDict) -> str:
     """Returns the code of the source's language, as far as the config names it; '' if not."""
     data, code = config.data, config.decode.source_language
-    if code and not CODE.fullmatch(code):
+    if code and not ISO_CODE.fullmatch(code):
         raise UserError(
             f"config.decode.source_language={code} is not a code of a language: give one such as "
             "en or de"
@@ -166,7 +168,7 @@ def source_language(config: ConfigDict) -> str:
         return code or data.languages[0]
     file = Path(data.train_source).name if data.train_target else data.source_field
     names = {"files": file, "tfds": data.tfds_fields[0]}
-    match = ENDING.fullmatch(PACKED.sub("", names.get(data.source, "")))
+    match = ENDING.fullmatch(COMPRESSED_ENDING.sub("", names.get(data.source, "")))
     return match[1] if match else ""
 
 
@@ -202,7 +204,7 @@ def _goes_on(before: str, after: str, language: str) -> bool:
         return True
     if not after or not (match := ABBREVIATION.search(before[-MAX_WORD:])):
         return False
-    word, following = match[1], after.lstrip(f" {OPENING}")[:1]
+    word, following = match[1], after.lstrip(f" {OPENING_MARKS}")[:1]
     abbreviations = _abbreviations(language)
     return (
         word in abbreviations

@@ -11,7 +11,7 @@ import sacrebleu
 from transformer.metrics.registry import find
 
 
-class Score(NamedTuple):
+class CorpusScore(NamedTuple):
     """A score of a corpus.
 
     Attributes:
@@ -24,7 +24,7 @@ class Score(NamedTuple):
     signature: str | None = None
 
 
-class Corpus(NamedTuple):
+class ScoredCorpus(NamedTuple):
     """Detokenised text and the settings of its scores; see `corpus_scores`.
 
     Attributes:
@@ -39,10 +39,12 @@ class Corpus(NamedTuple):
 
 
 # The function of each metric, by its name in the registry; it returns None if it does not apply.
-FUNCTIONS: dict[str, Callable[[Corpus], Score | None]] = {}
+FUNCTIONS: dict[str, Callable[[ScoredCorpus], CorpusScore | None]] = {}
 
 
-def text_metric(compute: Callable[[Corpus], Score | None]) -> Callable[[Corpus], Score | None]:
+def text_metric(
+    compute: Callable[[ScoredCorpus], CorpusScore | None],
+) -> Callable[[ScoredCorpus], CorpusScore | None]:
     """Registers a function in `FUNCTIONS` as the metric of its name."""
     FUNCTIONS[compute.__name__] = compute
     return compute
@@ -73,7 +75,7 @@ def corpus_scores(
                 f"{len(hypotheses)} hypotheses and {len(texts)} references cannot be scored: "
                 "give one reference for each hypothesis, and at least one"
             )
-    corpus = Corpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
+    corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {}
     for name, compute in FUNCTIONS.items():
         if (find(name, "translation").final and not final) or (score := compute(corpus)) is None:
@@ -105,28 +107,28 @@ def count_placeholders(
 
 
 @text_metric
-def exact_match(corpus: Corpus) -> Score:
+def exact_match(corpus: ScoredCorpus) -> CorpusScore:
     """The percentage of translations that equal one of their references, without outer blanks."""
     references = ([text.strip() for text in texts] for texts in corpus.references)
     hypotheses = (text.strip() for text in corpus.hypotheses)
     matches = sum(map(operator.contains, zip(*references, strict=True), hypotheses))
-    return Score(100.0 * matches / len(corpus.hypotheses))
+    return CorpusScore(100.0 * matches / len(corpus.hypotheses))
 
 
 @text_metric
-def bleu(corpus: Corpus) -> Score:
+def bleu(corpus: ScoredCorpus) -> CorpusScore:
     """BLEU. Source: Papineni et al. 2002; Post 2018."""
     return _sacrebleu(sacrebleu.BLEU(tokenize=corpus.tokenizer), corpus)
 
 
 @text_metric
-def chrf(corpus: Corpus) -> Score:
+def chrf(corpus: ScoredCorpus) -> CorpusScore:
     """chrF. Source: Popović 2015."""
     return _sacrebleu(_Chrf(), corpus)
 
 
 @text_metric
-def ter(corpus: Corpus) -> Score:
+def ter(corpus: ScoredCorpus) -> CorpusScore:
     """Translation edit rate, of BLEU's tokens if words lack blanks. Source: Snover et al. 2006."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
         return _sacrebleu(sacrebleu.TER(), corpus)
@@ -135,7 +137,7 @@ def ter(corpus: Corpus) -> Score:
 
 
 @text_metric
-def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
+def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
     """BLEU as papers on Multi30k report it, which is not comparable with `bleu`.
 
     Both sides are lowercased, punctuation-normalised and tokenised as Moses does.
@@ -146,7 +148,7 @@ def bleu_moses_lowercase(corpus: Corpus) -> Score | None:
     return _of_prepared(sacrebleu.BLEU(tokenize="none", force=True), corpus, prepare, name)
 
 
-def _of_prepared(metric: Any, corpus: Corpus, prepare: Callable, name: str) -> Score:
+def _of_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
     """The score of text that a function prepares, with its name in the signature."""
     hypotheses, *references = (
         list(map(prepare, texts)) for texts in (corpus.hypotheses, *corpus.references)
@@ -155,12 +157,12 @@ def _of_prepared(metric: Any, corpus: Corpus, prepare: Callable, name: str) -> S
     return score._replace(signature=f"{name}|{score.signature}")
 
 
-def _sacrebleu(metric: Any, corpus: Corpus) -> Score:
+def _sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) > 1
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if resampled else None
-    return Score(score.score, interval, str(metric.get_signature()))
+    return CorpusScore(score.score, interval, str(metric.get_signature()))
 
 
 class _Chrf(sacrebleu.CHRF):

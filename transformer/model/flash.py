@@ -14,11 +14,13 @@ from transformer.model.positions.registry import acts_in, split_names, used_enco
 
 MAX_HEAD_WIDTH = 128  # of all GPUs that have it
 SCORE_HOOKS = ("bias", "score", "value_bias")  # of encodings that need scores or weights
-OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
-PACKED = f"model.attention_implementation='flash' cannot separate the documents of a row: {OTHERS}"
-DROPPED = (
+USE_OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
+NO_DOCUMENTS = (
+    f"model.attention_implementation='flash' cannot separate the documents of a row: {USE_OTHERS}"
+)
+NO_WEIGHT_DROPOUT = (
     "model.attention_implementation='flash' has no dropout of weights: set "
-    f"model.dropout_attention=0.0, or {OTHERS}"
+    f"model.dropout_attention=0.0, or {USE_OTHERS}"
 )
 
 
@@ -44,7 +46,7 @@ def flash_attention(
     Source: Dao et al. 2022, "FlashAttention".
     """
     if pattern.segments is not None:
-        raise UserError(PACKED)
+        raise UserError(NO_DOCUMENTS)
     if scale is not None:
         queries = queries * scale
     lengths = pattern.is_key.sum(axis=1, dtype=jnp.int32)
@@ -80,7 +82,7 @@ def check_config(config: ModelConfig) -> None:
         raise UserError(
             "model.attention_implementation='flash' computes bfloat16, heads of a multiple of 8 "
             f"up to {MAX_HEAD_WIDTH}, and no change of scores or weights, but here is "
-            f"{refused[0]}: change it, or {OTHERS}"
+            f"{refused[0]}: change it, or {USE_OTHERS}"
         )
 
 
@@ -92,9 +94,9 @@ def check_training(packed: bool, dropout: float) -> None:
       dropout: of attention weights.
     """
     if packed:
-        raise UserError(PACKED)
+        raise UserError(NO_DOCUMENTS)
     if dropout:
-        raise UserError(DROPPED)
+        raise UserError(NO_WEIGHT_DROPOUT)
 
 
 def check_call(dropout: bool) -> None:
@@ -103,11 +105,11 @@ def check_call(dropout: bool) -> None:
     Compute capability 8 is that of the first GPUs with cuDNN's flash attention (A100).
     """
     if dropout:
-        raise UserError(DROPPED)
+        raise UserError(NO_WEIGHT_DROPOUT)
     device = jax.devices()[0]
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
     if capability is None or int(capability[1]) < 8:
         raise UserError(
             "model.attention_implementation='flash' needs an NVIDIA GPU of compute capability 8.0 "
-            f"or more, not {device.platform} ({device.device_kind}): {OTHERS}"
+            f"or more, not {device.platform} ({device.device_kind}): {USE_OTHERS}"
         )

@@ -17,7 +17,7 @@ from transformer.model.matmul import product, product_nt, product_tn
 # often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
 # and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
-ROWS = "data"  # axis of the mesh of devices that divide the rows of a batch
+ROWS_AXIS = "data"  # axis of the mesh of devices that divide the rows of a batch
 
 
 class TokenSums(NamedTuple):
@@ -55,8 +55,8 @@ def cross_entropy(
     The logits are by far the largest array of a batch. Therefore they are computed for a few target
     positions at a time, together with their gradient; on a CPU, those of padding are left out.
 
-    If the mesh of the program that is traced has an axis `ROWS`, each of its devices adds up its
-    own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
+    If the mesh of the program that is traced has an axis `ROWS_AXIS`, each of its devices adds up
+    its own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
     XLA's own division of the loop among devices would reduce them in every turn of it.
 
     Args:
@@ -168,14 +168,14 @@ def _forward(*arguments):
 
 def _on_own_rows(work: Callable) -> Callable:
     """Applies `work` to the rows of each device of the mesh, and adds up the first results."""
-    if ROWS not in jax.sharding.get_abstract_mesh().axis_names:
+    if ROWS_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
         return work
 
     def on_device(*arguments):
         sums, by_row = work(*arguments)
-        return jax.lax.psum(sums, ROWS), by_row
+        return jax.lax.psum(sums, ROWS_AXIS), by_row
 
-    rows, whole = PartitionSpec(ROWS), PartitionSpec()
+    rows, whole = PartitionSpec(ROWS_AXIS), PartitionSpec()
     return jax.shard_map(
         on_device,
         in_specs=(rows, whole, rows, rows, whole, whole),

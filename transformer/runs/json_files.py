@@ -10,16 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from configs import base
-from transformer.data.held_out import SPLITS, is_split
+from transformer.data.held_out import HELD_OUT, is_split
 from transformer.errors import UserError
 from transformer.files import Each, mismatch, open_file, read_json, write_json
 from transformer.metrics.registry import COUNTS
 
-NOTHING = type(None)
-KINDS = {bool: bool, str: str}
+NONE_TYPE = type(None)
 MAX_TEXT = 2**30  # bytes
-MAX_TOLD = 6  # names in a line
+MAX_NAMES = 6  # names in a line
 RUN = "run.json"  # what a run records before it trains, see `read_run`
 STARTED = {
     "folder": str,
@@ -31,20 +29,20 @@ STARTED = {
     "tables": Each({"carried": int, "new": int}),
     "scores?": {"search": dict, "splits": Each(dict)},
 }
-FILES = "files"  # key of the results: the digests of the texts behind them, by name
+FILE_DIGESTS = "files"  # key of the results: the digests of the texts behind them, by name
 RESULTS = {
-    f"{FILES}?": Each(str),
+    f"{FILE_DIGESTS}?": Each(str),
     "step": int,
     "averaged_steps": [int],
     "parameters": int,
     "wall_seconds": float,
-    "tokens_per_second?": (float, NOTHING),
-    "flops_per_token?": (int, NOTHING),
-    "decode?": {name: KINDS.get(type(x), float) for name, x in base.get_config().decode.items()},
+    "tokens_per_second?": (float, NONE_TYPE),
+    "flops_per_token?": (int, NONE_TYPE),
+    "decode?": Each((float, str, bool)),
     "init_from?": STARTED,
     "input?": {"files": [str], "digest": str},
     "behaviour?": Each({"lines": int, "passed": int, "low": float, "high": float}),
-    **{f"{split}?": dict for split in SPLITS},
+    **{f"{split}?": dict for split in HELD_OUT},
 }
 # Of a split's scores; all others are numbers.
 CLASS = {"precision": float, "recall": float, "f1": float, "texts": int}
@@ -68,9 +66,9 @@ ENVIRONMENT = {
     "python": str,
     "platform": str,
     "processor": str,
-    "cores": (int, NOTHING),
+    "cores": (int, NONE_TYPE),
     "devices": {"kind": str, "count": int},
-    "code": ({"commit": str, "changed": bool}, NOTHING),
+    "code": ({"commit": str, "changed": bool}, NONE_TYPE),
     "packages": Each(str),
 }
 RECORDED = {"data?": DATA, "environment?": ENVIRONMENT, "init_from?": STARTED}
@@ -98,7 +96,7 @@ def read_results(path: Path) -> dict[str, Any] | None:
 
 def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     """Returns the name of a text behind the results in a folder that was changed; '' for none."""
-    for name, digest in results.get(FILES, {}).items():
+    for name, digest in results.get(FILE_DIGESTS, {}).items():
         with contextlib.suppress(FileNotFoundError), open_file(place / name, MAX_TEXT) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != digest:
                 return name
@@ -177,7 +175,7 @@ def start_line(start: dict[str, Any]) -> str:
         for name, rows in start["tables"].items()
     ]
     if new:
-        parts.append(f"new: {', '.join(new[:MAX_TOLD])}" + (", ..." if new[MAX_TOLD:] else ""))
+        parts.append(f"new: {', '.join(new[:MAX_NAMES])}" + (", ..." if new[MAX_NAMES:] else ""))
     if start["frozen"]:
         parts.append(f"{start['frozen']:,} parameters frozen")
     return "; ".join(parts)

@@ -33,11 +33,13 @@ METHODS = {
 }
 
 # What `load` sets; other keys of a trained run are what they are, or without effect.
-SETTINGS = re.compile("|".join((r"(decode|evaluate)\..+", *map(re.escape, workdir.IMPLEMENTATION))))
-SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
+SETTABLE_KEYS = re.compile(
+    "|".join((r"(decode|evaluate)\..+", *map(re.escape, workdir.IMPLEMENTATION)))
+)
+TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
-class Score(NamedTuple):
+class TextScore(NamedTuple):
     """The log-probability of a text in nats, and the number of tokens that it is the sum over."""
 
     log_prob: float
@@ -52,7 +54,7 @@ class Embeddings(NamedTuple):
 
     def __repr__(self) -> str:
         words = [token for token in self.tokens if not re.fullmatch("<.+>", token)]
-        first = ", ".join(map(repr, (words or self.tokens)[:SHOWN]))
+        first = ", ".join(map(repr, (words or self.tokens)[:TOKENS_SHOWN]))
         return f"Embeddings({self.vectors.dtype} {list(self.vectors.shape)}, such as {first})"
 
 
@@ -68,7 +70,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
     config = workdir.load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)
-        if not SETTINGS.fullmatch(key):
+        if not SETTABLE_KEYS.fullmatch(key):
             raise UserError(
                 f"load sets keys of decode and evaluate (configs/base.py lists them), "
                 f"{' and '.join(workdir.IMPLEMENTATION)}, not {key}={value!r}: to change "
@@ -134,7 +136,7 @@ class LoadedRun:
         texts: Iterable[str],
         targets: Iterable[str] | None = None,
         source_tag: str | None = None,
-    ) -> list[Score]:
+    ) -> list[TextScore]:
         """Returns the log-probability of each target given its text, or of each text.
 
         Args:
@@ -154,7 +156,7 @@ class LoadedRun:
             if len(sources) != len(targets):
                 raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
             answers = predictor.score(self.trained.variables, sources, targets)
-        return [Score(log_prob, tokens) for log_prob, tokens in answers]
+        return [TextScore(log_prob, tokens) for log_prob, tokens in answers]
 
     def evaluate(
         self,

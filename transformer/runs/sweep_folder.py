@@ -15,7 +15,7 @@ from transformer.metrics.registry import rank
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`
 WORKDIR = re.compile(r"--?workdir(=|$)")
-MAX_TOLD = 10
+MAX_TRIALS = 10
 
 
 class Trial(NamedTuple):
@@ -72,8 +72,8 @@ def refuse_sweep(folder: Path) -> None:
     trials = find_trials(folder)
     if not trials and not command:
         return
-    listed = "; ".join(map(str, trials[:MAX_TOLD]))
-    more = f"; and {len(trials) - MAX_TOLD} more" if len(trials) > MAX_TOLD else ""
+    listed = "; ".join(map(str, trials[:MAX_TRIALS]))
+    more = f"; and {len(trials) - MAX_TRIALS} more" if len(trials) > MAX_TRIALS else ""
     name = (
         f"name one of its trials, such as {shlex.quote(str(trials[0].folder))}. Best first: "
         f"{listed}{more}"

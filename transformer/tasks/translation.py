@@ -13,7 +13,7 @@ from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
 from transformer.data.buckets import Mixture, mix
 from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
-from transformer.data.held_out import SPLITS
+from transformer.data.held_out import HELD_OUT
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training_pairs
 from transformer.data.parallel.batches import Batch, BatchPlan
@@ -76,7 +76,7 @@ class TranslationTask(TokenTask):
     def read_kept_text(self, folder: Path) -> TranslationText:
         check_scores(self.config.evaluate)
         data, pairs = self.config.data, {}
-        for split in SPLITS if data.length_generalization_size else SPLITS[:2]:
+        for split in HELD_OUT if data.length_generalization_size else HELD_OUT[:2]:
             parts = parts_of(data, split)
             pairs |= {part: held_out.read_pairs(folder, part) for part in parts}
             pairs[split] = [pair for part in parts for pair in pairs[part]]
@@ -110,7 +110,7 @@ class TranslationTask(TokenTask):
 
     @property
     def splits(self) -> tuple[str, ...]:
-        return tuple(split for split in SPLITS if split in self.text.pairs)
+        return tuple(split for split in HELD_OUT if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
         data, corpus = self.config.data, self.text.corpus

@@ -18,7 +18,7 @@ from transformer.signals import StoppedError, StopSignals
 from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
 from transformer.training.programs import StepPrograms, look_ahead
 from transformer.training.progress import Progress, Stopwatch, mean_of, parameter_table
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from transformer.training.step import TrainState
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Trainer:
 
     def __init__(
         self,
-        runs: Sequence[Run],
+        runs: Sequence[TrainingRun],
         devices: Sequence[Any] | None = None,
         train_step: StepPrograms | None = None,
         snapshots: bool = True,

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.buckets import Plan, stream
-from transformer.model.losses import ROWS
+from transformer.model.losses import ROWS_AXIS
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
 
@@ -28,9 +28,9 @@ class SingleRun:
     """
 
     def __init__(self, devices: Sequence[Any], count: int):
-        mesh = Mesh(np.array(devices), (ROWS,))
+        mesh = Mesh(np.array(devices), (ROWS_AXIS,))
         self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS))
+        self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS_AXIS))
         self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
 
     def compile(self, train_step: TrainStep) -> StepPrograms:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
 
 
-class Run:
+class TrainingRun:
     """The bookkeeping of one run, which trains alone or with others.
 
     Args:

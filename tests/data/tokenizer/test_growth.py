@@ -6,8 +6,8 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
-from transformer.data.encode import Part, Side, encode_training_text
-from transformer.data.tokenizer import EOS_ID, KINDS, load_tokenizer, save_tokenizer
+from transformer.data.encode import EncodedPart, Side, encode_training_text
+from transformer.data.tokenizer import EOS_ID, TOKENIZER_KINDS, load_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import grown_model, train_tokenizer
 from transformer.errors import UserError
 
@@ -22,7 +22,7 @@ def settings(**changes):
     return config
 
 
-@pytest.fixture(params=[(kind, fallback) for kind in KINDS for fallback in (False, True)
+@pytest.fixture(params=[(kind, fallback) for kind in TOKENIZER_KINDS for fallback in (False, True)
                         if not fallback or kind in ("bpe", "unigram")], ids=str)  # fmt: skip
 def old(request, tmp_path):
     """The file of a tokenizer of the old text, and its settings."""
@@ -140,7 +140,7 @@ def test_text_of_which_a_tokenizer_knows_too_little_is_refused_with_the_way_out(
     config = base.get_config()
     config.data.cache_dir = str(tmp_path)
     tokenizer = train_tokenizer(OLD, settings(kind="char", vocab_size=40), tmp_path, "old")
-    part = Part({"text": Side(tokenizer.encode(["ω"]), ["ω"])})
+    part = EncodedPart({"text": Side(tokenizer.encode(["ω"]), ["ω"])})
     rest = [part], {"text": tokenizer}, ("key",), config.data, config.tokenizer
     with pytest.raises(UserError, match=r"'ω' \(1\)\): raise config.tokenizer.vocab_size"):
         encode_training_text(*rest)

@@ -14,8 +14,8 @@ from configs import base
 from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
-    KINDS,
     PAD_ID,
+    TOKENIZER_KINDS,
     UNK_ID,
     Tokenizer,
     save_tokenizer,
@@ -46,7 +46,7 @@ def message(tmp_path: Path, **changes) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
     tokenizer = make(tmp_path, kind=kind)
     ids = tokenizer.encode(TEXTS)
@@ -58,7 +58,7 @@ def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
     assert tokenizer.decode(strange) != "日本"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_every_token_starts_where_its_text_stands(kind, tmp_path):
     text = "  Äpfel über\u00a0die\tStraße ½ eins"
     tokenizer = make(tmp_path, kind=kind)
@@ -147,14 +147,14 @@ def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):
     assert all(name in text for name in NORMALIZATIONS)
     text = message(tmp_path, kind="bpee")
     assert "tokenizer.kind='bpee'" in text
-    assert all(kind in text for kind in KINDS)
+    assert all(kind in text for kind in TOKENIZER_KINDS)
 
 
 # -- lines that nothing can be learned of
 
 
 @pytest.mark.parametrize(("keep", "most"), [(False, "4,192"), (True, "1,048,576")])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
 def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_path):
     texts = ["", "a b " * 500_000]
     assert message(tmp_path, texts=texts, kind=kind, keep_spaces=keep, name="old.txt") == (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.attention.snapshots import Snapshot
+from experiments.attention.snapshots import SavedSnapshot
 from transformer.analysis.attention import Attention
 from transformer.files import write_arrays
 
@@ -36,7 +36,7 @@ def make_maps(source=SOURCE, target=TARGET, layers=(2, 3), heads=5, seed=7) -> A
     return Attention(weights, norms, list(source), list(target))
 
 
-def write_snapshot(folder: Path, given: Snapshot) -> Path:
+def write_snapshot(folder: Path, given: SavedSnapshot) -> Path:
     """Writes a snapshot into a run's folder, as training does."""
     arrays = {"step": np.array(given.step)}
     for kind, statistics in given.statistics.items():

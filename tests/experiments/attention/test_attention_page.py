@@ -12,7 +12,7 @@ from attention_examples import SOURCE, TARGET, make_maps, write_snapshot
 from experiments.attention import explorer, heat_maps, snapshot_figures
 from experiments.attention.draw import draw_attention, text_folder
 from experiments.attention.explorer import Example, fit, read_examples, write_explorer
-from experiments.attention.snapshots import Snapshot
+from experiments.attention.snapshots import SavedSnapshot
 from experiments.options import Options
 from experiments.report.attention import CELL, cross_attention
 from log_lines import heard
@@ -117,7 +117,7 @@ def test_snapshot_sentences_come_with_each_checkpoint_that_read_the_same_tokens(
     other = make_maps(source=("▁Other", "</s>"))
     saved = {20: [other], 40: [make_maps(seed=1)], 1000: [make_maps(seed=2), other]}
     for step, sentences in saved.items():
-        write_snapshot(tmp_path, Snapshot(step, sentences, {}))
+        write_snapshot(tmp_path, SavedSnapshot(step, sentences, {}))
     first, second = read_examples(tmp_path)
     assert first.labels == ("step 40", "step 1,000")
     assert second.labels == ("step 1,000",)
@@ -149,7 +149,7 @@ def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tin
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]
     data, _ = write(tmp_path / "explorer.html", example(seen))
-    strip = snapshot_figures.find_strip([Snapshot(1, [seen], {})], 0)
+    strip = snapshot_figures.find_strip([SavedSnapshot(1, [seen], {})], 0)
     [reported] = cross_attention(TrainedRun(translator, variables), ["a b c"], ["d e f"])
     figure = heat_maps.build_figure(seen, "cross", layer=1)
     assert data["kinds"]["cross"]["queries"] == "written"
@@ -211,7 +211,7 @@ def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path
 def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "attention_snapshots")
-    write_snapshot(folder, Snapshot(20, [make_maps()], {}))
+    write_snapshot(folder, SavedSnapshot(20, [make_maps()], {}))
     ended = command(
         *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
         *("--layer=1", "--head=2", "--translation=b"),

@@ -8,7 +8,7 @@ import pytest
 from attention_examples import write_snapshot
 
 from experiments.attention import snapshot_figures
-from experiments.attention.snapshots import Snapshot, read_snapshots
+from experiments.attention.snapshots import SavedSnapshot, read_snapshots
 from tiny_run import shared_run
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
@@ -18,7 +18,7 @@ SOURCE = [f"▁s{i}" for i in range(KEYS - 1)] + ["</s>"]
 TARGET = ["<s>"] + [f"▁$t_{i}$" for i in range(QUERIES - 1)]
 
 
-def snapshot(step: int, source=SOURCE, **statistics: float) -> Snapshot:
+def snapshot(step: int, source=SOURCE, **statistics: float) -> SavedSnapshot:
     """A snapshot of one sentence; of each statistic, the last head has what is given."""
     rng = np.random.default_rng(step)
     own = {name: np.full((LAYERS, HEADS), 0.9, np.float32) for name in statistics}
@@ -26,7 +26,7 @@ def snapshot(step: int, source=SOURCE, **statistics: float) -> Snapshot:
         own[name][-1, -1] = value
     weights = rng.dirichlet(np.ones(KEYS), (LAYERS, HEADS, QUERIES)).astype(np.float32)
     sentence = Attention({"cross": weights}, {}, source, TARGET)
-    return Snapshot(step, [sentence], {"cross": own} if own else {})
+    return SavedSnapshot(step, [sentence], {"cross": own} if own else {})
 
 
 def test_snapshots_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
@@ -91,8 +91,8 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
     ]
     figure = snapshot_figures.curves_figure(given)
     panels = {axes.get_ylabel(): axes for axes in figure.axes if axes.lines}
-    assert panels.keys() == {"fraction on </s>", snapshot_figures.PANELS["aer"]}
-    rates = panels[snapshot_figures.PANELS["aer"]]
+    assert panels.keys() == {"fraction on </s>", snapshot_figures.PANEL_TITLES["aer"]}
+    rates = panels[snapshot_figures.PANEL_TITLES["aer"]]
     assert len(rates.lines) == LAYERS * HEADS
     assert [line.get_ydata()[1] for line in rates.lines] == pytest.approx([0.9] * 5 + [0.2])
     assert rates.get_title(loc="right") == "best 0.20: layer 2, head 3, step 40"

@@ -66,7 +66,7 @@ def leave(log):
 
 
 def test_parts_that_are_done_are_skipped_and_failed_ones_are_measured_again(measured, tmp_path):
-    names = list(accelerator.PARTS)
+    names = list(accelerator.ACCELERATOR_PARTS)
     assert measured(errors={"big": "no room", "tests": "1 failed"}) == (1, names)
     text = (tmp_path / "out" / "accelerator.md").read_text()
     assert "- big: no room\n" in text
@@ -122,7 +122,7 @@ def test_a_part_that_fails_or_takes_too_long_is_ended_with_what_it_started(tmp_p
 
 def test_commands_name_what_there_is(tmp_path):
     command = accelerator.commands(tmp_path, Path("text"), "gpu", 5)
-    assert list(command) == list(accelerator.PARTS)
+    assert list(command) == list(accelerator.ACCELERATOR_PARTS)
     files = [argument for argument in command["tests"] if argument.startswith("tests/")]
     assert len(files) == 14
     assert [name for name in files if not (ROOT / name).is_file()] == []

@@ -13,7 +13,7 @@ from systems import ENVIRONMENT, ask
 
 from experiments.benchmark import benchmark, jax_systems, measurements, summary, turns
 from experiments.benchmark.summary import spread, training_numbers
-from experiments.benchmark.turns import System
+from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
 from experiments.process import peak_memory
 from places import ROOT
@@ -89,7 +89,7 @@ def test_a_slower_machine_is_no_slower_code():
         row["seconds"] *= 1.25
     changes = summary.compare(before, benchmark_of(training_numbers(slow)))
     [worse] = [change for change in changes if change.worse]
-    assert worse == summary.Change("tiny", "step", "time", pytest.approx(1.25), True)
+    assert worse == summary.QuantityChange("tiny", "step", "time", pytest.approx(1.25), True)
     assert {change.quantity for change in changes} == {"time", "compilation", "peak memory"}
     assert {change.system for change in changes} == {"step"}  # a slower peer is no news
 
@@ -137,11 +137,11 @@ def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
 def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     file = str(tmp_path / "calls")
     systems = {
-        name: System(f"{SYSTEMS}.write", {"name": name, "file": file, "seconds": i})
+        name: MeasuredSystem(f"{SYSTEMS}.write", {"name": name, "file": file, "seconds": i})
         for i, name in enumerate("ab")
     }
-    systems["c"] = System(f"{SYSTEMS}.fail", {}, optional=True)
-    systems["d"] = System(f"{SYSTEMS}.fail_later", {}, optional=True)
+    systems["c"] = MeasuredSystem(f"{SYSTEMS}.fail", {}, optional=True)
+    systems["d"] = MeasuredSystem(f"{SYSTEMS}.fail_later", {}, optional=True)
     found = turns.rotate(systems, 3, tmp_path)
     assert (tmp_path / "calls").read_text() == "ababab"
     assert found["b"]["rounds"] == [{"seconds": 1}] * 3
@@ -174,7 +174,7 @@ def test_paths_are_relative_to_the_folder_of_the_user(tmp_path, monkeypatch):
     for name in ("tests", "experiments", "json"):  # which are not those that are imported
         (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
     monkeypatch.chdir(tmp_path)
-    found = turns.rotate({"a": System(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
+    found = turns.rotate({"a": MeasuredSystem(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
     assert found["a"]["rounds"] == [{"text": "8"}]
     monkeypatch.setattr(measurements, "TRAINING", SYSTEMS)
     assert measurements.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
@@ -201,7 +201,9 @@ def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
 def test_the_memory_of_a_system_is_its_own(tmp_path):
     held, pages = 2**28, 2**20  # two processes that hold the same differ by some pages
     sizes = {"a": 0, "b": held + pages}
-    systems = {name: System(f"{SYSTEMS}.fill", {"bytes": size}) for name, size in sizes.items()}
+    systems = {
+        name: MeasuredSystem(f"{SYSTEMS}.fill", {"bytes": size}) for name, size in sizes.items()
+    }
     found = turns.rotate(systems, 1, tmp_path)
     little, much = (found[name]["peak_bytes"] for name in "ab")
     assert held <= much - little < 1.1 * held

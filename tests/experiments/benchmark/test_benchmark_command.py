@@ -27,7 +27,7 @@ def test_a_misspelt_part_is_refused_in_one_line(tmp_path, capsys):
     refused(*flags, "--baseline=nowhere.json", says="--baseline=nowhere.json is not a benchmark")
     assert __main__.main([f"--out={tmp_path / 'out'}", "--parts=tine"]) == 2
     error = capsys.readouterr().err
-    assert error == f"error: --parts has 'tine': choose from {','.join(__main__.PARTS)}\n"
+    assert error == f"error: --parts has 'tine': choose from {','.join(__main__.BENCH_PARTS)}\n"
     assert not (tmp_path / "out").exists()
     names = ["training", "decoding", "start"]
     assert command.choose("start,training", names) == ["training", "start"]
@@ -88,11 +88,11 @@ def test_the_models_of_the_paper_are_measured_on_an_accelerator_or_by_name(monke
     for backend, flags in (("cpu", []), ("gpu", []), ("cpu", ["--parts=base"])):
         monkeypatch.setattr(__main__.jax, "default_backend", lambda backend=backend: backend)
         assert __main__.main([f"--out={tmp_path}", "--peers=", *flags]) == 0
-    assert names == [list(__main__.PARTS)[2:], list(__main__.PARTS), ["base"]]
+    assert names == [list(__main__.BENCH_PARTS)[2:], list(__main__.BENCH_PARTS), ["base"]]
 
 
 def test_full_batches_of_the_paper_have_25000_tokens():
-    _, workload = __main__.PARTS["big"]
+    _, workload = __main__.BENCH_PARTS["big"]
     task = make_task(workload(None))
     assert (task.config.model.d_model, task.config.model.dtype) == (1024, "bfloat16")
     labels = task.plan[0].labels

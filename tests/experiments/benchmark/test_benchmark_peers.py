@@ -100,7 +100,7 @@ def torch_weights(params):
 def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
     import torch
 
-    from experiments.benchmark.torch_model import Translator
+    from experiments.benchmark.torch_model import TorchTranslator
 
     changes = {"model.norm_position": position, "model.tied_embeddings": tied}
     task = make_task(workload_of(tmp_path, **changes))
@@ -110,7 +110,7 @@ def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
         task.draw_params(jax.random.key(5)),
     )
     config = task.predictor.model.config
-    model = Translator(config, dict.fromkeys(NO_DROPOUT._fields, 0.0))
+    model = TorchTranslator(config, dict.fromkeys(NO_DROPOUT._fields, 0.0))
     ours = sum(x.size for x in jax.tree.leaves(params))
     assert sum(x.numel() for x in model.parameters()) == ours
     weights = {name: torch.tensor(np.asarray(x)) for name, x in torch_weights(params).items()}
@@ -146,10 +146,10 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
 
 @needs("torch")
 def test_pytorch_drops_what_ours_drops():
-    from experiments.benchmark.torch_model import Translator
+    from experiments.benchmark.torch_model import TorchTranslator
 
     rates = {"embedding": 0.1, "residual": 0.2, "attention": 0.3, "activation": 0.4}
-    model = Translator(tiny_config(num_encoder_layers=1, num_decoder_layers=1), rates)
+    model = TorchTranslator(tiny_config(num_encoder_layers=1, num_decoder_layers=1), rates)
     assert model.dropout.p == 0.1
     for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
         assert layer.self_attn.dropout == 0.3

@@ -8,8 +8,8 @@ import numpy as np
 from experiments.results.figures import draw_differences
 from experiments.results.notes import comparison_notes
 from experiments.results.statistics import ratio_of_sums
-from experiments.results.systems import Run, System, compare
-from experiments.results.table import TITLES, comparison_table
+from experiments.results.systems import ScoredRun, System, compare
+from experiments.results.table import COMPARISON_TITLES, comparison_table
 from experiments.results.tasks import REGISTRY
 from experiments.results.texts import Outputs
 
@@ -21,7 +21,7 @@ def system(name, *runs):
         counts = {"bleu": np.stack([scores, np.ones(len(scores))], 1)}.__getitem__
         lengths = np.ones(len(scores), np.int64)
         outputs.append(Outputs({}, {}, [""] * len(scores), lengths, counts))
-    return System(name, [Run(Path(), {}, own) for own in outputs])
+    return System(name, [ScoredRun(Path(), {}, own) for own in outputs])
 
 
 def shown(*systems, task="translation"):
@@ -29,7 +29,7 @@ def shown(*systems, task="translation"):
     measures = dataclasses.replace(REGISTRY["translation"], of_sums={"bleu": ratio_of_sums})
     comparison = compare(measures, systems, "bleu")
     rows = comparison_table(measures, systems, comparison).rows[1:]
-    cells = [dict(zip(TITLES, row, strict=True)) for row in rows]
+    cells = [dict(zip(COMPARISON_TITLES, row, strict=True)) for row in rows]
     [axes] = draw_differences(measures, systems, [comparison]).axes
     notes = comparison_notes(REGISTRY[task], systems, [comparison])
     return cells, " ".join(notes), axes.containers
@@ -69,7 +69,7 @@ def test_the_variance_is_named_by_its_parts():
 
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
-    assert [cells[name] for name in TITLES[3:]] == ["-10.00", "-", "-"]
+    assert [cells[name] for name in COMPARISON_TITLES[3:]] == ["-10.00", "-", "-"]
     assert "one seed each on one sentence" in text
     assert not mark.has_xerr
     [cells], text, [mark] = shown(system("a", [30.0, 10.0]), system("b", [20.0, 30.0]))

@@ -89,7 +89,7 @@ def test_other_scores_than_those_of_the_texts_and_other_signatures_are_refused(c
 
 
 def test_runs_of_other_settings_are_not_joined_as_seeds(runs, copies, tmp_path, monkeypatch):
-    monkeypatch.setattr(variants, "SOURCES", {"mine": f"mine.py{variants.MARK}{'0' * 64}"})
+    monkeypatch.setattr(variants, "VARIANT_FILES", {"mine": f"mine.py{variants.MARK}{'0' * 64}"})
     for digit, folder in zip("01", copies, strict=True):
         write_json(folder / "variants.json", {"mine": f"mine.py{variants.MARK}{digit * 64}"})
     says = "not seeds of one setting: they differ in the file of 'mine': join"

@@ -5,7 +5,7 @@ import pytest
 import sacrebleu
 
 from experiments.compare.runs import read_systems
-from experiments.results.systems import Trial, compare, read_sweep
+from experiments.results.systems import SweepTrial, compare, read_sweep
 from experiments.results.texts import (
     bleu_of_sums,
     chrf_of_sums,
@@ -43,7 +43,8 @@ def test_a_sweep_and_a_comparison_of_the_same_runs_have_the_same_numbers(tmp_pat
         for n in range(5)
     ]
     trials = [
-        Trial(n, {"a.b": n > 1, "seed": n}, folder, "complete") for n, folder in enumerate(made)
+        SweepTrial(n, {"a.b": n > 1, "seed": n}, folder, "complete")
+        for n, folder in enumerate(made)
     ]
     found = read_sweep(task, trials, baseline=0).comparisons[1]
     sides = "+".join(map(str, made[:2])), "+".join(map(str, made[2:]))

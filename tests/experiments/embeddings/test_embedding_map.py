@@ -235,6 +235,6 @@ def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, s
 
 def test_kinds_of_tokens_are_read_off_their_text():
     pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁haus", "haus", "▁", "▁7", "?!", "▁x1", "中", "ый"]
-    names = [maps.KINDS[kind][0] for kind in token_kinds(pieces)]
+    names = [maps.TOKEN_GROUPS[kind][0] for kind in token_kinds(pieces)]
     word, within, signs = "begins a word", "within a word", "digits and signs"
     assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]

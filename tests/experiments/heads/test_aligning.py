@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from experiments.heads import alignment
 from experiments.heads import links as head_links
 from experiments.heads.alignment import print_scores
-from experiments.heads.links import Head, HeadLinks, Score
+from experiments.heads.links import Head, HeadLinks, LinkScore
 from tiny_run import command, loading_once, refused, shared_run
 from transformer.analysis.alignment import GoldLinks
 from transformer.data.pairs import Pair
@@ -184,7 +184,7 @@ def test_a_damaged_table_of_scores_is_named(aligned, tmp_path):
 # -- pictures
 
 SCORES = {
-    Head(rows, layer, number): Score(0.1 * (layer or 9) + 0.02 * (number or 9), 0.5, 0.25)
+    Head(rows, layer, number): LinkScore(0.1 * (layer or 9) + 0.02 * (number or 9), 0.5, 0.25)
     for rows in ("output", "input")
     for layer, number in [(1, 1), (1, 2), (1, None), (2, 1), (2, 2), (2, None), (None, None)]
 }
@@ -228,7 +228,7 @@ def test_right_wrong_and_missed_links_are_drawn_between_their_words():
 
 
 def test_the_table_marks_the_best_head_under_its_rows(capsys):
-    scores = {**SCORES, Head("input", 2, 1): Score(0.05, 0.9, 0.8)}
+    scores = {**SCORES, Head("input", 2, 1): LinkScore(0.05, 0.9, 0.8)}
     print_scores(scores)
     out = capsys.readouterr().out
     [line] = [line for line in out.splitlines() if "0.050*" in line]

@@ -11,12 +11,12 @@ import tiny_classifier
 import tiny_language_model
 from experiments import environment
 from experiments.plan import measure, plan
-from experiments.plan.measure import Measured, Shape, mean_seconds
+from experiments.plan.measure import BucketShape, Measured, mean_seconds
 from runs import toy_config
 from tiny_run import CONFIG, command, refused
 from transformer.tasks.translation import TranslationTask
 
-SHAPES = [Shape(8, 5, 3, None), Shape(8, 10, 1, None)]
+SHAPES = [BucketShape(8, 5, 3, None), BucketShape(8, 10, 1, None)]
 MEASURED = Measured(100, "train.steps=100", 1000, [5000, 9000], 2.0, [[1.0, 3.0], [4.0]], 6.0)
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 
 from experiments.report import page as report
-from experiments.report.attention import MAX_TOKENS
+from experiments.report.attention import MAX_DRAWN_TOKENS
 from transformer.inference.translator import Translator
 from transformer.runs.workdir import load_results
 
@@ -21,7 +21,7 @@ class Reader(Translator):
     `read` are the shapes of what it was given.
     """
 
-    max_length = MAX_TOKENS + 9
+    max_length = MAX_DRAWN_TOKENS + 9
     source_tokenizer = target_tokenizer = SimpleNamespace(
         encode=lambda texts: [[7] * len(text.split()) for text in texts],
         pieces=lambda ids: ["x"] * len(ids),

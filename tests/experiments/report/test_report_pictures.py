@@ -10,7 +10,7 @@ from PIL import Image
 from report_examples import Reader
 
 from experiments.report import page as report
-from experiments.report.attention import MAX_TOKENS, attention_map, cross_attention
+from experiments.report.attention import MAX_DRAWN_TOKENS, attention_map, cross_attention
 from transformer.runs.workdir import TrainedRun
 
 pytestmark = pytest.mark.full
@@ -38,11 +38,11 @@ def test_a_heat_map_has_a_cell_for_each_weight_that_shows():
 
 
 def test_the_heat_map_is_the_mean_of_the_last_layer_and_long_texts_are_never_read():
-    reader, long = Reader(), "a " * MAX_TOKENS
+    reader, long = Reader(), "a " * MAX_DRAWN_TOKENS
     sources, translations = ["a b", long, "a", "a b c d"], ["a", "a", long, "a b"]
     maps = cross_attention(TrainedRun(reader, {}), sources, translations)
     assert [drawn is not None for drawn in maps] == [True, False, False, True]
-    assert reader.read == [(2, MAX_TOKENS)]
+    assert reader.read == [(2, MAX_DRAWN_TOKENS)]
     assert [token for _, token in maps[0].rows] == ["x", "</s>"]
     assert [token for _, token in maps[3].columns] == ["x"] * 4 + ["</s>"]
     assert [share for *_, share in maps[3].cells] == [0.05, 0.1, 0.15, 0.2] * 3

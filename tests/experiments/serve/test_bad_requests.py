@@ -53,7 +53,7 @@ FIELD_MISTAKES = [
 
 
 def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch):
-    monkeypatch.setattr(operations, "MAX_TOKENS", 19)
+    monkeypatch.setattr(operations, "MAX_REQUEST_TOKENS", 19)
     with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(1) as pool:
         first = pool.submit(site.post, "translate", {"texts": ["a " * 19]})
         wait_until(lambda: len(batches) == 1)

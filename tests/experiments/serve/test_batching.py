@@ -8,7 +8,7 @@ from serving import PATIENCE, wait_until
 
 from experiments.serve import batching
 from experiments.serve.batching import Batcher, Programs
-from experiments.serve.operations import Operation, Plan
+from experiments.serve.operations import Operation, RequestPlan
 from transformer.errors import UserError
 
 
@@ -40,7 +40,7 @@ class Busy:
         self.futures = [self.submit("first")]
 
     def submit(self, *texts):
-        plan = Plan([len(text) for text in texts], texts, lambda results: {})
+        plan = RequestPlan([len(text) for text in texts], texts, lambda results: {})
         return self.batcher.submit(self.upper, plan)
 
     def open(self, *futures):

@@ -224,7 +224,7 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
 
 
 def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monkeypatch):
-    monkeypatch.setattr("experiments.serve.batching.COMMON", 16)
+    monkeypatch.setattr("experiments.serve.batching.COMMON_TOKENS", 16)
     programs = Programs(runs[:1])
     lengths = [length for length, _ in programs._programs]
     common = lengths.count(16)

@@ -33,7 +33,7 @@ def test_a_full_queue_is_told_when_to_come_back_and_nothing_is_lost(site, monkey
 def test_an_answer_that_takes_too_long_is_given_up(site, monkeypatch):
     assert site.post("translate", SINGLE).status == 200  # and its programs are compiled
     with monkeypatch.context() as patched, gated(monkeypatch) as (_, batches):
-        patched.setattr(app, "SECONDS", 0.2)
+        patched.setattr(app, "ANSWER_SECONDS", 0.2)
         is_one_line(site.post("translate", SINGLE), 504, "no answer in 0.2 seconds")
         wait_until(lambda: len(batches) == 1)
     assert site.post("translate", SINGLE).status == 200
@@ -68,7 +68,7 @@ def test_a_client_that_goes_away_is_dropped_from_the_queue(site, monkeypatch):
 
 
 def test_a_body_that_does_not_arrive_is_given_up(site, monkeypatch):
-    monkeypatch.setattr(access, "READING", 0.5)
+    monkeypatch.setattr(access, "BODY_SECONDS", 0.5)
     with send(site.port, SINGLE[:-3]) as slow:
         assert site.post("translate", SINGLE).status == 200  # others do not wait for it
         assert slow.recv(12) == b"HTTP/1.1 408"

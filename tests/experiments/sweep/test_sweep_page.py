@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.results.figures import MAX_TOLD_APART, OTHERS, sweep_figures
+from experiments.results.figures import MAX_TOLD_APART, OTHERS_COLOUR, sweep_figures
 from experiments.results.statistics import score_of
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
@@ -167,7 +167,7 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     looks = [
         (to_hex(line.get_color()), line.get_marker(), line.get_linestyle()) for line in axes.lines
     ]
-    grey = [number for number, look in enumerate(looks) if look[0] == OTHERS]
+    grey = [number for number, look in enumerate(looks) if look[0] == OTHERS_COLOUR]
     means = [setting.over_seeds("test.bleu").mean for setting in sweep.systems]
     assert len(grey) == 12 - MAX_TOLD_APART
     assert max(means[n] for n in grey) < min(means[n] for n in range(11) if n not in grey)
@@ -180,7 +180,7 @@ def test_of_many_settings_the_best_and_the_baseline_are_told_apart(tmp_path):
     assert len(figures["scores"].axes[0].get_yticklabels()) == 12
     # The control: eight stand in no one's shadow.
     few = sweep_figures(read_sweep("translation", trials[:8]))["curves"].axes[0]
-    assert OTHERS not in [to_hex(line.get_color()) for line in few.lines]
+    assert OTHERS_COLOUR not in [to_hex(line.get_color()) for line in few.lines]
 
 
 @pytest.mark.parametrize("name", ["a", "a longer name of a thing that is swept, in many words"])

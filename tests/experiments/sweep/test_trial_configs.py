@@ -8,7 +8,7 @@ from configs import base, quickstart
 from experiments.config import read_experiment
 from experiments.sweep import trial_configs
 from transformer import tasks
-from transformer.config import SOURCES
+from transformer.config import TASK_SOURCES
 from transformer.errors import UserError
 from transformer.keys import flatten
 
@@ -67,8 +67,8 @@ def config_of(task, **changes):
 
 
 def test_every_task_has_names_of_sources():
-    assert SOURCES.keys() == tasks.REGISTRY.keys()
-    assert trial_configs.SIGNED.keys() <= tasks.REGISTRY.keys()
+    assert TASK_SOURCES.keys() == tasks.REGISTRY.keys()
+    assert trial_configs.SIGNATURE_KEYS.keys() <= tasks.REGISTRY.keys()
 
 
 @pytest.mark.parametrize(

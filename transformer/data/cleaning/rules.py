@@ -62,14 +62,14 @@ SCRIPTS = (
     *("GURMUKHI", "SINHALA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN", "GEORGIAN"),
     *("ARMENIAN", "ETHIOPIC", "OTHER"),
 )
-WORD = regex.compile(r"[\p{L}\p{M}]+")  # marks are the vowels of Hindi, Thai or Arabic
+LETTER_RUN = regex.compile(r"[\p{L}\p{M}]+")  # marks are the vowels of Hindi, Thai or Arabic
 NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
 DIGITS = re.compile(r"\d{1,18}")
 THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
 # The differences of the years of two calendars: Thai; Persian; the eras of Japan and Taiwan.
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # Names of files, options and identifiers, which stay as they are in a translation.
-CODE = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
+CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 # Codes of countries that are taken for those of languages.
 COUNTRIES = {"ua": "uk", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko", "cn": "zh", "dk": "da",
              "se": "sv", "si": "sl", "ee": "et", "al": "sq", "in": "hi"}  # fmt: skip
@@ -228,12 +228,12 @@ def is_copied(source: str, target: str) -> bool:
         sets = [set(text.split()) for text in texts]
         if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
             return False
-    letters = ["".join(WORD.findall(text)) for text in texts]
+    letters = ["".join(LETTER_RUN.findall(text)) for text in texts]
     if min(map(len, letters)) <= COPY_LETTERS:
         return False
     if letters[0] == letters[1]:
         return True
-    words = [WORD.findall(CODE.sub(" ", text)) for text in texts]
+    words = [LETTER_RUN.findall(CODE_WORD.sub(" ", text)) for text in texts]
     longer = max(map(len, words))
     if min(map(len, words)) < max(COPY_WORDS, COPY_FRACTION * longer):
         return False
@@ -280,7 +280,7 @@ def is_mojibake(text: str) -> bool:
 
 def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
     """Returns the two scripts of most letters; '' for none, or if the text may be but a name."""
-    if len("".join(WORD.findall(text)).encode()) <= name_bytes:
+    if len("".join(LETTER_RUN.findall(text)).encode()) <= name_bytes:
         return "", ""
     if text.isascii():
         return "LATIN", ""

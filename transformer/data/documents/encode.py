@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from transformer.data.buckets import Plan, even_part, shuffle
 from transformer.data.encode import (
     Encoded,
-    Part,
+    EncodedPart,
     Restartable,
     Side,
     batched,
@@ -28,11 +28,13 @@ from transformer.errors import RunError
 
 ENCODE_AT_ONCE = 1_000  # documents
 # Scripts without blanks between words: Thai, Lao, Tibetan, Burmese; Khmer; kana and Han.
-UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+UNSPACED_CHARACTER = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u3041-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Text(Encoded):
+class Documents(Encoded):
     """Encoded documents; each ends with end-of-sentence, except running text.
 
     Attributes:
@@ -64,13 +66,13 @@ class Text(Encoded):
         return 0 if self.whole else self.documents
 
 
-def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Text:
+def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
     """Returns documents, which can be read repeatedly, as tokens."""
     encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
-    return Text(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
+    return Documents(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
 
 
-def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[Part]:
+def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[EncodedPart]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line, since sentencepiece is slow on one long text.
@@ -80,12 +82,14 @@ def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Itera
         counts = [len(text.splitlines()) for text in chunk]
         tokens = [[*itertools.chain(*itertools.islice(rest, n)), *end] for n in counts]
         words, size = sum(map(count_words, chunk)), sum(len(text.encode()) for text in chunk)
-        yield Part({"tokens": Side(tokens, lines, encoded)}, counts={"words": words, "bytes": size})
+        yield EncodedPart(
+            {"tokens": Side(tokens, lines, encoded)}, counts={"words": words, "bytes": size}
+        )
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words between blanks; each character of `UNSPACED` begins one."""
-    return len(UNSPACED.sub(r" \g<0>", text).split())
+    """Returns the number of words between blanks; each `UNSPACED_CHARACTER` begins one."""
+    return len(UNSPACED_CHARACTER.sub(r" \g<0>", text).split())
 
 
 def _lines(documents: Iterable[str]) -> Iterator[str]:
@@ -108,7 +112,7 @@ def prepare_text(
     settings: ConfigDict,
     saved: Path | None = None,
     initial: Path | None = None,
-) -> tuple[Text, Tokenizer]:
+) -> tuple[Documents, Tokenizer]:
     """Returns the training text, which is read several times, and its tokenizer.
 
     Args:
@@ -128,7 +132,7 @@ def prepare_text(
     ).writer()
     key, parts = ("documents", content, whole), _parts(documents, tokenizer, whole)
     encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
-    text = Text(**vars(encoded), whole=whole, digest=content[:8])
+    text = Documents(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(
             f"the training text has {len(text.store.tokens):,} tokens, less than a row of "
@@ -163,7 +167,9 @@ class TextPlan(Plan[TextBatch]):
     the preceding text. For `each_position` see `spread_positions`.
     """
 
-    def __init__(self, text: Text, seed: int, rows: int, context: int, each_position: bool = False):
+    def __init__(
+        self, text: Documents, seed: int, rows: int, context: int, each_position: bool = False
+    ):
         self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
         length = len(text.store.tokens)
         # Room for a new offset in each epoch, if there is enough text.
@@ -201,7 +207,7 @@ def spread_positions(batch: TextBatch) -> TextBatch:
     return TextBatch(tokens * there, labels * here, segments * there)
 
 
-def read_rows(text: Text, starts: list[int], rows: int, context: int) -> TextBatch:
+def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> TextBatch:
     """Returns the rows of `context` tokens of the stream of all documents from these places on."""
     places = np.array(starts)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
@@ -214,7 +220,7 @@ def read_rows(text: Text, starts: list[int], rows: int, context: int) -> TextBat
     return TextBatch(*(np.pad(x, empty, constant_values=PAD_ID).astype(np.int32) for x in batch))
 
 
-def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
+def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
     """Yields all of a text once, in its order; each document is read from its start.
 
     Documents share a row if they fit into it together; a document longer than a row continues in
@@ -235,7 +241,7 @@ def pack_rows(text: Text, rows: int, context: int) -> Iterator[TextBatch]:
         yield pack_chunks(text, open_rows, rows, context)
 
 
-def cut_chunks(text: Text, context: int) -> Iterator[tuple[int, int]]:
+def cut_chunks(text: Documents, context: int) -> Iterator[tuple[int, int]]:
     """Yields (first token, end) of each document, or of its parts of up to `context` tokens."""
     for start, end in itertools.pairwise(text.store.offsets.tolist()):
         for first in range(start, end, context):
@@ -243,7 +249,7 @@ def cut_chunks(text: Text, context: int) -> Iterator[tuple[int, int]]:
 
 
 def pack_chunks(
-    text: Text, chunks: list[list[tuple[int, int]]], rows: int, context: int
+    text: Documents, chunks: list[list[tuple[int, int]]], rows: int, context: int
 ) -> TextBatch:
     """Returns the batch whose rows hold these chunks; see `cut_chunks`, `pack_rows`."""
     batch = TextBatch(*np.full((3, rows, context), PAD_ID, np.int32))

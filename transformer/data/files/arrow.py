@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from transformer.data.files.rows import Fields, Rows, Table, listed, missing
+from transformer.data.files.rows import Fields, Rows, RowTable, listed, missing
 from transformer.data.files.tmx import memories
 from transformer.errors import UserError, one_line
 from transformer.files import read_json
@@ -30,7 +30,7 @@ def is_dataset(path: Path) -> bool:
     return is_saved or bool(_shards(path) or memories(path))
 
 
-def read_arrow(path: Path, fields: Fields) -> Table:
+def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
     A field is a column, a field of a struct after a dot (`translation.en`), or the number of a
@@ -39,7 +39,7 @@ def read_arrow(path: Path, fields: Fields) -> Table:
     files = data_files(path)
     with _open(files[0]) as (schema, _):
         names = _names(schema)
-    return Table(f"its columns are {listed(map(repr, names))}", names, _rows(files, fields))
+    return RowTable(f"its columns are {listed(map(repr, names))}", names, _rows(files, fields))
 
 
 def _rows(files: list[Path], fields: Fields) -> Rows:

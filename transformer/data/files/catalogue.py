@@ -31,7 +31,7 @@ class Download(NamedTuple):
         return (*self.members.values(), *self.classes) or (self.name,)
 
 
-class Corpus(NamedTuple):
+class PublicCorpus(NamedTuple):
     """A public corpus: the size of all downloads, for people, and keys of `config.data`."""
 
     title: str
@@ -42,7 +42,7 @@ class Corpus(NamedTuple):
     settings: Mapping[str, str]
 
 
-def _read_catalogue() -> dict[str, Corpus]:
+def _read_catalogue() -> dict[str, PublicCorpus]:
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     languages, pattern = tables.pop("languages"), json.dumps(tables.pop("tatoeba"))
     for code, language in languages.items():
@@ -50,7 +50,7 @@ def _read_catalogue() -> dict[str, Corpus]:
         tables[f"tatoeba_{code}"] = json.loads(text)
     for table in tables.values():
         table["downloads"] = tuple(Download(**download) for download in table["downloads"])
-    return {name: Corpus(**table) for name, table in tables.items()}
+    return {name: PublicCorpus(**table) for name, table in tables.items()}
 
 
 CATALOGUE = _read_catalogue()

@@ -15,19 +15,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed, missing
+from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed, missing
 from transformer.data.files.text import plain_name, read_lines
 from transformer.errors import UserError, shorten
 
 # Names that a header line may have for the column of labels, and words of other columns' names.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment")
-WORDS = """source src target tgt trg sentence sentences text texts translation reference language
-arabic chinese czech dutch english french german hindi italian japanese korean persian polish
-portuguese russian spanish swedish turkish ukrainian vietnamese ara ces cmn deu eng fas fra ger hin
-ita jpn kor nld pol por rus spa swe tur ukr vie zho""".split()  # noqa: SIM905
-CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?|[A-Z]{2}")  # of a language, such as en or pt_BR
+HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
+language arabic chinese czech dutch english french german hindi italian japanese korean persian
+polish portuguese russian spanish swedish turkish ukrainian vietnamese ara ces cmn deu eng fas fra
+ger hin ita jpn kor nld pol por rus spa swe tur ukr vie zho""".split()  # noqa: SIM905
+LANGUAGE_CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?|[A-Z]{2}")  # such as en or pt_BR
 SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
-SHOWN = 100  # records that show which of them a file has
+SAMPLE_RECORDS = 100  # records that show which of them a file has
 QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
@@ -35,7 +35,7 @@ QUOTED = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # a cell
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
 
-def read_delimited(path: Path, fields: Fields) -> Table:
+def read_delimited(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a CSV file, or of one of TSV if the name does not end in `.csv`.
 
     A quoted cell may hold ends of lines. A row of CSV, or of quoted TSV, that has another number of
@@ -45,7 +45,7 @@ def read_delimited(path: Path, fields: Fields) -> Table:
     records = _csv_records(path, separator) if separator else _tsv_records(path, fields.exact)
     number, cells = next(records, (0, []))
     if not number:
-        return Table("it has no lines", [], iter(()))
+        return RowTable("it has no lines", [], iter(()))
     if isinstance(cells, csv.Error):
         raise UserError(f"{path}, line {number}: not CSV ({cells}): fix the line")
     names, places = [cell.strip() for cell in cells], fields.numbers
@@ -69,7 +69,7 @@ def read_delimited(path: Path, fields: Fields) -> Table:
     width = len(cells) if separator or fields.exact else 0
     uneven = f"where the first line has {width}"
     uneven += " (a cell that has a separator needs quotes)" * (separator != "")
-    return Table(about, names, _rows(records, fields, places, width, uneven))
+    return RowTable(about, names, _rows(records, fields, places, width, uneven))
 
 
 def _rows(records: Records, fields: Fields, places: Sequence[int], width: int, uneven: str) -> Rows:
@@ -98,10 +98,12 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
 
 
 def _names_column(cell: str) -> bool:
-    """Whether a cell is the code of a language, or has `WORDS` and codes alone."""
+    """Whether a cell is the code of a language, or has `HEADER_WORDS` and codes alone."""
     words = re.findall(r"[^\W_]+", cell.lower())
-    is_name = any(w in WORDS for w in words) and all(w in WORDS or len(w) == 2 for w in words)
-    return bool(CODE.fullmatch(cell)) or (is_name and cell[-1] not in ".!?")
+    is_name = any(w in HEADER_WORDS for w in words) and all(
+        w in HEADER_WORDS or len(w) == 2 for w in words
+    )
+    return bool(LANGUAGE_CODE.fullmatch(cell)) or (is_name and cell[-1] not in ".!?")
 
 
 def _is_csv(path: Path) -> bool:
@@ -127,7 +129,7 @@ def _separator(path: Path, _: int) -> str:
 
 def _count_equal(path: Path, separator: str) -> int:
     """Returns how many of the first records have as many columns as the first one."""
-    records = itertools.islice(_csv_records(path, separator), SHOWN)
+    records = itertools.islice(_csv_records(path, separator), SAMPLE_RECORDS)
     widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
     return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
@@ -156,7 +158,7 @@ def _csv_records(path: Path, separator: str) -> Records:
 # -- JSON
 
 
-def read_jsonl(path: Path, fields: Fields) -> Table:
+def read_jsonl(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a file of JSON lines. Blank lines are not rows.
 
     A field is a key of an object, or of an object inside it after a dot (`translation.en`), or the
@@ -167,7 +169,7 @@ def read_jsonl(path: Path, fields: Fields) -> Table:
     names = [] if isinstance(first[1], BrokenError) else [*first[1]]
     records = itertools.chain([first] * (first[0] > 0), records)
     rows = ((number, fields.values(record)) for number, record in records)
-    return Table(f"its fields are {listed(map(repr, names))}", names, rows)
+    return RowTable(f"its fields are {listed(map(repr, names))}", names, rows)
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenError]]:

@@ -17,7 +17,7 @@ class BrokenError(Exception):
 Rows = Iterator[tuple[int | str, tuple[Any, ...] | BrokenError]]
 
 
-class Table(NamedTuple):
+class RowTable(NamedTuple):
     """An open file of rows.
 
     Attributes:

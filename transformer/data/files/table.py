@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from transformer.data.files.arrow import read_arrow
 from transformer.data.files.delimited import read_delimited, read_jsonl
 from transformer.data.files.locate import locate
-from transformer.data.files.rows import BrokenError, Fields, Table, listed, text_value
+from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
 from transformer.data.files.text import open_unpacked, plain_name, read_lines
 from transformer.data.files.tmx import memories, read_tmx
 from transformer.data.pairs import Pair
@@ -22,7 +22,7 @@ from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
 DATASET = "folder"  # of Hugging Face's `datasets`
-FORMATS: dict[str, Callable[[Path, Fields], Table]] = {
+FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
     ".csv": read_delimited,
     ".jsonl": read_jsonl,
@@ -32,7 +32,7 @@ FORMATS: dict[str, Callable[[Path, Fields], Table]] = {
     DATASET: read_arrow,
 }
 ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
-HEAD = 4096  # bytes that show a format, if the name does not
+HEAD_BYTES = 4096  # bytes that show a format, if the name does not
 CONTENTS = {
     ".parquet": re.compile(rb"PAR1"),
     ".arrow": re.compile(rb"ARROW1"),
@@ -54,7 +54,7 @@ def format_of(path: Path) -> str:
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
     with open_unpacked(path) as file:
-        head = file.read(HEAD)
+        head = file.read(HEAD_BYTES)
     return next((kind for kind, content in CONTENTS.items() if content.match(head)), suffix)
 
 
@@ -100,7 +100,7 @@ class TableFile(Generic[Item]):
                     fix = f"set {self.fields}, or fix the {self.unit}"
                 raise UserError(f"{self.source}, {self.unit} {record.place}: {record}: {fix}")
 
-    def open(self, fields: Fields | None = None) -> Table:
+    def open(self, fields: Fields | None = None) -> RowTable:
         """Returns the rows with the values of fields, by default its own."""
         return self._read(self.source, fields or self.fields)
 

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO
 
 from transformer.errors import UserError
 
-HEAD = 4096  # bytes that show an encoding
-SHOWN = 5  # lines that a message names
+HEAD_BYTES = 4096  # bytes that show an encoding
+LINES_SHOWN = 5  # lines that a message names
 # Archives and compressions that are not read, and the bytes that show them from their places on.
-PACKED = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
+COMPRESSED_MAGIC = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 SUFFIXES = (".gz", ".xz", ".zst")
@@ -92,10 +92,10 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
     The first one may have a byte order mark. A message names another encoding, if the bytes reveal
     it, or the kind of an archive.
     """
-    for kind, (place, magic) in PACKED.items() if number == 1 else ():
+    for kind, (place, magic) in COMPRESSED_MAGIC.items() if number == 1 else ():
         if line.startswith(magic, place):
             raise UserError(f"{name} is a {kind} archive: unpack it, and name a file of it")
-    encoding, what = _wide_encoding(line[:HEAD]) if number == 1 else "", "the text"
+    encoding, what = _wide_encoding(line[:HEAD_BYTES]) if number == 1 else "", "the text"
     if not encoding:
         try:
             return line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -121,7 +121,7 @@ def _mixed(path: Path) -> str:
                 faulty.append(number)
     if others <= 2 * len(faulty):
         return ""
-    shown = ", ".join(map(str, faulty[:SHOWN])) + ", …" * (len(faulty) > SHOWN)
+    shown = ", ".join(map(str, faulty[:LINES_SHOWN])) + ", …" * (len(faulty) > LINES_SHOWN)
     counts = f"{len(faulty):,} of its {number:,} lines are not UTF-8 ({shown})"
     return f"{counts}: write them again in UTF-8, or delete them"
 

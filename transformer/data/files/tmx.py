@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from transformer.data.files.rows import BrokenError, Fields, Rows, Table, listed
+from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, listed
 from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError
 
@@ -35,7 +35,7 @@ def split_list(names: str) -> list[str]:
     return [p if "/" in p else os.path.join(os.path.dirname(parts[0]), p) for p in parts]
 
 
-def read_tmx(path: Path, fields: Fields) -> Table:
+def read_tmx(path: Path, fields: Fields) -> RowTable:
     """Returns the segments of each translation unit in the languages that the fields name.
 
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
@@ -48,7 +48,7 @@ def read_tmx(path: Path, fields: Fields) -> Table:
         about += f"; it has {len(files)} TMX file(s)"
     if path.is_dir() and (skipped := {*os.listdir(path)} - {file.name for file in files}):
         about += f", and {listed(sorted(skipped))} is skipped"
-    return Table(about, names, _rows(files, fields))
+    return RowTable(about, names, _rows(files, fields))
 
 
 def _rows(files: list[Path], fields: Fields) -> Rows:

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from transformer.data.buckets import BucketPlan
 from transformer.data.encode import (
     Encoded,
-    Part,
+    EncodedPart,
     Restartable,
     Side,
     batched,
@@ -65,7 +65,7 @@ def encode_labelled(
 
 def _parts(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
-) -> Iterator[Part]:
+) -> Iterator[EncodedPart]:
     number = {label: i for i, label in enumerate(labels)}
     for chunk in batched(items, ENCODE_AT_ONCE):
         texts = [_plain(item.text) for item in chunk]
@@ -74,7 +74,7 @@ def _parts(
         side = Side(tokens, texts, [ids[1:] for ids in encoded])
         numbers = {"labels": [number[item.label] for item in chunk]}
         cut = sum(len(ids) > max_tokens for ids in encoded)
-        yield Part({"tokens": side}, numbers, {"cut": cut})
+        yield EncodedPart({"tokens": side}, numbers, {"cut": cut})
 
 
 def prepare_labelled(

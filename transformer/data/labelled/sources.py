@@ -26,7 +26,7 @@ from transformer.errors import UserError, shorten
 # Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
 LABELS_PER_TEXT = 0.5
 FEW_LABELS = 20
-SHOWN = 5  # labels that a message quotes
+LABELS_SHOWN = 5  # labels that a message quotes
 Splits = Mapping[str, Iterable[Labelled]]
 logger = logging.getLogger(__name__)
 
@@ -85,8 +85,10 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 
 
 def _few(labels: Sequence[str]) -> str:
-    shown = ", ".join(repr(shorten(label, 40)) for label in labels[:SHOWN])
-    return f"the labels {shown}" + (f" and {len(labels) - SHOWN:,} more" * (len(labels) > SHOWN))
+    shown = ", ".join(repr(shorten(label, 40)) for label in labels[:LABELS_SHOWN])
+    return f"the labels {shown}" + (
+        f" and {len(labels) - LABELS_SHOWN:,} more" * (len(labels) > LABELS_SHOWN)
+    )
 
 
 def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:

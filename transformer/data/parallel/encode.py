@@ -20,7 +20,7 @@ from transformer.data.cleaning.survey import undirected
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
     Encoded,
-    Part,
+    EncodedPart,
     Restartable,
     Side,
     batched,
@@ -43,7 +43,7 @@ from transformer.data.tokenizer.train import spells_in_bytes
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
-LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
+TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
 TAGS_SHOWN = 20_000  # pairs that show whether there are tags
 TAG = re.compile(r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z]\w*/?&gt;|\{/?\w+/?\}")  # and placeholders
 RARE, NAMED = 0.001, 10  # fraction of pairs that is no warning; tags that it names
@@ -141,7 +141,7 @@ def encode_corpora(
         longest = max(max_tokens for max_tokens, _ in limits)
         sampler, modified = make_sampler(encoded, tokenizers, augmentation, longest, data, settings)
     reports = tuple(
-        corpus.report.without(**{name: encoded.notes[f"{number} {name}"] for name in LIMITS})
+        corpus.report.without(**{name: encoded.notes[f"{number} {name}"] for name in TOKEN_LIMITS})
         for number, corpus in enumerate(corpora)
     )
     for report in reports:
@@ -231,7 +231,7 @@ def _parts(
     corpora: Sequence[TrainingPairs],
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
-) -> Iterator[Part]:
+) -> Iterator[EncodedPart]:
     """The pairs of all corpora within the limits of each; others are counted by corpus and name."""
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
         for chunk in batched(corpus.cleaned, ENCODE_AT_ONCE):
@@ -247,5 +247,5 @@ def _parts(
                 for name, own, lines in zip(SIDES, ids, texts, strict=True)
             }
             dropped = int((~short).sum()), int((short & ~balanced).sum())
-            names = (f"{number} {name}" for name in LIMITS)
-            yield Part(sides, counts=dict(zip(names, dropped, strict=True)))
+            names = (f"{number} {name}" for name in TOKEN_LIMITS)
+            yield EncodedPart(sides, counts=dict(zip(names, dropped, strict=True)))

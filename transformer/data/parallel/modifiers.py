@@ -23,15 +23,17 @@ from transformer.data.characters import (
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 
-RULE = "modifiers 5"  # in the keys of caches: another number if draws change
+MODIFIER_RULE = "modifiers 5"  # in the keys of caches: another number if draws change
 TYPO_RATE = 0.1  # words of a source that have one
 CARELESS = 0.5  # of the sources with typing errors: they have no accents or no capitals instead
 ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
-WORD = regex.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
+LONG_WORD = regex.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
-OPENING = regex.compile("^[¿¡](?!.*[¿¡])")
-COPY = regex.compile(r"(?<![\w.,-])(?:\d{2,}|\p{Lu}\w{2,})(?![\w-]|[.,]\d)")  # numbers and names
+INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
+NAME_OR_NUMBER = regex.compile(
+    r"(?<![\w.,-])(?:\d{2,}|\p{Lu}\w{2,})(?![\w-]|[.,]\d)"
+)  # numbers and names
 # Parts of syllables, separated by blanks, and the letters of which one may stand for another.
 ONSETS = "    b c d f g h j k l m n p r s t v w x y z br ch dr gr kr mc ng pr qu sh st th tr ł ñ ç"
 VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
@@ -58,7 +60,7 @@ def typos(
     change = random.choice((_without_accents, str.lower, sentence_case))
     if random.random() < careless and (plain := change(source)) != source:
         return pairs[0]._replace(source=plain)
-    words = [*WORD.finditer(source)]
+    words = [*LONG_WORD.finditer(source)]
     places = [word for word in words if random.random() < rate]
     for word in reversed(places or random.sample(words, min(1, len(words)))):
         source = source[: word.start()] + _misspell(word[0], random) + source[word.end() :]
@@ -67,7 +69,7 @@ def typos(
 
 def punctuation(pairs: Sequence[Pair], _: Random) -> Pair | None:
     """Returns the pair without final punctuation; None if a side has none, or nothing else."""
-    plain = _of_both(pairs[0], lambda text: OPENING.sub("", FINAL.sub("", text)))
+    plain = _of_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
     return None if {*plain} & {*pairs[0], ""} - {None} else plain
 
 
@@ -90,7 +92,7 @@ def copied(
     source, target = pairs[0].source, pairs[0].target
     shared = sorted(
         word
-        for word in {*COPY.findall(source)} & {*COPY.findall(target)}
+        for word in {*NAME_OR_NUMBER.findall(source)} & {*NAME_OR_NUMBER.findall(target)}
         if source.count(word) == target.count(word) == 1
     )
     if random.random() < ALONE and make is None:
@@ -120,7 +122,7 @@ MODIFIERS: Mapping[str, Modifier] = {
     "joined": joined,
     "copied": copied,
 }
-CASES = ("capitals", "title")
+LETTER_CASES = ("capitals", "title")
 MAX_PAIRS = 3  # that a modifier reads
 TAGS = regex.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
@@ -182,11 +184,13 @@ class Augmentation(NamedTuple):
     @property
     def key(self) -> tuple[object, ...]:
         """What draws depend on; empty if there is none."""
-        return (RULE, *self.fractions.items()) if self.fractions else ()
+        return (MODIFIER_RULE, *self.fractions.items()) if self.fractions else ()
 
     def of_case(self) -> "Augmentation":
         """Returns the part that changes the case alone: names take no subwords from the text."""
-        return self._replace(fractions={k: v for k, v in self.fractions.items() if k in CASES})
+        return self._replace(
+            fractions={k: v for k, v in self.fractions.items() if k in LETTER_CASES}
+        )
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of the first pair; '' and None if that stays."""

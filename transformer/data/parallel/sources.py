@@ -23,7 +23,7 @@ from transformer.data import held_out, tfds
 from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import Survey, undirected
-from transformer.data.corpora import SHARED
+from transformer.data.corpora import SHARED_KEYS
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
@@ -37,7 +37,7 @@ from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
-OF_BATCHES = SHARED | {"max_tokens", "max_token_ratio"}
+OF_BATCHES = SHARED_KEYS | {"max_tokens", "max_token_ratio"}
 LIBRARIES = ("ftfy", "py3langid")  # that the rules use
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
@@ -175,7 +175,7 @@ def _read(
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
     learnt = training_pairs.among(
-        undirected(facts.exact), training_pairs.NOTHING if earlier is None else earlier
+        undirected(facts.exact), training_pairs.NO_HASHES if earlier is None else earlier
     )
     learnt = training_pairs.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
     try:

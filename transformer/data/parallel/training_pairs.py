@@ -32,15 +32,15 @@ from transformer.files import open_arrays, whole_file
 
 NAMED = 5  # lines
 EARLIER = "the training text of earlier runs"
-FILE = "trained_on.npz"
-FIX = (
+TRAINED_ON_FILE = "trained_on.npz"
+TRAINED_ON_FIX = (
     "restore the original, or delete it: then a run that starts from this one cannot tell whether "
     "it is scored on pairs that this one was trained on"
 )
 
 logger = logging.getLogger(__name__)
 Hashes = UInt64[np.ndarray, "_"]
-NOTHING = np.zeros(0, np.uint64)
+NO_HASHES = np.zeros(0, np.uint64)
 
 
 class HeldOutReport(NamedTuple):
@@ -192,26 +192,26 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
     """
     if not init_from:
         return None
-    source, hashes = Path(init_from).expanduser(), NOTHING
-    if folder and (folder / FILE).exists():
-        _, hashes = _read(folder / FILE)
-    elif (source / FILE).exists():
-        hashes = _union(*_read(source / FILE))
+    source, hashes = Path(init_from).expanduser(), NO_HASHES
+    if folder and (folder / TRAINED_ON_FILE).exists():
+        _, hashes = _read(folder / TRAINED_ON_FILE)
+    elif (source / TRAINED_ON_FILE).exists():
+        hashes = _union(*_read(source / TRAINED_ON_FILE))
     if len(hashes):
         return hashes
     logger.warning(
         "warning: not checked whether pairs for validation and test occur in the training text "
         "of %a, which has no %s",
         str(source.absolute()),
-        FILE,
+        TRAINED_ON_FILE,
     )
     return None
 
 
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
     """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder."""
-    path, before = folder / FILE, NOTHING if earlier is None else earlier
-    saved = _read(path)[0] if path.exists() else NOTHING
+    path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
+    saved = _read(path)[0] if path.exists() else NO_HASHES
     pairs = _union(undirected(pairs), saved)
     if not path.exists() or len(saved) < len(pairs):
         with whole_file(path, binary=True) as file:
@@ -220,10 +220,12 @@ def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
 
 def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
     """Returns a line with how many pairs a run, or one before it, was trained on; None for none."""
-    if not (folder / FILE).exists():
+    if not (folder / TRAINED_ON_FILE).exists():
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
-    if not (count := int(among(undirected(hashes), _union(*_read(folder / FILE))).sum())):
+    if not (
+        count := int(among(undirected(hashes), _union(*_read(folder / TRAINED_ON_FILE))).sum())
+    ):
         return None
     return (
         f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
@@ -252,5 +254,5 @@ def _read(path: Path) -> tuple[Hashes, Hashes]:
         if {(a.ndim, a.dtype.kind) for a in (pairs, earlier)} != {(1, "u")}:
             raise ValueError("it has no lists of hashes")
     except ValueError as error:
-        raise UserError(f"{path} cannot be read ({error}): {FIX}") from None
+        raise UserError(f"{path} cannot be read ({error}): {TRAINED_ON_FIX}") from None
     return pairs, earlier

@@ -28,7 +28,7 @@ from transformer.files import parse_json, read_file, write_bytes, write_json
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 PAD_ID, BOS_ID, EOS_ID = 0, 2, 3  # with UNK_ID the same in every vocabulary
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
-KINDS = ("bpe", "unigram", "word", "char")
+TOKENIZER_KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
@@ -36,7 +36,9 @@ SYMBOL_SCORE = 1000.0  # for each character of a symbol
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
 SPACED = "a  b \n\t c "  # which a model of running text gives back
-READING = "reading:"  # begins the name of a normalisation that texts which are written do not pass
+READING_PREFIX = (
+    "reading:"  # begins the name of a normalisation that texts which are written do not pass
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +63,7 @@ class Tokenizer:
         self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
         self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
         self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
-        if writes and proto.normalizer_spec.name.startswith(READING):
+        if writes and proto.normalizer_spec.name.startswith(READING_PREFIX):
             proto.normalizer_spec.precompiled_charsmap = b""
         if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
             # sentencepiece scores a symbol, for each of its characters, by the best score of any

@@ -22,14 +22,14 @@ from ml_collections import ConfigDict
 from transformer.errors import UserError
 
 UNK_ID = 1  # in every vocabulary
-BLANK = "▁"  # before a word
+WORD_START = "▁"  # before a word
 UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
 CACHED = 2**16  # words that are remembered
-NEVER = -math.inf  # the score of two pieces that are not merged
+NO_MERGE = -math.inf  # the score of two pieces that are not merged
 SHORT = 24  # characters of a word that is
 # By kind of tokenizer, the key that says how much is drawn.
 KEYS = {"bpe": "bpe_dropout", "unigram": "sampling_alpha"}
-SIDES = ("both", "source", "target")
+SAMPLING_SIDES = ("both", "source", "target")
 
 
 class Draws:
@@ -45,8 +45,8 @@ class Draws:
         self._longest = max(map(len, self._scores), default=1)
         self._unknown = min(self._scores.values(), default=0.0) - UNK_PENALTY
         # No piece goes on behind a blank, but of a model that was trained so.
-        words = f"{BLANK}?[^{BLANK}]+|{BLANK}"
-        if any(BLANK in piece[1:] for piece in self._scores):
+        words = f"{WORD_START}?[^{WORD_START}]+|{WORD_START}"
+        if any(WORD_START in piece[1:] for piece in self._scores):
             words = ".+"
         self._words = re.compile(words, re.DOTALL)
         self._symbols = re.compile(f"({'|'.join(map(re.escape, reversed(symbols)))})")
@@ -149,7 +149,7 @@ class _Merging:
     def __init__(self, word: str, scores: Mapping[str, float]):
         self.pieces = list(word)
         self._scores = scores
-        self._pairs = [scores.get(a + b, NEVER) for a, b in itertools.pairwise(word)]
+        self._pairs = [scores.get(a + b, NO_MERGE) for a, b in itertools.pairwise(word)]
 
     def best(self) -> int:
         """Returns the place of the best merge, the first of several; there is one."""
@@ -157,7 +157,7 @@ class _Merging:
 
     def places(self) -> list[int]:
         """Returns the places where two pieces can be merged, the best first."""
-        indices = [i for i, score in enumerate(self._pairs) if score > NEVER]
+        indices = [i for i, score in enumerate(self._pairs) if score > NO_MERGE]
         return sorted(indices, key=self._pairs.__getitem__, reverse=True)
 
     def merge(self, place: int) -> None:
@@ -167,7 +167,7 @@ class _Merging:
         del pairs[place]
         for i in (place - 1, place):
             if 0 <= i < len(pairs):
-                pairs[i] = self._scores.get(pieces[i] + pieces[i + 1], NEVER)
+                pairs[i] = self._scores.get(pieces[i] + pieces[i + 1], NO_MERGE)
 
 
 # -- how strongly they are drawn
@@ -175,10 +175,10 @@ class _Merging:
 
 def check_sampling(settings: ConfigDict, task: str) -> None:
     """Raises UserError if no such kind of tokenizer, task or side is sampled."""
-    if settings.sampling_sides not in SIDES:
+    if settings.sampling_sides not in SAMPLING_SIDES:
         raise UserError(
             f"tokenizer.sampling_sides={settings.sampling_sides!r} is unknown: choose one of "
-            f"{', '.join(SIDES)}"
+            f"{', '.join(SAMPLING_SIDES)}"
         )
     for key in KEYS.values():
         if settings[key] and task != "translation":

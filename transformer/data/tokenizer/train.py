@@ -18,14 +18,14 @@ from ml_collections import ConfigDict
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
-from transformer.data.characters import RULE
+from transformer.data.characters import CHARACTER_RULE
 from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
-    KINDS,
     NO_TEXT,
     PAD_ID,
-    READING,
+    READING_PREFIX,
+    TOKENIZER_KINDS,
     Tokenizer,
     add_symbols,
     check_symbols,
@@ -41,7 +41,7 @@ from transformer.files import OddFileError, read_file, write_bytes
 
 logger = logging.getLogger(__name__)
 
-INITIAL = ("keep", "grow", "new")  # the tokenizer of a run that starts from another one
+INITIAL_TOKENIZERS = ("keep", "grow", "new")  # the tokenizer of a run that starts from another one
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
 # With these, `decode` restores every space and line break.
@@ -87,9 +87,10 @@ def train_tokenizer(
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
     """
-    if settings.kind not in KINDS:
+    if settings.kind not in TOKENIZER_KINDS:
         raise UserError(
-            f"tokenizer.kind='{settings.kind}' is unknown: choose one of {', '.join(KINDS)}"
+            f"tokenizer.kind='{settings.kind}' is unknown: choose one of "
+            f"{', '.join(TOKENIZER_KINDS)}"
         )
     check_symbols(settings)
     unread = LATER if initial else (*LATER, "initial")
@@ -111,7 +112,7 @@ def train_tokenizer(
             return Tokenizer(start.model, origin)
         described += start.digest
         train = functools.partial(grow, start.model, train)
-    key = digest_of(f"{described}{RULE}{reads}{sentencepiece.__version__}".encode())[:24]
+    key = digest_of(f"{described}{CHARACTER_RULE}{reads}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
         with contextlib.suppress(OddFileError):
@@ -119,7 +120,7 @@ def train_tokenizer(
                 return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
-    normalization = f"{READING}{settings.normalization}" if any(reads) else "identity"
+    normalization = f"{READING_PREFIX}{settings.normalization}" if any(reads) else "identity"
     model = train(ConfigDict({**settings, "normalization": normalization}))
     refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
@@ -155,7 +156,7 @@ class _Sample:
 
 def _train(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     """Trains a model on texts that pass its normalisation before, each as its side does."""
-    name, size = settings.normalization.removeprefix(READING), EOS_ID + 3
+    name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
     try:
         least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))

@@ -11,7 +11,7 @@ from experiments.sweep.study import Study
 from experiments.sweep.trial_configs import plan_trials
 from log_lines import heard
 from transformer.errors import UserError
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 
 FULL_MEMORY = "RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes."
 
@@ -35,7 +35,7 @@ class Fakes:
         self._made_before, self._failed = [], []
         # What the tests before have compiled is of use to those that come.
         monkeypatch.setattr(jax, "clear_caches", lambda: None)
-        monkeypatch.setattr(sweep_worker, "Run", self._one)
+        monkeypatch.setattr(sweep_worker, "TrainingRun", self._one)
         monkeypatch.setattr(sweep_worker, "Trainer", self._trainer)
         monkeypatch.setattr(sweep_worker, "_prepare", lambda trials, runs: None)
         monkeypatch.setattr(sweep_worker, "_load_task", self._load_task)
@@ -70,7 +70,7 @@ class Fakes:
         return made
 
     def _one(self, task, config, folder):
-        made = Run.__new__(Run)  # without checkpoints and an optimizer
+        made = TrainingRun.__new__(TrainingRun)  # without checkpoints and an optimizer
         made.config, made.total_steps = config, 1
         return made
 
