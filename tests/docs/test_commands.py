@@ -24,7 +24,7 @@ GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
 FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of run.json, train.de
 PATH = re.compile(r"(?:(?:configs|docs|experiments|studies|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
-WRITTEN_BY_READERS = ("both.py", "three.py", "variant.py")
+WRITTEN_BY_READERS = ("both.py", "ru_mix.py", "three.py", "variant.py")
 MODULES = ("experiments", "studies")  # folders of commands
 PLACEHOLDER = re.compile(r"\.\.\.|<\w+>|\b(DIR|FILE|NAME|PART)\b")
 INCOMPLETE = re.compile(r"\.\.\.|=MODE\b")  # a command with a part left out
