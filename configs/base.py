@@ -317,7 +317,7 @@ def _decode() -> ConfigDict:
     # Lines in capitals or title case are read in sentence case, and their translations are written
     # in the case of the line.
     decode.transfer_case = False
-    # --mode=translate splits lines of several sentences; scoring never does. auto: into single
+    # --mode=translate splits lines of several sentences; scoring never does; auto: into single
     # sentences or, if a tenth of the training sources has several, into groups as long as 99% of
     # the sources | always: into single sentences | never: lines are cut to model.max_length.
     decode.split_sentences = "auto"
@@ -336,7 +336,7 @@ def _decode() -> ConfigDict:
 
 def _evaluate() -> ConfigDict:
     evaluate = ConfigDict()
-    # The weights to use after the training: best | last: of one checkpoint | average: the mean of
+    # The weights to use after the training; best | last: of one checkpoint | average: the mean of
     # the last average_last_n [6.1] | auto: of the best checkpoint, that mean, and the mean of
     # average_last_n up to the best, the one that scores best on validation.
     evaluate.checkpoint = "auto"

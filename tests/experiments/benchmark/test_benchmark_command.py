@@ -42,7 +42,7 @@ def measured(tmp_path, monkeypatch):
         names.append(workload)
         return {"workload": "w", "numbers": {"decoding": timed_numbers([cost["step"]], [1e12])}}
 
-    monkeypatch.setitem(__main__.KINDS, "decoding", measure)
+    monkeypatch.setitem(__main__.PARTS, "decoding", measure)
     monkeypatch.setattr(__main__, "BASELINE", tmp_path / "speed.json")
     monkeypatch.setattr(__main__, "show", lambda found, before, name: judge(found, before))
     monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)

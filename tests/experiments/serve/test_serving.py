@@ -219,7 +219,7 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
         assert f"transformer_{name}" in text
     schema = site.get("/openapi.json").json()
     assert {f"/api/{name}" for name in API} < schema["paths"].keys()
-    assert schema["components"]["schemas"]["Translate"]["required"] == ["texts"]
+    assert schema["components"]["schemas"]["TranslateRequest"]["required"] == ["texts"]
     assert "422" not in schema["paths"]["/api/translate"]["post"]["responses"]
 
 
