@@ -36,7 +36,7 @@ EVALUATING = (
     + """
 from experiments.process import logging_to
 from runs import Unigrams, unigram_config
-from transformer.training.run import Run
+from transformer.training.run import TrainingRun
 from transformer.signals import StopSignals
 from transformer.training.loop import Trainer
 
@@ -46,7 +46,7 @@ class Long(Unigrams):
 
 folder = Path(sys.argv[1])
 with signals.EndSignals(), logging_to("stdout"):
-    run = Run(Long(), unigram_config(), folder)
+    run = TrainingRun(Long(), unigram_config(), folder)
     trainer = Trainer([run])
     ended = trainer.run()
 print("done", flush=True)
