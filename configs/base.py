@@ -88,9 +88,10 @@ def _model() -> ConfigDict:
 
 
 def _add_positions(model: ConfigDict) -> None:
-    """Adds the positional encodings."""
+    """Adds the positional encodings, and the patches of pictures."""
     # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
-    # alibi, or a sum such as sinusoidal+rotary; see transformer/model/positions/
+    # alibi, or a sum such as sinusoidal+rotary; of pictures also grid_sinusoidal | grid_rotary,
+    # by row and column; see transformer/model/positions/
     model.positions = "sinusoidal"
     model.encoder_positions = ""  # of the encoder; '' is `positions`
     model.decoder_positions = ""  # of the decoder's self-attention; '' is `positions`
@@ -99,12 +100,18 @@ def _add_positions(model: ConfigDict) -> None:
     model.bias_distance = 128  # relative_bias: tokens; longer distances share one bias
     model.shaw_distance = 16  # relative_shaw: tokens; longer distances share one vector
     model.max_length = 512  # maximum length in tokens, and the size of a learned table of positions
+    # Of pictures, which are squares: pixels of a patch's side (Dosovitskiy et al. 2021) and of the
+    # whole side, and 3 channels (colour) or 1 (grey); 0: the source is text.
+    model.patch_size = 0
+    model.picture_size = 64
+    model.picture_channels = 3
 
 
 def _data() -> ConfigDict:
     data = ConfigDict()
     # grammar | copy | reverse | files | tfds: of pairs; toy_reviews | files | tfds: of labelled
-    # texts; quotations | any of pairs (their sources): of a language model.
+    # texts; quotations | any of pairs (their sources): of a language model; scenes | digits | idx |
+    # easy_vqa | files | tfds: of pictures.
     data.source = "grammar"
     data.seed = 0  # of generated corpora, and of random holdout
     # Pairs or labelled texts of generated sources. With files, a validation or test set without a
@@ -155,6 +162,11 @@ def _data() -> ConfigDict:
 
 def _add_rows(data: ConfigDict) -> None:
     """Adds how texts become batches."""
+    # Pictures: the column of a table, whose questions are text_field; whether picture files are
+    # handwriting, read as MNIST; whether pictures are empty, to measure what questions alone tell.
+    data.picture_field = "picture"
+    data.ink = False
+    data.blind = False
     # Language models: what a document is, and the tokens of a sequence, which holds several of
     # them or a part of one. A split without a file is this fraction of the training text, cut off
     # at its end.

@@ -15,16 +15,17 @@ TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 BENCHMARK = "benchmark"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
 TAG_FLAG = "source_tag"
-ATTENTION_FLAGS = ("sentence", "translation", TAG_FLAG, "hide_eos", "layer", "head")
+ATTENTION_FLAGS = (*("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head"),)
 LINE_FLAGS = ("input", "output")
+PICTURE_TASKS = ("image_classification", "visual_question_answering")  # of one module, `pictures`
 
 
 class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: its dotted path, in which {task} stands for the task's name. It takes the config and
-        the run's folder, and `Options` if the mode reads flags; it returns the files it wrote,
+      function: its dotted path, in which {task} stands for the task's module. It takes the config
+        and the run's folder, and `Options` if the mode reads flags; it returns the files it wrote,
         as it writes them, or None.
       help: a line for --help.
       flags: the fields of `Options` that it reads.
@@ -53,7 +54,7 @@ class Mode(NamedTuple):
             raise UserError(
                 f"--mode={self.name} is not for config.task={task}: use {', '.join(others)}"
             )
-        module, _, name = self.function.format(task=task).rpartition(".")
+        module, _, name = self.function.format(task=module_of(task)).rpartition(".")
         return getattr(importlib.import_module(module), name)
 
 
@@ -144,7 +145,7 @@ TABLE = (
         "experiments.tasks.classification.classify",
         "write the class of each line",
         LINE_FLAGS,
-        ("classification",),
+        ("classification", *PICTURE_TASKS),
     ),
     Mode(
         "serve",
@@ -165,6 +166,11 @@ TABLE = (
 MODES = {mode.name: mode for mode in TABLE}
 
 
+def module_of(task: str) -> str:
+    """Returns the name of the module of a task's modes."""
+    return "pictures" if task in PICTURE_TASKS else task
+
+
 def readers(flag: str) -> list[str]:
     """Returns the modes that read a flag."""
     return [mode.name for mode in MODES.values() if flag in mode.flags]
@@ -172,5 +178,5 @@ def readers(flag: str) -> list[str]:
 
 def show(task: Any, variables: Any, folder: Path) -> None:
     """Prints and draws outputs of a trained model; see `show` of each task's module."""
-    module = importlib.import_module(f"experiments.tasks.{task.config.task}")
+    module = importlib.import_module(f"experiments.tasks.{module_of(task.config.task)}")
     module.show(task, variables, folder)

@@ -47,6 +47,7 @@ class Options:
     links: str | None = _flag("file with the gold links of --input, in Pharaoh format")
     prompt: str | None = _flag("prompt for a single text, in place of --input")
     sentence: str | None = _flag("sentence whose attention to draw")
+    picture: str | None = _flag("file of the picture whose attention to draw")
     translation: str | None = _flag("translation of --sentence; the model's own by default")
     hide_eos: bool = _flag("leave out the end-of-sentence column and renormalise", False)
     layer: int | None = _flag("draw only this layer (from 1), and open the explorer there")

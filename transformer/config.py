@@ -15,6 +15,7 @@ from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
+from transformer.data.pictures import sources as pictures
 from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
 from transformer.data.tokenizer.train import INITIAL_TOKENIZERS, NORMALIZATIONS
@@ -31,6 +32,7 @@ from transformer.optim.schedules import SCHEDULES
 from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.base import model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
+from transformer.tasks.pictures import make_picture_network
 
 RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
@@ -121,6 +123,8 @@ TASK_SOURCES: dict[str, Iterable[str]] = {
     "translation": parallel.REGISTRY,
     "language_model": {*documents.REGISTRY, *parallel.REGISTRY},
     "classification": labelled.REGISTRY,
+    "image_classification": pictures.REGISTRY,
+    "visual_question_answering": pictures.REGISTRY,
 }
 
 
@@ -134,6 +138,13 @@ def check(config: ConfigDict) -> None:
         check_choice(f"config.{key}", flat[key], choices)
     _check_corpora(config)
     _check_subset(config)
+    sees = TASK_SOURCES[config.task] is pictures.REGISTRY
+    if sees != bool(config.model.patch_size):
+        fix = "set it to the pixels of a patch's side" if sees else "leave it out"
+        raise UserError(
+            f"config.model.patch_size={config.model.patch_size} is of pictures, and "
+            f"config.task={config.task}: {fix}"
+        )
     measured = [name for name, metric in metrics_of(config.task).items() if not metric.final]
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
@@ -264,6 +275,8 @@ def check_model(config: ConfigDict) -> None:
         flash.check_training(packed, model.dropout_attention)
     if config.task == "classification":
         make_network(config, config.tokenizer.vocab_size, 2)
+    elif model.patch_size:
+        make_picture_network(config, config.tokenizer.vocab_size, 2)
     else:
         build.check_names(model_config(config))
 

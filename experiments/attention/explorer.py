@@ -4,7 +4,9 @@ It shows the sentence that was asked for, and the snapshot sentences that a run 
 evaluations. Its numbers are the float32 arrays, bit for bit.
 """
 
+import base64
 import html
+import io
 import logging
 import math
 import sys
@@ -17,7 +19,7 @@ import numpy as np
 from experiments.attention.snapshots import of_same_sentence, read_snapshots
 from experiments.display import web_page
 from experiments.options import Options
-from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention
+from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, GridPicture
 from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -214,6 +216,8 @@ def _encode(example: Example) -> dict[str, Any]:
         for side, indices in places.items()
     }
     title, translation = _text(tokens["source"]), _text(tokens["target"])
+    if seen.picture:
+        title = _text(tokens["source"][1 + seen.picture.grid**2 :]) or "a picture"
     missing = zip(seen.unread, example.omitted, strict=True)
     frames = []
     for label, frame in zip(example.labels, example.frames, strict=True):
@@ -238,7 +242,18 @@ def _encode(example: Example) -> dict[str, Any]:
         "unread": dict(zip(SIDES, seen.unread, strict=True)),
         "omitted": dict(zip(SIDES, map(sum, missing), strict=True)),
         "frames": frames,
+        "picture": _encode_picture(seen.picture) if seen.picture else None,
     }
+
+
+def _encode_picture(picture: GridPicture) -> dict[str, Any]:
+    """A picture as the page shows it."""
+    from PIL import Image  # which texts do not need
+
+    file = io.BytesIO()
+    Image.fromarray(picture.pixels.squeeze()).save(file, "PNG")
+    encoded = base64.b64encode(file.getvalue()).decode()
+    return {"pixels": f"data:image/png;base64,{encoded}", "grid": picture.grid}
 
 
 def _first(tokens: Sequence[str], length: int) -> list[int]:

@@ -34,6 +34,8 @@ from transformer.tasks.base import Task
 REPORT = "report.html"
 # Pictures of `figures/` that a report shows where they are, and what they are.
 PICTURES = {
+    "examples.png": "Pictures of the test set, and below what the class token looks at",
+    "over_picture.png": "What the class token looks at: the heads of each layer, and the rollout",
     "confusion.png": "Confusion matrix of the test set: rows are true classes",
     "reliability.png": "Reliability: accuracy against confidence on the test set",
     "map.png": "Features of the texts of the test set (t-SNE)",
@@ -115,6 +117,7 @@ def write(
         main_score=tables.main_score(config.task, results),
         scores=tables.score_table(config.task, results),
         classes=tables.class_table(results[split]),
+        kinds=tables.kind_table(results[split]),
         split=split,
         behaviour=tables.behaviour_table(behaviour),
         placeholders=tables.placeholder_line(tables.rows_of(results)),

@@ -163,6 +163,18 @@ def class_table(scores: dict[str, Any]) -> Table | None:
     return Table("Classes", head, rows)
 
 
+def kind_table(scores: dict[str, Any]) -> Table | None:
+    """Returns the accuracy of each kind of text, and how well the best head points if known."""
+    others = ("accuracy_ci", "accuracy_signature")
+    kinds = [name for name in scores if name.startswith("accuracy_") and name not in others]
+    names = {kind: kind.removeprefix("accuracy_").replace("_", " ") for kind in kinds}
+    if "pointing_head" in scores:
+        layer, head = scores["pointing_head"]
+        names["pointing_accuracy"] = f"layer {layer}, head {head} points at what matters"
+    rows = [[text, f"{100 * scores[name]:.1f}"] for name, text in names.items()]
+    return Table("Accuracy by kind", ["kind", "accuracy (%)"], rows) if rows else None
+
+
 # -- text
 
 

@@ -167,4 +167,12 @@ CLASSIFICATION = TaskMeasures(
     others=("accuracy_*",),
     unit="texts",
 )
-REGISTRY = {each.task: each for each in (TRANSLATION, LANGUAGE_MODEL, CLASSIFICATION)}
+PICTURES = dataclasses.replace(
+    CLASSIFICATION, task="image_classification", noun="picture", by_length=(), unit="pictures"
+)
+QUESTIONS = dataclasses.replace(
+    PICTURES, task="visual_question_answering", noun="question", unit="questions"
+)
+REGISTRY = {
+    each.task: each for each in (TRANSLATION, LANGUAGE_MODEL, CLASSIFICATION, PICTURES, QUESTIONS)
+}

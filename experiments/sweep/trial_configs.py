@@ -36,6 +36,8 @@ SIGNATURE_KEYS = {
     "translation": ("evaluate.sacrebleu_tokenizer",),
     "language_model": ("data.context", "data.documents"),
     "classification": ("data.max_tokens",),
+    "image_classification": ("model.picture_size", "model.picture_channels"),
+    "visual_question_answering": ("model.picture_size", "model.picture_channels", "data.blind"),
 }
 
 RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search

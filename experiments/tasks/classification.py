@@ -14,7 +14,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.pairs import Labelled
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.inference.classifier import TextClassifier
+from transformer.inference.classifier import ClassPredictor
 from transformer.metrics.classification import Reliability
 from transformer.runs.workdir import known_results, load_trained
 from transformer.tasks.classification import ClassificationTask
@@ -71,7 +71,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
 
 
 def draw_reading(
-    classifier: TextClassifier, variables: Variables, items: Sequence[Labelled], picture: Path
+    classifier: ClassPredictor, variables: Variables, items: Sequence[Labelled], picture: Path
 ) -> list[Path]:
     """Draws which tokens attention pooling reads; returns the picture, or none without such."""
     texts = [item.text for item in items]
@@ -91,7 +91,7 @@ def draw_reading(
 
 def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     """Prints a few texts of the test set with their classes, and draws the results."""
-    classifier, labels = task.predictor, task.predictor.labels
+    classifier = task.predictor
     examples = task.examples("test", EXAMPLES)
     # Of a text that is blank to the tokenizer nothing is predicted.
     examples = [item for item in examples if not classifier.is_blank(item.text)]
@@ -101,31 +101,40 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  text       {item.text[:MAX_EXAMPLE_LENGTH]}{end}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
-    scores = known_results(folder)["test"]
-    for name, value in scores.items():  # the accuracies of the texts of one kind
-        if name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature"):
-            kind = name.removeprefix("accuracy_").replace("_", " ")
-            logger.info(f"  {kind:16} {value:7.1%}")
-    from experiments.display.plotting import save_figure
-    from experiments.tasks import class_figures
-
+    print_kinds(folder)
+    draw_results(task, variables, folder)
     figures = folder / "figures"
-    figures.mkdir(exist_ok=True)
-    curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
-    drawn = {
-        "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
-        "reliability": class_figures.reliability_figure({task.config.name: curve}),
-    }
-    mapped = task.examples("test", MAPPED)
-    if len(mapped) > 2:
-        vectors = classifier.embeddings(variables, [item.text for item in mapped])
-        truth = np.array([labels.index(item.label) for item in mapped])
-        drawn["map"] = class_figures.embedding_map(vectors, truth, labels)
-    for name, figure in drawn.items():
-        save_figure(figure, figures / f"{name}.png")
-        logger.info(f"wrote {figures / f'{name}.png'}")
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
         logger.info(f"wrote {picture}")
     if examples:
         maps = classifier.attention(variables, examples[0].text)
         draw.show_attention(maps, folder)
+
+
+def print_kinds(folder: Path) -> None:
+    """Prints the accuracy of the test items of each kind, if they have kinds."""
+    for name, value in known_results(folder)["test"].items():
+        if name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature"):
+            kind = name.removeprefix("accuracy_").replace("_", " ")
+            logger.info(f"  {kind:16} {value:7.1%}")
+
+
+def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
+    """Draws the confusion matrix, the reliability diagram, and a map of the test items."""
+    from experiments.display.plotting import save_figure
+    from experiments.tasks import class_figures
+
+    scores, labels = known_results(folder)["test"], task.predictor.labels
+    curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
+    drawn = {
+        "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
+        "reliability": class_figures.reliability_figure({task.config.name: curve}),
+    }
+    numbers = task.spread("test", MAPPED)
+    if len(numbers) > 2:
+        items, encoded = task.items("test"), task.text.encoded["test"]
+        vectors = task.predictor.embeddings(variables, [items[i] for i in numbers])
+        drawn["map"] = class_figures.embedding_map(vectors, encoded.labels[numbers], labels)
+    for name, figure in drawn.items():
+        save_figure(figure, folder / "figures" / f"{name}.png")
+        logger.info(f"wrote {folder / 'figures' / f'{name}.png'}")

@@ -16,7 +16,8 @@ from transformer.data.labelled.encode import (
     NO_LABEL,
     EncodedTexts,
     LabelledPlan,
-    make_labelled_batch,
+    stack_labels,
+    stack_texts,
 )
 from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.token_store import TokenStore, cached_arrays
@@ -142,7 +143,8 @@ def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
     for i in range(plan.epoch_length):
         bucket, numbers = plan.indices(i)
         texts = [store[j].tolist() for j in numbers]
-        own = make_labelled_batch(texts, [j % 5 for j in numbers], bucket.rows, bucket.length)
+        tokens = stack_texts(texts, bucket.rows, bucket.length)
+        own = tokens, stack_labels([j % 5 for j in numbers], bucket.rows)
         for ours, theirs in zip(plan[i], own, strict=True):
             np.testing.assert_array_equal(ours, theirs)
             assert ours.dtype == theirs.dtype == np.int32
@@ -241,7 +243,7 @@ def kinds_of_plans(count, seed, rows, multiple):
     running = Documents({"tokens": one.tokens, "tokens_offsets": one.offsets}, {}, whole=True)
     packed = TextPlan(running, seed, rows, 6)
     yield "pairs", pairs, lambda i: len(pairs.indices(i)[1]), pairs[0].source
-    yield "labelled", labelled, lambda i: int((labelled[i].labels >= 0).sum()), labelled[0].tokens
+    yield "labelled", labelled, lambda i: int((labelled[i].labels > 0).sum()), labelled[0].source
     yield "packed", packed, lambda i: int((packed[i].segments[:, 0] > 0).sum()), packed[0].tokens
 
 

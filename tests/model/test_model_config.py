@@ -34,7 +34,11 @@ CHOICES = {
     "dtype": DTYPES,
     "matmul_dtype": DTYPES,
 }
-NEEDS = {"flash": {"dtype": "bfloat16", "head_size": 8}}  # what some choices need of other fields
+NEEDS = {  # what some choices need of other fields
+    "flash": {"dtype": "bfloat16", "head_size": 8},
+    "grid_sinusoidal": {"patch_size": 2, "d_model": 24},
+    "grid_rotary": {"patch_size": 2, "head_size": 8},
+}
 
 
 def message(**changes) -> str:
@@ -75,7 +79,13 @@ def test_one_table_for_two_vocabularies_is_refused():
     tiny_config(**{**changes, "tied_embeddings": "decoder"})
 
 
-MAY_BE_ZERO = ("head_size", "num_kv_heads", "num_encoder_layers", "num_decoder_layers")
+MAY_BE_ZERO = (
+    "head_size",
+    "patch_size",
+    "num_kv_heads",
+    "num_encoder_layers",
+    "num_decoder_layers",
+)
 SIZES = [name for name, value in TINY.items() if type(value) is int and name not in MAY_BE_ZERO]
 
 

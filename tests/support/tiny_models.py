@@ -48,6 +48,9 @@ TINY = {
     "share_layers": False,
     "scan_layers": False,
     "remat": False,
+    "patch_size": 0,
+    "picture_size": 6,
+    "picture_channels": 3,
 }
 
 

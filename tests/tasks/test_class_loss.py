@@ -9,8 +9,9 @@ from tiny_classifier import ITEMS
 from transformer.data.labelled.encode import (
     LabelledPlan,
     encode_labelled,
-    make_labelled_batch,
     read_texts,
+    stack_labels,
+    stack_texts,
 )
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.keys import complete
@@ -56,9 +57,9 @@ def test_balanced_classes_weigh_alike_in_the_loss(config):
     params = plain.draw_params(jax.random.key(0))
     batch, key = plain.plan[0], jax.random.key(1)
     losses = [t.loss(params, batch, t.hparams(), key) for t in (plain, balanced)]
-    logits = np.asarray(plain.predictor.classify({"params": params}, batch.tokens).logits)
-    there = batch.labels >= 0
-    logits, labels = logits[there].astype(np.float64), batch.labels[there]
+    logits = np.asarray(plain.predictor.classify({"params": params}, batch.source).logits)
+    there = batch.labels > 0
+    logits, labels = logits[there].astype(np.float64), batch.labels[there] - 1
     nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
     counts = np.bincount(plain.text.train.labels)
     assert counts[0] != counts[1]
@@ -75,12 +76,11 @@ def test_rows_that_fill_up_the_devices_have_no_loss(config):
     task = make_task(config, ("model.dropout_residual", 0.0))
     params, batch, key = task.draw_params(jax.random.key(0)), task.plan[0], jax.random.key(1)
     filled = jax.tree.map(lambda x: np.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1)), batch)
-    assert filled.labels[-1] == 0  # also a class
     hparams = dict.fromkeys(task.hparams(), 0.0)
     sums, others = (task.loss(params, each, hparams, key) for each in (batch, filled))
     np.testing.assert_allclose(others, sums, rtol=1e-5)
-    # The control: such a row with a text counts.
-    filled.tokens[-1, 0] = 2
+    # The control: such a row with a class counts.
+    filled.labels[-1] = 1
     assert task.loss(params, filled, hparams, key).weight == sums.weight + 1
 
 
@@ -105,15 +105,15 @@ def test_an_epoch_holds_each_text_once_with_its_label(tokenizer):
     plan = LabelledPlan(texts, 3, tokens=96, num_buckets=2, multiple=2)
     batches = [plan[i] for i in range(plan.epoch_length)]
     seen = sorted(
-        (tokens[tokens != PAD_ID].tolist(), int(label))
+        (tokens[tokens != PAD_ID].tolist(), int(label) - 1)
         for batch in batches
         for tokens, label in zip(*batch, strict=True)
-        if label >= 0
+        if label > 0
     )
     expected = zip(map(texts.store.__getitem__, range(len(ITEMS))), texts.labels, strict=True)
     assert seen == sorted((ids.tolist(), int(label)) for ids, label in expected)
-    padding = sum((batch.tokens == PAD_ID).sum() for batch in batches)
-    assert plan.padding_fraction == pytest.approx(padding / sum(b.tokens.size for b in batches))
+    padding = sum((batch.source == PAD_ID).sum() for batch in batches)
+    assert plan.padding_fraction == pytest.approx(padding / sum(b.source.size for b in batches))
     other = LabelledPlan(texts, 4, tokens=96, num_buckets=2, multiple=2)
     assert any(
         (a.labels != b.labels).any()
@@ -122,6 +122,6 @@ def test_an_epoch_holds_each_text_once_with_its_label(tokenizer):
 
 
 def test_rows_beyond_the_texts_of_a_batch_have_no_label():
-    batch = make_labelled_batch([[2, 7], [2]], [1, 0], rows=3, length=4)
-    assert batch.tokens.tolist() == [[2, 7, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
-    assert batch.labels.tolist() == [1, 0, -1]
+    tokens = stack_texts([[2, 7], [2]], rows=3, length=4)
+    assert tokens.tolist() == [[2, 7, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
+    assert stack_labels([1, 0], rows=3).tolist() == [2, 1, 0]

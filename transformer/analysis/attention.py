@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, UInt8
 
 from transformer.errors import UserError
 
@@ -41,6 +41,13 @@ KINDS = {
 KIND_SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
+class GridPicture(NamedTuple):
+    """A picture, and how many patches its side has."""
+
+    pixels: UInt8[np.ndarray, "S S C"]
+    grid: int
+
+
 class Attention(NamedTuple):
     """The attention of a model over one text, or over a source and its translation.
 
@@ -56,6 +63,7 @@ class Attention(NamedTuple):
       target_tokens: the tokens that the decoder reads. A missing side has no tokens.
       unread: how many further tokens (of the source, of the target) the text has, which are more
         than the model can read.
+      picture: of which source tokens are patches, all after the first, the class token.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
@@ -63,6 +71,7 @@ class Attention(NamedTuple):
     source_tokens: list[str]
     target_tokens: list[str]
     unread: tuple[int, int] = (0, 0)
+    picture: GridPicture | None = None
 
     @property
     def written_tokens(self) -> list[str]:

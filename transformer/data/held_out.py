@@ -3,27 +3,31 @@
 A split without a file of its own is held out of the training text. A run keeps all its held-out
 text, so that scoring does not need the source: `held_out/<split>.jsonl` has an object on each line,
 in UTF-8: {"source", "target"} of a pair, with "links" if the gold word links are known; {"text",
-"label"} of a labelled text, with "kind" if it has one; {"text"} of a document.
+"label"} of a labelled text, with "kind" if it has one; {"text"} of a document. Pictures are in
+`<split>.npy`, bytes [N, S, S, C], and their items have the number of theirs, see `LabelledPicture`.
 """
 
 import hashlib
+import io
 import itertools
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt64
+from jaxtyping import Bool, Int, UInt8, UInt64
 from ml_collections import ConfigDict
 
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
-from transformer.data.pairs import Labelled, Pair
+from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
-from transformer.files import Each, read_json, read_json_lines, write_bytes, write_json
+from transformer.files import Each, read_file, read_json, read_json_lines, write_bytes, write_json
 
 HELD_OUT_FOLDER = "held_out"
 DIGESTS = "digests.json"  # of its files, by name
+PIXELS = ".npy"  # ends the names of files of pictures
 HELD_OUT = ("validation", "test", "length_generalization")
 PART = "test_"  # begins the name of the part of the test set that one of several corpora has
 COPY_PREFIX = "test."  # begins that of a perturbed copy of the test set
@@ -31,6 +35,14 @@ FIX = "training keeps there the text that a run is scored on; restore the origin
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
 DOCUMENT = {"text": str}
+PICTURE = {
+    "picture": int,
+    "name": str,
+    "question": str,
+    "label": str,
+    "kind": str,
+    "boxes": [[int]],
+}
 
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
@@ -185,13 +197,32 @@ def rank(name: str, seed: int) -> int:
 # -- the files of a run
 
 
-def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> None:
+def save(
+    folder: Path,
+    texts: Mapping[str, Iterable[Pair | Labelled | LabelledPicture | str]],
+    pixels: Mapping[str, UInt8[np.ndarray, "N S S C"]] = MappingProxyType({}),
+) -> None:
     """Saves the held-out text of a run in its folder, by the names of `HELD_OUT`, once.
 
     Other text than that of the folder is refused: scores before and after would not be comparable.
+
+    Args:
+      pixels: of the pictures of each split, if the items are of these.
     """
     (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
     digests = {}
+    for split, pictures in pixels.items():
+        file = io.BytesIO()
+        np.save(file, pictures)
+        path = path_of(folder, split).with_suffix(PIXELS)
+        digests[path.name] = hashlib.sha256(file.getbuffer()).hexdigest()
+        if not path.exists():
+            write_bytes(path, file.getvalue())
+        elif path.read_bytes() != file.getvalue():
+            raise UserError(
+                f"{path} has not the {split} pictures of this config: restore the original "
+                "pictures, or use another folder"
+            )
     for split, items in texts.items():
         path = path_of(folder, split)
         lines = [f"{json.dumps(_record(item), ensure_ascii=False)}\n".encode() for item in items]
@@ -210,7 +241,9 @@ def save(folder: Path, texts: Mapping[str, Iterable[Pair | Labelled | str]]) -> 
     )  # last: after a kill they are written again
 
 
-def _record(item: Pair | Labelled | str) -> dict[str, Any]:
+def _record(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
+    if isinstance(item, LabelledPicture):
+        return item._asdict()
     if isinstance(item, Pair):
         links = {} if item.alignment is None else {"links": item.alignment}
         return {"source": item.source, "target": item.target, **links}
@@ -236,13 +269,36 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
     """Returns the labelled texts of a split of a run's folder, which have these labels."""
-    labels, texts = frozenset(labels), []
-    for number, record in _records(folder, split, LABELLED):
+    records = _labelled(folder, split, LABELLED, labels)
+    return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
+
+
+def _labelled(
+    folder: Path, split: str, shape: Any, labels: Iterable[str]
+) -> Iterator[dict[str, Any]]:
+    """The records of a split, whose labels are those of the run."""
+    labels = frozenset(labels)
+    for number, record in _records(folder, split, shape):
         if (label := record["label"]) not in labels:
             wrong = f"the label {label[:40]!a} is not in labels.json"
             raise _unreadable(folder, split, number, wrong)
-        texts.append(Labelled(record["text"], label, record.get("kind", "")))
-    return texts
+        yield record
+
+
+def read_pictures(
+    folder: Path, split: str, labels: Iterable[str]
+) -> tuple[list[LabelledPicture], UInt8[np.ndarray, "N S S C"]]:
+    """Returns the items of a split of a run's folder and their pictures."""
+    path = path_of(folder, split).with_suffix(PIXELS)
+    try:
+        data = read_file(path)
+        _check_digest(path, hashlib.sha256(data).hexdigest())
+        pixels = np.load(io.BytesIO(data), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{path} cannot be read ({error}): {FIX}") from error
+    records = _labelled(folder, split, PICTURE, labels)
+    items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for r in records]
+    return items, pixels
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
@@ -275,7 +331,11 @@ def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[s
         yield number, record
     if not number:
         raise UserError(f"{path} is empty: {FIX}")
+    _check_digest(path, digest.hexdigest())
+
+
+def _check_digest(path: Path, digest: str) -> None:
     digests = path.with_name(DIGESTS)
     recorded = read_json(digests, Each(str), FIX) if digests.exists() else {}
-    if digest.hexdigest() != recorded.get(path.name, digest.hexdigest()):
+    if digest != recorded.get(path.name, digest):
         raise UserError(f"{path} is not what was written: {FIX}")

@@ -26,6 +26,29 @@ class Labelled(NamedTuple):
     kind: str = ""
 
 
+class LabelledPicture(NamedTuple):
+    """A picture, a question about it or none, and the answer or class.
+
+    Attributes:
+      picture: its number among those of its split.
+      name: of its file.
+      boxes: around the things that the answer rests on, if they are known: x and y in pixels of the
+        upper left corner, and of the corner outside.
+    """
+
+    picture: int
+    name: str
+    question: str
+    label: str
+    kind: str = ""
+    boxes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Name and question as a line that `--mode=classify` reads."""
+        return f"{self.name}\t{self.question}" if self.question else self.name
+
+
 def canonical(pair: Pair) -> Pair:
     """Returns a pair of canonical texts, see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)

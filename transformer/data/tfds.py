@@ -5,12 +5,15 @@ import difflib
 import glob
 import importlib
 import importlib.util
+import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any, Generic, TypeVar
 
+import numpy as np
 from ml_collections import ConfigDict
+from PIL import Image
 
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
@@ -19,6 +22,7 @@ Item = TypeVar("Item")
 
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
+READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
 # TFDS tries ten times, waiting longer each time: minutes until it says that there is no network.
 DOWNLOAD_RETRIES = 4
 # The texts that `tfds_fields` may have to name, in words.
@@ -26,6 +30,7 @@ FIELD_KINDS = {
     ("text",): "one text field",
     ("text", "text"): "two text fields",
     ("text", "label"): "a text field and a label field",
+    ("picture", "label"): "a picture field and a label field",
 }
 
 
@@ -34,12 +39,12 @@ class TfdsRecords(Generic[Item]):
     """Items made of some fields of a prepared split, read from disk by each iteration.
 
     Attributes:
-      readers: for each field, its name and a function from its value to text.
-      make: makes an item from the texts.
+      readers: for each field, its name and a function from its value to a text or a picture.
+      make: makes an item from these.
     """
 
     records: Any  # a data source of TFDS: a sequence that also reads several records at once
-    readers: tuple[tuple[str, Callable[[Any], str]], ...]
+    readers: tuple[tuple[str, Callable[[Any], Any]], ...]
     make: Callable[..., Item]
 
     def __len__(self) -> int:
@@ -96,7 +101,7 @@ def open_splits(
             ) from error
         where = f"data.tfds_{split}={expression!r} of {builder.info.full_name}"
         readers = tuple(
-            (name, bytes.decode if kind == "text" else _label_reader(features[name].names, where))
+            (name, READERS.get(kind) or _label_reader(features[name].names, where))
             for name, kind in zip(fields, kinds, strict=True)
         )
         splits[split] = TfdsRecords(records, readers, make)
@@ -111,11 +116,12 @@ def _check_fields(
     names = {
         "text": [name for name in features if isinstance(features[name], types.Text)],
         "label": [name for name in features if isinstance(features[name], types.ClassLabel)],
+        "picture": [name for name in features if isinstance(features[name], types.Image)],
     }
     fields = tuple(settings.tfds_fields)
     wrong = [name not in names[kind] for name, kind in zip(fields, kinds, strict=False)]
     if len(fields) != len(kinds) or any(wrong):
-        choices = [", ".join(names["text"])] if names["text"] else []
+        choices = [", ".join(names[kinds[0]])] if names[kinds[0]] else []
         if "label" in kinds and names["label"]:
             choices.append(f"{', '.join(names['label'])} for the label")
         raise UserError(
@@ -128,23 +134,32 @@ def _check_fields(
 def _import_tfds() -> ModuleType:
     try:
         tfds = importlib.import_module("tensorflow_datasets")
-        # TFDS registers its older builders, WMT's and GLUE's among them, only if packages for
-        # quite other data are installed too; importing these folders registers all that we need.
-        for name in ("translate", "text"):
-            importlib.import_module(f"tensorflow_datasets.{name}")
         for name in ("array_record", "importlib_resources"):
             importlib.import_module(name)
         parts = ("download.downloader", "download.extractor", "utils.lazy_imports_utils")
+        parts += ("features.image_feature",)
         inner = (importlib.import_module(f"tensorflow_datasets.core.{part}") for part in parts)
-        downloader, extractor, lazy = inner
+        downloader, extractor, lazy, images = inner
+        downloader.MAX_RETRIES = DOWNLOAD_RETRIES  # pyright: ignore[reportAttributeAccessIssue]
+        if importlib.util.find_spec("tensorflow") is None:
+            extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
+            images._ImageEncoder._encode_image = _encode_png  # pyright: ignore[reportAttributeAccessIssue]
+        # TFDS registers its older builders, WMT's and GLUE's among them, only if packages for
+        # quite other data are installed too; importing these folders registers all that we need.
+        for name in ("translate", "text", "image_classification"):
+            importlib.import_module(f"tensorflow_datasets.{name}")
     except ImportError as error:
         raise UserError(
             f"data.source='tfds' lacks a package ({error}): pip install -r requirements.txt"
         ) from error
-    downloader.MAX_RETRIES = DOWNLOAD_RETRIES  # pyright: ignore[reportAttributeAccessIssue]
-    if importlib.util.find_spec("tensorflow") is None:
-        extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
     return tfds
+
+
+def _encode_png(encoder: Any, pixels: np.ndarray) -> bytes:
+    """The PNG of pixels, which TFDS makes with TensorFlow."""
+    file = io.BytesIO()
+    Image.fromarray(pixels.squeeze()).save(file, "PNG")
+    return file.getvalue()
 
 
 def _open(path: os.PathLike | str, mode: str = "r") -> IO:

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
 from transformer.inference.batching import by_rows
 from transformer.inference.hypotheses import not_finite
+from transformer.model.architecture import Source
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.losses import TokenSums, cross_entropy, row_nll
+from transformer.model.vision.inputs import PictureText
 
 Variables = Mapping[str, Any]  # Flax variables: {"params": ...} and other collections
 Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
@@ -150,6 +152,14 @@ class TokenPredictor(Predictor):
             return row_nll(*self.features(variables, batch), *labels_of(batch))
 
         return by_rows(jax.jit(row_losses))
+
+
+def source_mask(source: Source) -> Bool[Array, "B M"]:
+    """Returns True at what a model reads: tokens, a picture's class token and patches."""
+    if not isinstance(source, PictureText):
+        return jnp.asarray(source) != PAD_ID
+    picture = jnp.ones((len(source.patches), 1 + source.patches.shape[1]), bool)
+    return jnp.concatenate([picture, jnp.asarray(source.tokens) != PAD_ID], axis=1)
 
 
 def labels_of(batch: Any) -> tuple[Int[Array, "B L"], Float[Array, "B L"]]:

@@ -1,5 +1,6 @@
-"""Inference with a classifier: text in, classes out."""
+"""Inference with a classifier: texts, or pictures and questions, in; classes out."""
 
+import abc
 import functools
 import hashlib
 import json
@@ -10,20 +11,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.labelled.encode import (
-    NO_LABEL,
     LabelledBatch,
-    make_labelled_batch,
     read_texts,
+    stack_labels,
+    stack_texts,
 )
-from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
+from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
-from transformer.inference.base import Params, Predictor, TokenTable, Variables
+from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
 from transformer.inference.batching import by_rows, compile_ahead, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
+from transformer.model.architecture import Network
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
@@ -37,93 +39,117 @@ class Prediction(NamedTuple):
     probability: float
 
 
-class TextClassifier(Predictor):
-    """Classifies and explains texts, see `Predictor`.
+class ClassPredictor(Predictor):
+    """Classifies and explains what a line says, see `Predictor`.
+
+    A subclass reads lines into items, and stacks items into what the model reads.
 
     Args:
       labels: names of the classes, by number.
       max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
       batch_size: maximum texts read at once.
+
+    Attributes:
+      before: how much the model attends to before the tokens: of a picture.
     """
 
-    def __init__(
-        self,
-        model: Classifier | BagOfEmbeddings,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        max_tokens: int,
-        batch_size: int,
-    ):
-        self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
+    tokenizer: Tokenizer | None
+    before = 0
+
+    def __init__(self, model: Network, labels: Sequence[str], max_tokens: int, batch_size: int):
+        self.model, self.labels = model, tuple(labels)
         self.max_tokens, self.batch_size = max_tokens, batch_size
         self._classify = by_rows(jax.jit(self.classify))
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
 
+    @abc.abstractmethod
+    def read(self, lines: Sequence[str], first_line: int | None = None) -> list[Any]:
+        """Returns the item of each line, cut to what the model reads.
+
+        Args:
+          first_line: number of the first line, for warnings; None for no warnings.
+        """
+
+    @abc.abstractmethod
+    def stack(self, items: Sequence[Any], rows: int, length: int) -> Any:
+        """Returns up to `rows` items as arrays, of up to `length` tokens each."""
+
+    @abc.abstractmethod
+    def tokens_of(self, item: Any) -> Ids:
+        """Returns the tokens of an item, whose number determines its batch."""
+
+    @abc.abstractmethod
+    def names(self, item: Any) -> list[str]:
+        """Returns the names of all that the model attends to in an item."""
+
+    @abc.abstractmethod
+    def is_blank(self, line: str) -> bool:
+        """Whether a line has nothing to classify."""
+
     def init_params(self, key: jax.Array) -> Params:
-        token = jnp.ones((1, 1), jnp.int32)
-        return self.model.init(key, token, token != PAD_ID)["params"]
+        source = jax.tree.map(jnp.asarray, self.stack([], 1, 1))
+        return self.model.init(key, source, source_mask(source))["params"]
 
     def fingerprint(self) -> str:
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
-        return f"{self.tokenizer.digest}-{names}"
+        return f"{self.tokenizer.digest}-{names}" if self.tokenizer else names
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
         """Returns the table of token embeddings, "input", without a bag's bigrams."""
+        if self.tokenizer is None:
+            return {}
         vectors = np.asarray(self.model.source_table(variables["params"]))
         return {"input": TokenTable(vectors, self.tokenizer)}
 
-    # -- tokens to classes
+    # -- items to classes
 
     def classify(
         self,
         variables: Variables,
-        tokens: Any,
+        source: Any,
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
-        """Returns the scores of the texts' classes, and the pooled vectors; tokens are [B, M]."""
-        tokens = jnp.asarray(tokens)
+        """Returns the scores of the classes of stacked items, and the pooled vectors."""
+        source = jax.tree.map(jnp.asarray, source)
         rngs = {} if key is None else {"dropout": key}
-        return self.model.apply(variables, tokens, tokens != PAD_ID, rates, rngs=rngs)
+        return self.model.apply(variables, source, source_mask(source), rates, rngs=rngs)
 
     def probabilities(
-        self, variables: Variables, texts: Sequence[Ids], stacked: bool = False
+        self, variables: Variables, items: Sequence[Any], stacked: bool = False
     ) -> Float[np.ndarray, "... N C"]:
-        """Returns the probabilities of all classes of encoded texts, in float64.
+        """Returns the probabilities of all classes of items, in float64.
 
         Args:
           stacked: whether the variables, and so the first axis, are of several runs.
         """
         run = self._classify_stacked if stacked else self._classify
         runs = jax.tree.leaves(variables)[0].shape[:1] if stacked else ()
-        logits = np.zeros((*runs, len(texts), len(self.labels)))
-        for rows, batch in self.batches(texts):
-            of_batch = np.asarray(run(variables, batch.tokens).logits)
+        logits = np.zeros((*runs, len(items), len(self.labels)))
+        for rows, batch in self.batches(items):
+            of_batch = np.asarray(run(variables, batch.source).logits)
             logits[..., rows, :] = of_batch[..., : len(rows), :]
         weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return weights / weights.sum(axis=-1, keepdims=True)
 
     def batches(
-        self, texts: Sequence[Ids], labels: Sequence[int] | None = None
+        self, items: Sequence[Any], labels: Sequence[int] = ()
     ) -> Iterator[tuple[list[int], LabelledBatch]]:
-        """Yields (indices, batch) of encoded texts, in batches of similar length and static shape.
+        """Yields (indices, batch) of items, in batches of similar length and static shape.
 
         Args:
-          labels: numbers of the texts' classes, if known.
+          labels: numbers of the items' classes, if known.
         """
-        labels = [NO_LABEL] * len(texts) if labels is None else labels
-        lengths = [len(ids) for ids in texts]
-        size = static_rows(len(texts), self.batch_size)
-        groups = length_groups(range(len(texts)), lengths, size, self.max_tokens)
-        for rows, length in groups:
-            of_rows = [texts[i] for i in rows], [labels[i] for i in rows]
-            yield rows, make_labelled_batch(*of_rows, size, length)
+        lengths = [len(self.tokens_of(item)) for item in items]
+        size = static_rows(len(items), self.batch_size)
+        for rows, length in length_groups(range(len(items)), lengths, size, self.max_tokens):
+            source = self.stack([items[i] for i in rows], size, length)
+            yield (
+                rows,
+                LabelledBatch(source, stack_labels([labels[i] for i in rows if labels], size)),
+            )
 
-    # -- text to classes
-
-    def is_blank(self, line: str) -> bool:
-        """Whether a text is empty, or has only characters such as a zero-width space."""
-        return len(read_texts([line], self.tokenizer)[0]) == 1
+    # -- lines to classes
 
     def predict(
         self, variables: Variables, lines: Sequence[str], first_line: int | None = None
@@ -131,16 +157,16 @@ class TextClassifier(Predictor):
         """Returns all classes of each line, the most probable first; none for a blank line.
 
         Args:
-          first_line: number of the first line, for warnings; None for no warnings.
+          first_line: see `read`.
         """
-        encoded, results = self._read(lines, first_line), []
-        probabilities = self.probabilities(variables, encoded)
-        for number, (ids, row) in enumerate(
-            zip(encoded, probabilities, strict=True), first_line or 1
+        results, there = [], [not self.is_blank(line) for line in lines]
+        probabilities = self.probabilities(variables, self.read(lines, first_line))
+        for number, (has_text, row) in enumerate(
+            zip(there, probabilities, strict=True), first_line or 1
         ):
             if not np.isfinite(row).all():
                 raise not_finite(number, "class")
-            order = np.argsort(-row, kind="stable") if len(ids) > 1 else ()
+            order = np.argsort(-row, kind="stable") if has_text else ()
             results.append([Prediction(self.labels[i], float(row[i])) for i in order])
         return results
 
@@ -150,17 +176,17 @@ class TextClassifier(Predictor):
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `predict` needs for batches of a number of rows of a static length."""
-        self._classify(variables, np.full((rows, length), PAD_ID, np.int32))
+        self._classify(variables, self.stack([], rows, length))
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, np.full((1, length), PAD_ID, np.int32))
+        self._attend(variables, self.stack([], 1, length))
 
-    def embeddings(self, variables: Variables, lines: Sequence[str]) -> Float[np.ndarray, "N E"]:
-        """Returns the pooled vector of each line."""
-        vectors: list[Any] = [None] * len(lines)
-        for rows, batch in self.batches(self._read(lines)):
-            of_batch = np.asarray(self._classify(variables, batch.tokens).embedding)
+    def embeddings(self, variables: Variables, items: Sequence[Any]) -> Float[np.ndarray, "N E"]:
+        """Returns the pooled vector of each item."""
+        vectors: list[Any] = [None] * len(items)
+        for rows, batch in self.batches(items):
+            of_batch = np.asarray(self._classify(variables, batch.source).embedding)
             for i, vector in zip(rows, of_batch, strict=False):
                 vectors[i] = vector
         return np.stack(vectors)
@@ -174,60 +200,92 @@ class TextClassifier(Predictor):
 
         They are empty if the model does not use attention pooling.
         """
-        if isinstance(self.model, BagOfEmbeddings) or self.model.pooling != "attention":
+        if getattr(self.model, "pooling", "") != "attention":
             return []
         readings = []
-        for ids in self._read(lines):
-            weights = self._pooling_weights(variables, self._one(ids))
-            readings.append((self._shown(ids), np.asarray(weights[0, : len(ids)])))
+        for item in self.read(lines):
+            weights, names = self._pooling_weights(variables, self._one(item)), self.names(item)
+            readings.append((names, np.asarray(weights[0, : len(names)])))
         return readings
 
     def attention(self, variables: Variables, line: str) -> Attention:
         """Returns the attention over a line, only of the kind `encoder_self`.
 
-        Its tokens are source tokens; the first is begin-of-sentence. If a text is too long, it is
-        cut with a warning.
+        Its tokens are source tokens; the first is begin-of-sentence, or the class token before a
+        picture. If a text is too long, it is cut with a warning.
         """
-        [ids] = self._read([line], first_line=1)
-        attention = self._attend(variables, self._one(ids))
-        return Attention.of_first_text(attention, self._shown(ids), [], (self.unread(line), 0))
+        [item] = self.read([line], first_line=1)
+        return self.attention_of(variables, item, self.unread(line))
 
+    def attention_of(self, variables: Variables, item: Any, unread: int = 0) -> Attention:
+        """Returns the attention over an item, of whose line some tokens are `unread`."""
+        attention = self._attend(variables, self._one(item))
+        return Attention.of_first_text(attention, self.names(item), [], (unread, 0))
+
+    @abc.abstractmethod
     def unread(self, line: str) -> int:
-        """Returns how many tokens of a text are more than the model can read."""
-        [ids] = read_texts([line], self.tokenizer)
-        return max(0, len(ids) - self.max_tokens)
+        """Returns how many tokens of a line are more than the model can read."""
 
-    def batch_attention(
-        self, variables: Variables, tokens: Int[Array, "B M"]
-    ) -> dict[str, BatchAttention]:
-        mask = tokens != PAD_ID
+    def batch_attention(self, variables: Variables, source: Any) -> dict[str, BatchAttention]:
+        mask = source_mask(source)
         masks = {"encoder_self": (mask[:, :, None] & mask[:, None], None)}
-        return BatchAttention.by_kind(self.model, self._sown(variables, tokens), masks)
+        return BatchAttention.by_kind(self.model, self._sown(variables, source), masks)
 
     # -- inside
 
     @functools.cached_property
     def _pooling_weights(self):
-        def weights(variables, tokens):
-            return self._sown(variables, tokens)["attention_pooling"]["weights"][0]
+        def weights(variables, source):
+            return self._sown(variables, source)["attention_pooling"]["weights"][0]
 
         return jax.jit(weights)
 
-    def _sown(self, variables: Variables, tokens: Int[Array, "B M"]) -> dict[str, Any]:
-        """The intermediates of the model while it reads texts."""
-        _, sown = self.model.apply(variables, tokens, tokens != PAD_ID, mutable=["intermediates"])
+    def _sown(self, variables: Variables, source: Any) -> dict[str, Any]:
+        """The intermediates of the model while it reads items."""
+        mask = source_mask(source)
+        _, sown = self.model.apply(variables, source, mask, mutable=["intermediates"])
         return sown.get("intermediates", {})
 
-    def _one(self, ids: Ids) -> Int[np.ndarray, "1 M"]:
-        """A text as a batch of a static length."""
-        [(_, batch)] = self.batches([ids])
-        return batch.tokens[:1]
+    def _one(self, item: Any) -> Any:
+        """An item, stacked alone, with a static length."""
+        [(_, batch)] = self.batches([item])
+        return batch.source
 
-    def _shown(self, ids: Ids) -> list[str]:
-        return ["<s>", *self.tokenizer.pieces(ids[1:])]
 
-    def _read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
-        """The tokens of each line, cut to what the model reads; with warnings from a number on."""
+class TextClassifier(ClassPredictor):
+    """Classifies and explains texts; an item is the tokens of a line."""
+
+    tokenizer: Tokenizer
+
+    def __init__(
+        self,
+        model: Classifier | BagOfEmbeddings,
+        tokenizer: Tokenizer,
+        labels: Sequence[str],
+        max_tokens: int,
+        batch_size: int,
+    ):
+        self.tokenizer = tokenizer
+        super().__init__(model, labels, max_tokens, batch_size)
+
+    def stack(self, items: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
+        return stack_texts(items, rows, length)
+
+    def tokens_of(self, item: Ids) -> Ids:
+        return item
+
+    def names(self, item: Ids) -> list[str]:
+        return ["<s>", *self.tokenizer.pieces(item[1:])]
+
+    def is_blank(self, line: str) -> bool:
+        """Whether a text is empty, or has only characters such as a zero-width space."""
+        return len(read_texts([line], self.tokenizer)[0]) == 1
+
+    def unread(self, line: str) -> int:
+        [ids] = read_texts([line], self.tokenizer)
+        return max(0, len(ids) - self.max_tokens)
+
+    def read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)
         for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
             if first_line is None:

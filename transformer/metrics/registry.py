@@ -74,6 +74,30 @@ _NLL = _loss("nll", "nll", "nats", format=",.4f", panel=LOSSES, shown=())
 _LOSS = _loss("loss", "loss", "nats", format=",.4f", panel=LOSSES, shown=(PROGRESS,))
 _PERPLEXITY = _loss("perplexity", "perplexity", format=",.3f", shown=(TABLE, PROGRESS))
 _ACCURACY = _percent("accuracy", "accuracy", panel=ACCURACIES)
+_CLASSES = (
+    _LOSS,
+    _ACCURACY,
+    _percent(
+        "macro_f1",
+        "macro F1",
+        panel=ACCURACIES,
+        shown=(TABLE, SWEEPS),
+        about="macro F1: the mean of the classes' F1.",
+    ),
+    dataclasses.replace(
+        _NLL,
+        shown=(TABLE, SWEEPS),
+        about="nll: the mean negative log-likelihood of the true label; lower is better.",
+    ),
+    _percent(
+        "ece",
+        "ECE",
+        higher_is_better=False,
+        shown=(TABLE, SWEEPS),
+        about="ECE: the expected calibration error, the mean gap between the "
+        "confidence of predictions and their accuracy; lower is better.",
+    ),
+)
 
 # By task, in the order of its tables.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
@@ -113,30 +137,9 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
         dataclasses.replace(_NLL, shown=(SWEEPS,)),
         _ACCURACY,
     ),
-    "classification": (
-        _LOSS,
-        _ACCURACY,
-        _percent(
-            "macro_f1",
-            "macro F1",
-            panel=ACCURACIES,
-            shown=(TABLE, SWEEPS),
-            about="macro F1: the mean of the classes' F1.",
-        ),
-        dataclasses.replace(
-            _NLL,
-            shown=(TABLE, SWEEPS),
-            about="nll: the mean negative log-likelihood of the true label; lower is better.",
-        ),
-        _percent(
-            "ece",
-            "ECE",
-            higher_is_better=False,
-            shown=(TABLE, SWEEPS),
-            about="ECE: the expected calibration error, the mean gap between the "
-            "confidence of predictions and their accuracy; lower is better.",
-        ),
-    ),
+    "classification": _CLASSES,
+    "image_classification": _CLASSES,
+    "visual_question_answering": _CLASSES,
 }
 
 

@@ -11,6 +11,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, DropoutRates
+from transformer.model.vision.inputs import PictureText
+
+# What an encoder reads: token ids, or pictures and questions if the config has a `patch_size`.
+Source = Int[Array, "B M"] | PictureText
 
 
 class Network(nn.Module):
@@ -87,7 +91,7 @@ class Architecture(Network):
 
     def encode(
         self,
-        source: Int[Array, "B M"],
+        source: Source,
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
@@ -114,7 +118,7 @@ class Architecture(Network):
 
     def init_cache(
         self,
-        source: Int[Array, "B M"],
+        source: Source,
         source_mask: Bool[Array, "B M"],
         beam_size: int,
         steps: int,
@@ -142,7 +146,7 @@ class Architecture(Network):
 
     def __call__(
         self,
-        source: Int[Array, "B M"] | None,
+        source: Source | None,
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
@@ -162,7 +166,7 @@ class Architecture(Network):
 
     def features(
         self,
-        source: Int[Array, "B M"] | None,
+        source: Source | None,
         target: Int[Array, "B L"],
         source_mask: Bool[Array, "B M"] | None,
         target_mask: Bool[Array, "B L"],
@@ -197,7 +201,8 @@ class Architecture(Network):
     @nn.nowrap
     def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
         """Returns the embedding table of the source, which is the target's if they are tied."""
-        return params.get("source_embedding", params.get("target_embedding"))["table"]
+        embedding = params.get("source_embedding", params.get("target_embedding"))
+        return embedding.get("words", embedding)["table"]
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:

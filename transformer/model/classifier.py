@@ -1,4 +1,4 @@
-"""Classifiers of texts: an encoder whose output is pooled, and the mean of embeddings."""
+"""Classifiers of texts and of pictures: an encoder whose output is pooled, and its baselines."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,14 +8,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.architecture import Architecture, Network, count_kernels
+from transformer.model.architecture import Architecture, Network, Source, count_kernels
 from transformer.model.attention import masked_softmax
 from transformer.model.build import build_model
 from transformer.model.config import FLOAT32, Dtypes, ModelConfig
-from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Linear
+from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.masks import padding_mask
+from transformer.model.recurrent.cells import REGISTRY, run_cell
+from transformer.model.vision.inputs import PictureText, from_patches
+from transformer.model.vision.patches import PatchEmbedding
 
 POOLINGS = ("mean", "first", "attention")
+FILTERS = (32, 64, 64)  # of the convolutions of CnnLstm, each of which halves the sides
 BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagOfEmbeddings`
 
 
@@ -61,7 +65,7 @@ class Classifier(Network):
       config: of any architecture, without a decoder.
       num_classes: C.
       pooling: one of POOLINGS: "mean" over all tokens | "first" token alone (Devlin et al. 2019,
-        section 3) | "attention", see `AttentionPooling`.
+        section 3), which is the class token of pictures | "attention", see `AttentionPooling`.
     """
 
     config: ModelConfig
@@ -77,7 +81,7 @@ class Classifier(Network):
 
     def __call__(
         self,
-        tokens: Int[Array, "B M"],
+        source: Source,
         mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
@@ -88,7 +92,7 @@ class Classifier(Network):
           rates: of dropout while training, which needs the rng "dropout"; the rate of sub-layers is
             also used for the pooled vectors.
         """
-        x = self.encoder.encode(tokens, mask, rates)
+        x = self.encoder.encode(source, mask, rates)
         if self.pooling == "first":
             embedding = x[:, 0].astype(jnp.float32)
         else:
@@ -187,3 +191,89 @@ def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
     mixed = (mixed ^ (mixed >> 16)) * jnp.uint32(0xC2B2AE35)
     mixed ^= mixed >> 13
     return (mixed % jnp.uint32(buckets)).astype(tokens.dtype)
+
+
+class BagOfPatches(Network):
+    """The mean of the patches' vectors and that of the question's, a hidden layer, and the classes.
+
+    It knows what is in a picture, but not where.
+
+    Args:
+      config: of the embeddings; `d_ff` are the units of the hidden layer, with ReLU.
+      num_classes: C.
+    """
+
+    row_dropouts = frozenset({"embedding"})
+
+    config: ModelConfig
+    num_classes: int
+
+    @nn.compact
+    def __call__(
+        self,
+        source: PictureText,
+        mask: Bool[Array, "B M"],
+        rates: DropoutRates = NO_DROPOUT,
+    ) -> Classified:
+        config, patches = self.config, 1 + source.patches.shape[1]
+        vectors = PatchEmbedding(config.source_vocab_size, config, name="source_embedding")(source)
+        parts = [masked_mean(vectors[:, :patches], mask[:, :patches])]
+        if source.tokens.shape[1]:
+            parts.append(masked_mean(vectors[:, patches:], mask[:, patches:]))
+        embedding = Dropout()(jnp.concatenate(parts, axis=-1), rates.embedding)
+        hidden = nn.relu(Linear(config.d_ff, FLOAT32, True, name="inner")(embedding))
+        return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(hidden), embedding)
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
+        """Returns the table of the questions' embeddings."""
+        return params["source_embedding"]["words"]["table"]
+
+
+class CnnLstm(Network):
+    """Features of a small convolutional network times the last state of an LSTM over the question.
+
+    Without a question it is that network alone.
+
+    Args:
+      config: `d_model` is the width of both; `cell` reads the question.
+      num_classes: C.
+
+    Source: Antol et al. 2015, "VQA: Visual Question Answering", section 4 ("LSTM Q + norm I"), with
+    features that are trained here.
+    """
+
+    row_dropouts = frozenset({"embedding", "residual"})
+
+    config: ModelConfig
+    num_classes: int
+
+    @nn.compact
+    def __call__(
+        self,
+        source: PictureText,
+        mask: Bool[Array, "B M"],
+        rates: DropoutRates = NO_DROPOUT,
+    ) -> Classified:
+        config, width = self.config, self.config.d_model
+        pixels = from_patches(jnp.asarray(source.patches), config.patch_size)
+        x = pixels.astype(jnp.float32) / 127.5 - 1.0
+        for number, filters in enumerate(FILTERS):
+            x = nn.relu(nn.Conv(filters, (3, 3), (2, 2), name=f"convolution_{number}")(x))
+        embedding = nn.tanh(Linear(width, FLOAT32, True, name="picture")(x.reshape(len(x), -1)))
+        if source.tokens.shape[1]:
+            tokens, there = jnp.asarray(source.tokens), mask[:, 1 + source.patches.shape[1] :]
+            words = Embedding(config.source_vocab_size, config, name="words")(tokens)
+            words = Dropout()(words, rates.embedding)
+            cell = REGISTRY[config.cell](width, width, FLOAT32, name="question")
+            states = run_cell(cell, words, there)
+            last = jnp.maximum(there.sum(axis=1) - 1, 0)[:, None, None]
+            embedding *= jnp.take_along_axis(states, last, axis=1)[:, 0]
+        hidden = Dropout()(embedding, rates.residual)
+        hidden = nn.relu(Linear(config.d_ff, FLOAT32, True, name="inner")(hidden))
+        return Classified(Linear(self.num_classes, FLOAT32, True, name="output")(hidden), embedding)
+
+    @nn.nowrap
+    def source_table(self, params: Mapping[str, Any]) -> Float[ArrayLike, "V D"]:
+        """Returns the table of the questions' embeddings."""
+        return params["words"]["table"]

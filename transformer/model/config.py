@@ -17,7 +17,9 @@ MAX_LAYERS = 1000  # as the deepest Transformer has, arXiv:2203.00555; each laye
 # (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
 RANGES: tuple[tuple[float, float, str], ...] = (
     (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
-    (0, MAX_NUMBER, "head_size num_kv_heads"),
+    (0, MAX_NUMBER, "head_size num_kv_heads patch_size"),
+    (1, 4096, "picture_size"),
+    (1, 3, "picture_channels"),
     (0, MAX_LAYERS, "num_encoder_layers num_decoder_layers"),
     (1e-15, 1, "norm_epsilon"),  # vectors of zeros, as of dropped words, have no deviation
     (2, MAX_NUMBER, "max_length"),
@@ -63,6 +65,9 @@ class ModelConfig:
     num_kv_heads: int
     talking_heads: bool
     query_key_norm: str
+    patch_size: int
+    picture_size: int
+    picture_channels: int
     num_encoder_layers: int
     num_decoder_layers: int
     share_layers: bool
@@ -107,6 +112,16 @@ class ModelConfig:
         check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
         check_choice("model.dtype", self.dtype, DTYPES)
         check_choice("model.matmul_dtype", self.dtypes.factors, DTYPES)
+        if self.patch_size and self.picture_size % self.patch_size:
+            raise UserError(
+                f"model.patch_size={self.patch_size} does not divide "
+                f"model.picture_size={self.picture_size}: choose another"
+            )
+        if self.patch_size and self.one_table:
+            raise UserError(
+                "model.tied_embeddings='all' is for texts, and patches are no tokens: set "
+                "model.tied_embeddings='decoder'"
+            )
         if self.one_table and self.source_vocab_size != self.target_vocab_size:
             raise UserError(
                 "model.tied_embeddings='all' needs one vocabulary: set tokenizer.joint=True, or "

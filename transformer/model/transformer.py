@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
 from transformer.model import flash
-from transformer.model.architecture import Architecture, count_kernels
+from transformer.model.architecture import Architecture, Source, count_kernels
 from transformer.model.config import ModelConfig
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.masks import AttentionInputs, AttentionPattern, padding_mask
@@ -33,6 +33,7 @@ from transformer.model.stack import (
     run_layers,
     sown_by_kind,
 )
+from transformer.model.vision.patches import PatchEmbedding
 
 
 class Transformer(Architecture):
@@ -53,7 +54,8 @@ class Transformer(Architecture):
         self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         if config.has_encoder:
             if not config.one_table:
-                self.source_embedding = Embedding(config.source_vocab_size, config)
+                embedding = PatchEmbedding if config.patch_size else Embedding
+                self.source_embedding = embedding(config.source_vocab_size, config)
             self.encoder_positions = _encodings(config, config.encoder_names)
             self.encoder_layers = make_layers(EncoderLayer, config.num_encoder_layers, config)
         if config.has_decoder:
@@ -71,13 +73,13 @@ class Transformer(Architecture):
 
     def encode(
         self,
-        source: Int[Array, "B M"],
+        source: Source,
         source_mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Float[Array, "B M D"]:
-        check_length(source.shape[1], self.config)
-        table = self.target_embedding if self.config.one_table else self.source_embedding
-        positions = jnp.arange(source.shape[1])
+        check_length(source_mask.shape[1], self.config)
+        table: Any = self.target_embedding if self.config.one_table else self.source_embedding
+        positions = jnp.arange(source_mask.shape[1])
         x = self._embed(table(source), self.encoder_positions, positions, rates)
         inputs = self._inputs(self.encoder_positions, source_mask, positions, positions)
 
@@ -121,10 +123,10 @@ class Transformer(Architecture):
         return self.decoder_norm(x) if self.config.normalizes_input else x
 
     def init_cache(
-        self, source: Int[Array, "B M"], source_mask: Bool[Array, "B M"], beam_size: int, steps: int
+        self, source: Source, source_mask: Bool[Array, "B M"], beam_size: int, steps: int
     ) -> "KVCache":
         check_length(steps, self.config)
-        memory = jnp.zeros((len(source), 0, self.config.d_model), self.config.dtype)
+        memory = jnp.zeros((len(source_mask), 0, self.config.d_model), self.config.dtype)
         if self.config.has_encoder:
             memory = self.encode(source, source_mask)
 
@@ -133,7 +135,7 @@ class Transformer(Architecture):
 
         depth = self.config.num_decoder_layers
         _, layers = run_layers(self.decoder_layers, self.config, depth, run, memory)
-        back_pointers = jnp.zeros((len(source), beam_size, steps), jnp.int32)
+        back_pointers = jnp.zeros((len(source_mask), beam_size, steps), jnp.int32)
         return KVCache(jnp.int32(0), back_pointers, source_mask, layers)
 
     def decode_step(

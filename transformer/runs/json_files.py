@@ -47,7 +47,10 @@ RESULTS = {
 # Of a split's scores; all others are numbers.
 CLASS = {"precision": float, "recall": float, "f1": float, "texts": int}
 RELIABILITY = {"confidence": [float], "accuracy": [float], "count": [float]}
-NOT_NUMBERS = {"classes": Each(CLASS), "confusion": [[int]], "reliability": RELIABILITY}
+NOT_NUMBERS = {
+    **{"classes": Each(CLASS), "confusion": [[int]], "reliability": RELIABILITY},
+    **{"pointing": [[float]], "overlap": [[float]], "pointing_head": [int]},
+}
 DATA = {
     "splits": Each(Each(int)),
     "oov_rate": float,

@@ -15,7 +15,7 @@ from transformer.config import check, check_scores
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.inference.classifier import Prediction, TextClassifier
+from transformer.inference.classifier import ClassPredictor, Prediction
 from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
@@ -30,6 +30,8 @@ METHODS = {
     "translation": ("translate", "score", "evaluate"),
     "language_model": ("generate", "score"),
     "classification": ("classify",),
+    "image_classification": ("classify",),
+    "visual_question_answering": ("classify",),
 }
 
 # What `load` sets; other keys of a trained run are what they are, or without effect.
@@ -224,7 +226,7 @@ class LoadedRun:
           num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
         """
-        predictor = self._predictor("classify", TextClassifier)
+        predictor = self._predictor("classify", ClassPredictor)
         count = self._count(num_best)
         answers = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
         if num_best is None:

@@ -266,8 +266,10 @@ def rates_of(hparams: dict[str, Any]) -> DropoutRates:
 def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings of a config that determine its text."""
     tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
-    start = config.train.init_from  # whose training pairs are not held out
-    return {"data": config.data.to_dict(), "tokenizer": tokenizer, "init_from": start}
+    model, start = config.model, config.train.init_from  # whose training pairs are not held out
+    look = model.patch_size, model.picture_size, model.picture_channels
+    data = config.data.to_dict()
+    return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
 
 
 def initial_folder(config: ConfigDict) -> Path | None:
@@ -288,7 +290,7 @@ def warn_of_earlier_text(config: ConfigDict) -> None:
 
 def model_fields(config: ConfigDict) -> dict[str, Any]:
     """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder."""
-    if config.model.architecture == BAG:
+    if config.model.architecture == BAG and not config.model.patch_size:
         raise UserError(
             f"config.model.architecture={BAG} is for config.task=classification: choose one of "
             f"{', '.join(REGISTRY)}"

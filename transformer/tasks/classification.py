@@ -9,27 +9,25 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.labelled.encode import (
-    NO_LABEL,
     EncodedTexts,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
-    make_labelled_batch,
     prepare_labelled,
 )
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.pairs import Labelled
-from transformer.data.tokenizer import PAD_ID, Tokenizer, load_tokenizer, save_tokenizer
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
-from transformer.inference.classifier import TextClassifier
+from transformer.inference.classifier import ClassPredictor, TextClassifier
 from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
@@ -73,7 +71,7 @@ class ClassificationTask(Task):
     unit = "texts"
 
     text: LabelledText
-    predictor: TextClassifier
+    predictor: ClassPredictor
     plan: LabelledPlan
 
     def read_text(self, folder: Path | None) -> LabelledText:
@@ -109,6 +107,7 @@ class ClassificationTask(Task):
 
     def _make_text(self, folder: Path, held: Mapping[str, Sequence[Labelled]]) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
+        assert tokenizer is not None, "texts have a tokenizer"
         encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
         weights = load_weights(folder, labels)
         return LabelledText(tokenizer, labels, held, encoded, class_weights=weights)
@@ -160,11 +159,9 @@ class ClassificationTask(Task):
     ) -> TokenSums:
         variables, r_drop = {"params": params}, hparams.get("r_drop")
         batch = two_passes(batch, r_drop)
-        scores = self.predictor.classify(variables, batch.tokens, rates_of(hparams), key)
-        weights = jnp.asarray(self.class_weights)
-        # Rows that fill up the devices have label zero, which is also a class.
-        labels = jnp.where(batch.tokens[:, 0] == PAD_ID, NO_LABEL, batch.labels)
-        smoothing = hparams["label_smoothing"]
+        scores = self.predictor.classify(variables, batch.source, rates_of(hparams), key)
+        weights, smoothing = jnp.asarray(self.class_weights), hparams["label_smoothing"]
+        labels = jnp.asarray(batch.labels) - 1
         return class_cross_entropy(scores.logits, labels, weights, smoothing, r_drop)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
@@ -174,7 +171,7 @@ class ClassificationTask(Task):
         kind, if the data has kinds.
         """
         variables = {"params": params}
-        probabilities = self.predictor.probabilities(variables, self._tokens(split))
+        probabilities = self.predictor.probabilities(variables, self.items(split))
         scores = self._scores(split, probabilities, final)
         if not final:
             return scores
@@ -183,40 +180,38 @@ class ClassificationTask(Task):
 
     def make_head_snapshot(self) -> HeadSnapshots:
         settings, data, model = self.config.evaluate, self.config.data, self.config.model
-        texts = self._tokens("validation")
+        texts = self.items("validation")
         texts = texts[:: max(1, len(texts) // max(1, settings.snapshot_statistics))]
         texts = texts[: settings.snapshot_statistics]
-        lengths, maps = list(map(len, texts)), model.num_heads * model.num_encoder_layers
-        parts = divide(
-            lengths, data.max_tokens, settings.snapshot_sentences, maps, data.batch_tokens
-        )
+        predictor, before = self.predictor, self.predictor.before
+        lengths = [before + len(predictor.tokens_of(text)) for text in texts]
+        maps, longest = model.num_heads * model.num_encoder_layers, before + predictor.max_tokens
+        parts = divide(lengths, longest, settings.snapshot_sentences, maps, data.batch_tokens)
         batches = [
-            make_labelled_batch(
-                [texts[i] for i in rows], [NO_LABEL] * len(rows), parts.rows, parts.length
-            ).tokens
+            predictor.stack([texts[i] for i in rows], parts.rows, parts.length - before)
             for rows in parts.texts
         ]
         first = [i for rows in parts.texts for i in rows][: settings.snapshot_sentences]
-        tokens = [(self.text.tokenizer.pieces(texts[i]), []) for i in first]
-        return HeadSnapshots(self.predictor.batch_attention, batches, tokens)
+        tokens = [(predictor.names(texts[i]), []) for i in first]
+        return HeadSnapshots(predictor.batch_attention, batches, tokens)
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         variables = {"params": params}
-        runs = self.predictor.probabilities(variables, self._tokens(split), stacked=True)
+        runs = self.predictor.probabilities(variables, self.items(split), stacked=True)
         return [self._scores(split, probabilities, False) for probabilities in runs]
 
     def held_out_batches(self, split: str) -> Iterator[LabelledBatch]:
-        encoded = self._tokens(split), self.text.encoded[split].labels.tolist()
+        encoded = self.items(split), self.text.encoded[split].labels.tolist()
         return (batch for _, batch in self.predictor.batches(*encoded))
 
     def held_out_sums(self, variables: Variables, batch: LabelledBatch) -> TokenSums:
-        scores = self.predictor.classify(variables, batch.tokens)
-        weights = jnp.ones(len(self.text.labels))
-        return class_cross_entropy(scores.logits, jnp.asarray(batch.labels), weights, 0.0)
+        scores = self.predictor.classify(variables, batch.source)
+        weights, labels = jnp.ones(len(self.text.labels)), jnp.asarray(batch.labels) - 1
+        return class_cross_entropy(scores.logits, labels, weights, 0.0)
 
-    def _tokens(self, split: str) -> list[Int[np.ndarray, "length"]]:
-        store = self.text.encoded[split].store
-        return [store[i] for i in range(len(store))]
+    def items(self, split: str) -> list[Any]:
+        """Returns what the model reads of each text of a split."""
+        return self.text.encoded[split].items()
 
     def _scores(
         self, split: str, probabilities: Float[np.ndarray, "N C"], final: bool
@@ -232,13 +227,17 @@ class ClassificationTask(Task):
             f"accuracy_{kind}": float(right[kinds == kind].mean())
             for kind in sorted(set(kinds.tolist()) - {""})
         }
-        cut = self.config.data.max_tokens
         return {
             **scores,
             "loss": float(-(self.class_weights[truth] * np.log(likelihoods)).mean()),
             **of_kinds,
-            "accuracy_signature": f"classes:{len(labels)}|texts:{len(truth)}|max_tokens:{cut}",
+            "accuracy_signature": f"classes:{len(labels)}|{self.unit}:{len(truth)}|{self.reading}",
         }
+
+    @property
+    def reading(self) -> str:
+        """How texts are read, in the signature of scores."""
+        return f"max_tokens:{self.config.data.max_tokens}"
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
         """The lines of true label, predicted label, its probability and text, separated by tabs."""
@@ -253,16 +252,24 @@ class ClassificationTask(Task):
 
     def examples(self, split: str, count: int) -> list[Labelled]:
         """Returns `count` texts of a split, always the same, for people to look at."""
-        items = self.text.held_out[split]
-        drawn = np.random.default_rng(0).permutation(len(items))[:count]
-        return [items[i] for i in sorted(drawn)]
+        return [self.text.held_out[split][i] for i in self.spread(split, count)]
+
+    def spread(self, split: str, count: int) -> list[int]:
+        """Returns the numbers of these texts."""
+        drawn = np.random.default_rng(0).permutation(len(self.text.held_out[split]))[:count]
+        return sorted(drawn.tolist())
 
     def save_assets(self, workdir: Path) -> None:
-        save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
+        self.save_classes(workdir)
+        held_out.save(workdir, self.text.held_out)
+
+    def save_classes(self, workdir: Path) -> None:
+        """Writes the tokenizer, if there is one, and the classes with their weights."""
+        if self.text.tokenizer:
+            save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
         labels, weights = self.text.labels, self.class_weights.tolist()
         write_json(workdir / LABELS, labels)  # in the order of their numbers
         write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
-        held_out.save(workdir, self.text.held_out)
 
     def describe(self) -> list[str]:
         plan, texts, tokenizer = self.plan, self.text.train, self.text.tokenizer

@@ -90,6 +90,7 @@ function show() {
 
 function showRow(matrix, row) {
   marked(row);
+  showPicture(examples[choice.example].picture, matrix, row);
   writeRow(matrix, row, choice, largest(), VALUES[choice.values]);
 }
 
@@ -149,6 +150,8 @@ function showControls() {
   byId("end").disabled = !canHideEnd(example, data.kinds[choice.kind]);
   byId("end").parentElement.hidden = example.source.at(-1) !== END_OF_SENTENCE;
   byId("tokens").checked = choice.tokens === "words";
+  byId("tokens").parentElement.hidden = Boolean(example.picture); // patches join to no words
+  byId("more").hidden = byId("tokens").parentElement.hidden && byId("end").parentElement.hidden;
   byId("example").value = choice.example;
   byId("title").textContent = example.title;
   byId("title").title = example.title;

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -26,7 +26,7 @@ from transformer.data.tokenizer import BOS_ID, PAD_ID, Ids, Tokenizer
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
-NO_LABEL = -1
+NO_LABEL = 0  # of a row of padding
 
 
 class EncodedTexts(Encoded):
@@ -41,6 +41,10 @@ class EncodedTexts(Encoded):
     def cut(self) -> int:
         """How many texts were cut to their first tokens."""
         return self.notes["cut"]
+
+    def items(self) -> list[Ids]:
+        """Returns the tokens of each text."""
+        return [self.store[i] for i in range(len(self.store))]
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
@@ -117,23 +121,28 @@ def prepare_labelled(
 
 
 class LabelledBatch(NamedTuple):
-    """Token ids of B texts, padded with 0, and their classes from zero; -1 of a row of padding."""
+    """B texts, and their classes from one; 0 for a row of padding, or an unknown class.
 
-    tokens: Int[np.ndarray, "B M"]
+    `source` is what the model reads: token ids padded with 0, or a `PictureText`.
+    """
+
+    source: Any
     labels: Int[np.ndarray, "B"]
 
 
-def make_labelled_batch(
-    texts: Sequence[Ids], labels: Sequence[int], rows: int, length: int
-) -> LabelledBatch:
-    """Returns the batch of up to `rows` encoded texts of up to `length` tokens."""
-    batch = LabelledBatch(
-        np.full((rows, length), PAD_ID, np.int32), np.full(rows, NO_LABEL, np.int32)
-    )
-    for row, (ids, label) in enumerate(zip(texts, labels, strict=True)):
-        batch.tokens[row, : len(ids)] = ids
-        batch.labels[row] = label
-    return batch
+def stack_texts(texts: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
+    """Returns up to `rows` encoded texts as rows of `length` tokens."""
+    tokens = np.full((rows, length), PAD_ID, np.int32)
+    for row, ids in enumerate(texts):
+        tokens[row, : len(ids)] = ids
+    return tokens
+
+
+def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
+    """Returns classes from zero as those of a batch of `rows` rows."""
+    filled = np.full(rows, NO_LABEL, np.int32)
+    filled[: len(labels)] = np.add(labels, 1)
+    return filled
 
 
 class LabelledPlan(BucketPlan[LabelledBatch]):
@@ -157,6 +166,6 @@ class LabelledPlan(BucketPlan[LabelledBatch]):
         return 1.0 - len(self.texts.store.tokens) / self.positions
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns the same as `make_labelled_batch`."""
-        labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers])
+        """Returns texts and classes; all are zero in a row of padding."""
+        labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers] + 1)
         return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

@@ -27,7 +27,7 @@ from transformer.errors import UserError, shorten
 LABELS_PER_TEXT = 0.5
 FEW_LABELS = 20
 LABELS_SHOWN = 5  # labels that a message quotes
-Splits = Mapping[str, Iterable[Labelled]]
+Splits = Mapping[str, Iterable[Any]]  # of `Labelled`, or `LabelledPicture`
 logger = logging.getLogger(__name__)
 
 
@@ -47,12 +47,12 @@ class LabelledSource:
     sizes: Mapping[str, Mapping[str, int]]
     broken: Mapping[str, int]
 
-    def describe(self) -> list[str]:
+    def describe(self, unit: str = "texts") -> list[str]:
         """Returns a line about each split, and one about each file with broken lines."""
         lines = []
         for split, sizes in self.sizes.items():
             counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
-            lines.append(f"{split}: {sum(sizes.values()):,} texts ({counts})")
+            lines.append(f"{split}: {sum(sizes.values()):,} {unit} ({counts})")
         passed = [f"{path}: skipped {n:,} broken lines" for path, n in self.broken.items()]
         return lines + passed
 
@@ -65,6 +65,13 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
             f"{', '.join(REGISTRY)}"
         )
     splits, broken = REGISTRY[settings.source](settings)
+    return LabelledSource(splits, *check_classes(splits, settings), broken)
+
+
+def check_classes(
+    splits: Mapping[str, Iterable[Any]], settings: ConfigDict
+) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
+    """Returns the classes of the training items, sorted, and how many of each a split has."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
     if len(labels) > LABELS_PER_TEXT * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
@@ -73,7 +80,7 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
         what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
             f"the training text has {what}, and a classifier needs two classes: check "
-            f"config.data.{FIRST_KEY[settings.source]}"
+            f"config.data.{FIRST_KEY.get(settings.source, 'label_field')}"
         )
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
@@ -81,7 +88,7 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
                 f"the {split} text has {_few(new)}, which the training text never has "
                 f"({_few(labels)}): correct them, or train on such texts too"
             )
-    return LabelledSource(splits, labels, sizes, broken)
+    return labels, dict(sizes)
 
 
 def _few(labels: Sequence[str]) -> str:

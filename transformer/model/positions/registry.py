@@ -14,6 +14,7 @@ from transformer.model.positions.additive import (
     SplitPositions,
 )
 from transformer.model.positions.base import STACK_HOOKS, NoPositions
+from transformer.model.positions.grid import GridRotary, GridSinusoids
 from transformer.model.positions.relative import Alibi, RelativeBias, RelativeShaw
 from transformer.model.positions.rotary import RotaryPositions
 from transformer.variants import Registry
@@ -26,6 +27,8 @@ REGISTRY: dict[str, type[NoPositions]] = Registry(
     relative_bias=RelativeBias,
     relative_shaw=RelativeShaw,
     alibi=Alibi,
+    grid_sinusoidal=GridSinusoids,
+    grid_rotary=GridRotary,
     none=NoPositions,
 )
 

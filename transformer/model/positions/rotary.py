@@ -27,11 +27,17 @@ class RotaryPositions(NoPositions):
             )
 
     def rotate(self, heads: Float[Array, "B L H K"], positions: Int[Array, "L"]):
-        angles = sinusoid_angles(positions, heads.shape[-1])
-        sine, cosine = (_compute_once(f(angles))[:, None] for f in (jnp.sin, jnp.cos))
-        even, odd = heads[..., 0::2], heads[..., 1::2]
-        rotated = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
-        return rotated.reshape(heads.shape).astype(heads.dtype)
+        return rotate_pairs(heads, sinusoid_angles(positions, heads.shape[-1]))
+
+
+def rotate_pairs(
+    heads: Float[Array, "B L H K"], angles: Float[Array, "L pairs"]
+) -> Float[Array, "B L H K"]:
+    """Returns the heads with dimensions 2i and 2i + 1 rotated by angle i of their position."""
+    sine, cosine = (_compute_once(f(angles))[:, None] for f in (jnp.sin, jnp.cos))
+    even, odd = heads[..., 0::2], heads[..., 1::2]
+    rotated = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
+    return rotated.reshape(heads.shape).astype(heads.dtype)
 
 
 def _compute_once(table: Float[Array, "L pairs"]) -> Float[Array, "L pairs"]:

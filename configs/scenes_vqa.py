@@ -1,0 +1,65 @@
+"""A Transformer that answers questions about generated scenes, and its baselines.
+
+    python launch.py --config=configs/scenes_vqa.py --workdir=runs/scenes
+    python launch.py --config=configs/scenes_vqa.py:text_only --workdir=runs/scenes_text_only
+
+docs/results/pictures.md compares these models.
+"""
+
+from configs import base
+
+MODELS = ("transformer", "text_only", "bag_of_patches", "cnn_lstm")
+
+
+def get_config(model: str = "transformer"):
+    """Returns the experiment with a Transformer or a baseline.
+
+    Args:
+      model: "transformer" | "text_only": the same, which sees empty pictures | "bag_of_patches" |
+        "cnn_lstm".
+
+    Raises:
+      ValueError: another model.
+    """
+    if model not in MODELS:
+        raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")
+    config = base.get_config()
+    config.name = "scenes_vqa"
+    config.task = "visual_question_answering"
+
+    architectures = {"bag_of_patches": "bag_of_embeddings", "cnn_lstm": "recurrent"}
+    config.model.architecture = architectures.get(model, "transformer")
+    config.data.blind = model == "text_only"
+    config.model.patch_size = 12
+    config.model.picture_size = 48
+    config.model.d_model = 128
+    config.model.d_ff = 256
+    config.model.num_heads = 4
+    config.model.num_encoder_layers = 4
+    config.model.norm_position = "pre"
+    config.model.positions = "learned"
+    config.model.max_length = 64
+    config.model.pooling = "first"
+    config.model.dropout_embedding = 0.0
+    config.model.dropout_residual = 0.0
+
+    config.data.source = "scenes"
+    config.data.train_size = 40_000
+    config.data.validation_size = 1000
+    config.data.test_size = 2000
+    config.data.max_tokens = 20
+    config.data.batch_tokens = 2048
+    config.data.num_buckets = 3
+    config.tokenizer.kind = "word"
+    config.tokenizer.vocab_size = 100
+
+    config.optimizer.name = "muon"
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 200
+
+    config.train.steps = 4000
+    config.train.label_smoothing = 0.0
+    config.train.evaluate_every = 500
+    config.train.best_metric = "accuracy"
+    return config

@@ -1,0 +1,146 @@
+"""Attention drawn over the picture that it looks at, one panel for each head or word.
+
+Each function returns a figure outside pyplot, with an Agg canvas. A patch is the brighter the more
+weight it has: of a panel, the largest weight is fully bright, and printed over it.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from experiments.display.labels import AS_TEXT, fonts_for, visible
+from experiments.display.plotting import new_figure
+from transformer.analysis.attention import Attention, GridPicture
+from transformer.analysis.pointing import Box, rollout
+
+PANEL, SPACE, GAP, TITLE = 1.15, 0.08, 0.2, 0.3  # inches: a panel's side, between them, above
+SMALL = 7.5  # points
+DIM = 0.25  # brightness of a patch without weight
+MAX_ACROSS = 8  # panels in a row
+WORD_MARK = "▁"  # begins a word's first token
+
+Pixels = UInt8[np.ndarray, "S S C"]
+
+
+class Example(NamedTuple):
+    """A picture, its question or '', true and predicted class, and the class token's attention."""
+
+    pixels: Pixels
+    question: str
+    label: str
+    predicted: str
+    boxes: Sequence[Box]
+    looks: Float[np.ndarray, "layers H P"]
+
+
+def heads_figure(seen: Attention, title: str) -> Figure:
+    """What the class token looks at: the heads of each layer in a row, and last the rollout."""
+    (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
+    layers, heads = weights.shape[:2]
+    patches = 1 + grid**2
+    figure, panels = _grid(layers, heads + 1, title)
+    for layer, head in np.ndindex(layers, heads):
+        axes = panels[layer][head]
+        _draw(axes, pixels, weights[layer, head, 0, 1:patches])
+        axes.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=SMALL, pad=2)
+    for layer, row in enumerate(panels):
+        _draw(row[-1], pixels, rollout(weights[: layer + 1])[0, 1:patches])
+        row[-1].set_title(f"rollout to layer {layer + 1}", fontsize=SMALL, pad=2)
+    return figure
+
+
+def words_figure(seen: Attention, title: str) -> Figure:
+    """What each word of a question looks at, the mean of the last layer's heads."""
+    (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
+    names = seen.source_tokens
+    first = 1 + grid**2
+    words = [0, *range(first, len(names))]
+    family, covered = fonts_for(frozenset("".join(names)))
+    figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
+    flat = [axes for row in panels for axes in row]
+    for axes, word in zip(flat, words, strict=False):
+        _draw(axes, pixels, weights[-1, :, word, 1:first].mean(axis=0))
+        name = visible(names[word].removeprefix(WORD_MARK), covered)
+        axes.set_title(name, fontsize=SMALL + 1, pad=2, fontfamily=family, **AS_TEXT)
+    for axes in flat[len(words) :]:
+        axes.axis("off")
+    return figure
+
+
+def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
+    """Pictures as they are, and as the class token sees them by one head, [layer, head] from one.
+
+    Boxes are around the things that an answer rests on.
+    """
+    name = f"class token, layer {head[0]}, head {head[1]}"
+    figure, panels = _grid(2, len(examples), name, first_gap=0.6)
+    for column, each in enumerate(examples):
+        _show(panels[0][column], each.pixels)
+        _draw(panels[1][column], each.pixels, each.looks[head[0] - 1, head[1] - 1])
+        for x0, y0, x1, y1 in each.boxes:
+            corner, sides = (x0 - 0.5, y0 - 0.5), (x1 - x0, y1 - y0)
+            panels[1][column].add_patch(
+                Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8)
+            )
+        mark = "" if each.label == each.predicted else f" (true: {each.label})"
+        lines = _wrap(each.question) + [f"{each.predicted}{mark}"]
+        panels[0][column].set_title("\n".join(lines), fontsize=SMALL, pad=2, **AS_TEXT)
+    return figure
+
+
+def _picture(seen: Attention) -> GridPicture:
+    assert seen.picture is not None, "the attention is over a text alone"
+    return seen.picture
+
+
+def _wrap(question: str, width: int = 22) -> list[str]:
+    lines = [""]
+    for word in question.split():
+        if lines[-1] and len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines if question else []
+
+
+def _grid(
+    down: int, across: int, title: str, first_gap: float = GAP
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of square panels below a title, and its panels by row and column.
+
+    Args:
+      first_gap: inches above the first row; above the others there are GAP.
+    """
+    width, step = across * (PANEL + SPACE), PANEL + GAP
+    width, height = max(width, 3.0), down * step + first_gap - GAP + TITLE
+    figure = new_figure(width, height, layout=None)
+    figure.suptitle(title, y=1 - SPACE / height, va="top", fontsize=9, **AS_TEXT)
+    size, rows = (PANEL / width, PANEL / height), []
+    for row in range(down):
+        y = (down - 1 - row) * step + SPACE / 2
+        places = [(SPACE / 2 + column * (PANEL + SPACE)) / width for column in range(across)]
+        rows.append([figure.add_axes((place, y / height, *size)) for place in places])
+    return figure, rows
+
+
+def _show(axes: Axes, picture: np.ndarray) -> None:
+    axes.imshow(picture.squeeze(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(linewidth=0.4, color="0.5")
+
+
+def _draw(axes: Axes, pixels: Pixels, weights: Float[np.ndarray, "P"]) -> None:
+    """A picture, each patch of which is as bright as its weight says."""
+    grid = round(len(weights) ** 0.5)
+    largest = max(float(weights.max()), 1e-9)
+    bright = DIM + (1 - DIM) * (weights / largest).reshape(grid, grid)
+    size = len(pixels) // grid
+    factors = np.kron(bright, np.ones((size, size)))[..., None]
+    _show(axes, (pixels * factors).astype(np.uint8))
+    axes.text(
+        0.03, 0.97, f"{largest:.2f}", transform=axes.transAxes, va="top", fontsize=6, color="white"
+    )

@@ -1,0 +1,23 @@
+"use strict";
+// The picture that a row looks at: each patch is as bright as its weight, the largest fully bright.
+
+const DIMMEST = 0.75; // darkness of a patch without weight
+
+/** Shows a row's weights over the example's picture, if it has one; with row null their mean. */
+function showPicture(picture, matrix, row) {
+  const place = byId("picture");
+  place.hidden = !picture;
+  if (!picture) return;
+  const whole = row === null ? meanRow(matrix.rows) : matrix.rows[row];
+  const weights = whole.slice(1, 1 + picture.grid ** 2); // after the class token
+  const most = Math.max(...weights) || 1;
+  byId("picture-pixels").src = picture.pixels;
+  byId("picture-patches").style.gridTemplateColumns = `repeat(${picture.grid}, 1fr)`;
+  byId("picture-patches").replaceChildren(
+    ...weights.map((weight) =>
+      element("i", { style: `opacity: ${DIMMEST * (1 - weight / most)}`, title: digits(weight) }),
+    ),
+  );
+  byId("picture-sum").textContent =
+    `${digits(sum(weights))} of the weight is on the picture, ${digits(most)} on one patch`;
+}

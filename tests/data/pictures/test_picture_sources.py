@@ -1,0 +1,217 @@
+"""Sources of pictures: their splits, their classes, and what is wrong with files in one line."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import picture_archives
+import review_archives
+from configs import base
+from transformer.data import held_out, tfds
+from transformer.data.pictures.sources import Look, open_pictures, resize
+from transformer.errors import UserError
+
+LOOK = Look(8, 3)
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+
+
+def settings(**changes):
+    data = base.get_config().data
+    with data.unlocked():
+        data.update(changes)
+    return data
+
+
+def photos(folder, count=30):
+    """Pictures of one colour each, in a folder for each, and a table of them."""
+    rows = ["picture,text,label"]
+    for i in range(count):
+        name = list(COLOURS)[i % 3]
+        (folder / "photos" / name).mkdir(parents=True, exist_ok=True)
+        picture = Image.new("RGB", (10, 10), COLOURS[name])
+        picture.putpixel((0, 0), (i, i, i))
+        picture.save(folder / "photos" / name / f"{i}.png")
+        rows += [
+            f"photos/{name}/{i}.png,what colour ?,{name}",
+            f"photos/{name}/{i}.png,is it {name} ?,yes",
+        ]
+    (folder / "train.csv").write_text("\n".join(rows) + "\n")
+    return {"source": "files", "path": str(folder), "validation_size": 6, "test_size": 6}
+
+
+def test_a_table_names_pictures_and_all_questions_of_one_are_in_one_split(tmp_path):
+    data = settings(**photos(tmp_path), train_source="train.csv")
+    source = open_pictures(data, LOOK, asks=True)
+    assert source.labels == ("blue", "green", "red", "yes")
+    names = {split: {item.name for item in items} for split, items in source.splits.items()}
+    assert {split: len(items) for split, items in source.splits.items()} == {
+        "train": 48,
+        "validation": 6,
+        "test": 6,
+    }
+    assert not names["test"] & (names["train"] | names["validation"])
+    for split, items in source.splits.items():
+        for item in items:
+            colour = item.name.split("/")[1]
+            middle = source.pixels[split][item.picture][4, 4]
+            assert tuple(middle) == COLOURS[colour]
+    assert open_pictures(data, LOOK, asks=True).splits == source.splits
+
+
+def test_a_folder_for_each_class_needs_no_table(tmp_path):
+    data = settings(**photos(tmp_path), train_source="photos")
+    source = open_pictures(data, LOOK, asks=False)
+    assert source.labels == ("blue", "green", "red")
+    assert {s: len(items) for s, items in source.splits.items()} == {
+        "train": 18,
+        "validation": 6,
+        "test": 6,
+    }
+    assert all(item.question == "" for item in source.splits["train"])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("photos/none.png,what colour ?,red", "photos/none.png is not a file"),
+        ("photos/red/0.png,,red", r"train\.csv, line 62: the text is empty"),
+        ("photos/red/0.png,what colour ?", r"line 62"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path, row, message):
+    data = settings(**photos(tmp_path), train_source="train.csv")
+    with (tmp_path / "train.csv").open("a") as file:
+        file.write(row + "\n")
+    with pytest.raises(UserError, match=message):
+        open_pictures(data, LOOK, asks=True)
+
+
+def test_an_answer_that_was_never_trained_on_is_named(tmp_path):
+    changes = {**photos(tmp_path), "train_source": "train.csv", "test_source": "test.csv"}
+    (tmp_path / "test.csv").write_text(
+        "picture,text,label\nphotos/red/0.png,what colour ?,violet\n"
+    )
+    with pytest.raises(UserError, match="the test text has the labels 'violet'"):
+        open_pictures(settings(**changes), LOOK, asks=True)
+
+
+def write_idx(path, array):
+    header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
+
+
+def test_idx_files_are_read_as_they_are_published(tmp_path):
+    pixels = np.arange(20 * 28 * 28, dtype=np.uint8).reshape(20, 28, 28)
+    labels = np.arange(20) % 2
+    write_idx(tmp_path / "images.gz", pixels)
+    write_idx(tmp_path / "labels.gz", labels)
+    changes = {"source": "idx", "path": str(tmp_path), "validation_size": 4, "test_size": 4}
+    data = settings(**changes, train_source="images", train_target="labels")
+    source = open_pictures(data, Look(28, 1), asks=False)
+    assert source.labels == ("0", "1")
+    for split, items in source.splits.items():
+        for item in items:
+            number = int(item.name.split("-")[1])
+            assert item.label == str(labels[number])
+            np.testing.assert_array_equal(
+                source.pixels[split][item.picture][..., 0], pixels[number]
+            )
+    write_idx(tmp_path / "labels.gz", labels[:-1])
+    with pytest.raises(UserError, match=r"\[20, 28, 28\] numbers and .*\[19\]"):
+        open_pictures(data, Look(28, 1), asks=False)
+    (tmp_path / "images.gz").write_bytes(b"no idx")
+    with pytest.raises(UserError, match=r"images\.gz is not a file of bytes in IDX"):
+        open_pictures(data, Look(28, 1), asks=False)
+
+
+def test_easy_vqa_is_read_from_its_folder(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split / "images").mkdir(parents=True)
+        for i in range(4):
+            Image.new("RGB", (64, 64), COLOURS["red"]).save(tmp_path / split / f"images/{i}.png")
+        rows = [[f"is it {a} ?", a, i] for i in range(4) for a in ("yes", "no")]
+        (tmp_path / split / "questions.json").write_text(json.dumps(rows))
+    # All pictures are the same, so that no split can be held out of them.
+    data = settings(source="easy_vqa", path=str(tmp_path), validation_size=0)
+    source = open_pictures(data, LOOK, asks=True)
+    assert {s: len(items) for s, items in source.splits.items()} == {
+        "train": 8,
+        "validation": 0,
+        "test": 8,
+    }
+    assert source.splits["train"][3].question == "is it no ?"
+    assert len(source.pixels["train"]) == 4
+    (tmp_path / "test" / "questions.json").write_text("[[1]]")
+    with pytest.raises(UserError, match="install easy-vqa again"):
+        open_pictures(data, LOOK, asks=True)
+
+
+def test_digits_need_no_download_and_have_no_questions():
+    data = settings(source="digits", validation_size=100, test_size=200)
+    source = open_pictures(data, Look(8, 1), asks=False)
+    assert sum(map(len, source.splits.values())) == 1797
+    assert source.pixels["train"].max() == 255
+    with pytest.raises(UserError, match="has no questions"):
+        open_pictures(data, Look(8, 1), asks=True)
+    with pytest.raises(UserError, match="has questions"):
+        open_pictures(settings(source="scenes"), LOOK, asks=False)
+
+
+def test_other_sizes_and_channels_are_scaled():
+    grey = np.full((2, 4, 6, 1), 100, np.uint8)
+    assert resize(grey, LOOK).shape == (2, 8, 8, 3)
+    colour = np.full((2, 4, 4, 3), (255, 0, 0), np.uint8)
+    assert resize(colour, Look(4, 1))[0, 0, 0] == 76  # 0.299 of 255
+
+
+# -- the files of a run
+
+
+def held(folder):
+    data = settings(source="scenes", train_size=300, validation_size=3, test_size=5)
+    source = open_pictures(data, Look(48, 3), asks=True)
+    splits = {split: source.splits[split] for split in ("validation", "test")}
+    held_out.save(folder, splits, {split: source.pixels[split] for split in splits})
+    return source
+
+
+def test_held_out_pictures_are_read_as_they_were(tmp_path):
+    source = held(tmp_path)
+    labels = {item.label for items in source.splits.values() for item in items}
+    items, pixels = held_out.read_pictures(tmp_path, "test", labels)
+    assert items == source.splits["test"]
+    np.testing.assert_array_equal(pixels, source.pixels["test"])
+
+
+@pytest.mark.parametrize("name", ["test.npy", "test.jsonl"])
+@pytest.mark.parametrize("missing", [True, False])
+def test_damaged_pictures_are_named(tmp_path, name, missing):
+    source = held(tmp_path)
+    labels = {item.label for items in source.splits.values() for item in items}
+    path = tmp_path / "held_out" / name
+    if missing:
+        path.unlink()
+    else:
+        content = bytearray(path.read_bytes())
+        content[-9] ^= 1
+        path.write_bytes(content)
+    with pytest.raises((UserError, OSError), match=name.replace(".", r"\.")):
+        held_out.read_pictures(tmp_path, "test", labels)
+
+
+def test_cifar_is_prepared_by_the_builder_of_tfds(tmp_path):
+    keys = {"tfds_dir": str(tmp_path / "tfds"), "tfds_name": "cifar10"}
+    keys |= {"tfds_fields": ("image", "label"), "tfds_train": "train[:60%]"}
+    data = settings(source="tfds", **keys, tfds_validation="train[60%:]")
+    with review_archives.downloads(picture_archives.cifar10(tmp_path)):
+        with pytest.raises(UserError, match="the validation text has the labels"):
+            open_pictures(data, Look(32, 3), asks=False)  # two pictures of a class each
+        splits = tfds.open_splits(data, ("picture", "label"), lambda *both: both)
+    pictures = [both for split in ("train", "validation") for both in splits[split]]
+    assert sorted(label for _, label in pictures) == picture_archives.NAMES
+    for pixels, label in pictures:
+        expected = picture_archives.cifar_picture(picture_archives.NAMES.index(label))
+        np.testing.assert_array_equal(pixels, expected)

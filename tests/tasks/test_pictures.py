@@ -1,0 +1,151 @@
+"""Models of pictures, through the command line: questions about scenes, and digits."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tiny_run import command, refused
+from transformer.runs import workdir
+from transformer.tasks.pictures import QuestionTask
+
+CONFIG = """
+from configs import scenes_vqa
+
+def get_config():
+    config = scenes_vqa.get_config()
+    config.model.d_model = 16
+    config.model.d_ff = 16
+    config.model.num_heads = 2
+    config.model.num_encoder_layers = 1
+    config.data.train_size = 120
+    config.data.validation_size = 24
+    config.data.test_size = 30
+    config.data.batch_tokens = 512
+    config.data.num_buckets = 2
+    config.data.cache_dir = "PATH/cache"
+    config.train.steps = 12
+    config.train.log_every = 6
+    config.train.evaluate_every = 6
+    config.optimizer.warmup_steps = 1
+    config.decode.batch_size = 8
+    config.evaluate.bootstrap = 10
+    config.evaluate.checkpoint = "last"
+    config.evaluate.snapshot_statistics = 4
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
+    ended = command(f"--config={folder / 'config.py'}", f"--workdir={folder / 'run'}")
+    assert ended.code == 0, ended.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photo(folder):
+    """A scene of the test set as a file, its question and the answer that was predicted."""
+    task = QuestionTask.from_folder(folder / "run", workdir.load_config(folder / "run"))
+    item = task.text.held_out["test"][0]
+    path = folder / "photo.png"
+    Image.fromarray(task.text.pixels["test"][item.picture]).save(path)
+    row = (folder / "run/predictions/test.tsv").read_text().splitlines()[0]
+    return path, item.question, row.split("\t")[1:3]
+
+
+def test_a_run_has_scores_by_kind_and_of_its_heads(folder):
+    scores = json.loads((folder / "run/results.json").read_text())["test"]
+    rows = (folder / "run/predictions/test.tsv").read_text().splitlines()
+    right = [row.split("\t")[0] == row.split("\t")[1] for row in rows]
+    assert scores["accuracy"] == pytest.approx(np.mean(right))
+    assert scores["accuracy_signature"].endswith("questions:30|side:48|channels:3")
+    layer, head = scores["pointing_head"]
+    points = np.array(scores["pointing"])
+    assert points.shape == np.array(scores["overlap"]).shape == (1, 2)
+    assert scores["pointing_accuracy"] == points[layer - 1, head - 1]
+    pictures = {path.name for path in (folder / "run/figures").glob("*.png")}
+    assert {"examples.png", "over_picture.png", "confusion.png", "map.png"} <= pictures
+
+
+def test_a_picture_file_is_answered_as_the_scene_that_was_scored(folder, photo):
+    path, question, (label, probability) = photo
+    ended = command(
+        f"--workdir={folder / 'run'}", "--mode=classify", stdin=f"{path}\t{question}\n\n".encode()
+    )
+    first, blank = ended.out.split("\n")[:2]
+    assert first.split("\t")[0] == label
+    assert float(first.split("\t")[1]) == pytest.approx(float(probability), abs=1e-5)
+    assert blank == ""
+
+
+def test_attention_is_drawn_over_the_picture(folder, photo):
+    path, question, _ = photo
+    ended = command(
+        f"--workdir={folder / 'run'}",
+        "--mode=attention",
+        f"--picture={path}",
+        f"--sentence={question}",
+    )
+    assert ended.code == 0, ended.err
+    files = {Path(line).name: Path(line) for line in ended.out.splitlines()}
+    assert {"over_picture.png", "words_over_picture.png", "explorer.html"} <= files.keys()
+    page = files["explorer.html"].read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+    example = data["examples"][0]
+    assert example["picture"]["grid"] == 4
+    assert example["picture"]["pixels"].startswith("data:image/png;base64,")
+    assert example["source"][:3] == ["<class>", "1,1", "1,2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("PHOTO", "line 1 has no question: this model reads picture<TAB>question"),
+        ("nowhere.png\twhat is it ?", "nowhere.png is not a file"),
+    ],
+)
+def test_a_line_that_cannot_be_answered_is_refused(folder, photo, line, message):
+    stdin = line.replace("PHOTO", str(photo[0])).encode()
+    refused(f"--workdir={folder / 'run'}", "--mode=classify", says=message, stdin=stdin)
+
+
+def test_a_task_of_pictures_needs_patches_and_one_of_texts_has_none(folder):
+    run = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
+    refused(*run, "--config.model.patch_size=0", says="set it to the pixels of a patch's side")
+    refused(*run, "--config.model.patch_size=7", says="does not divide model.picture_size=48")
+    refused(*run, "--config.task=classification", says="config.task=classification: leave it out")
+
+
+@pytest.mark.parametrize("model", ["text_only", "bag_of_patches", "cnn_lstm"])
+def test_baselines_train_and_score(folder, model, tmp_path):
+    text = CONFIG.replace("scenes_vqa.get_config()", f"scenes_vqa.get_config({model!r})")
+    file, run = tmp_path / "config.py", tmp_path / "run"
+    file.write_text(text.replace("PATH", str(folder)))
+    ended = command(f"--config={file}", f"--workdir={run}", "--config.train.steps=6")
+    assert ended.code == 0, ended.err
+    assert ("blind" in (run / "results.json").read_text()) == (model == "text_only")
+
+
+def test_digits_are_read_and_seeds_train_alike(tmp_path):
+    changes = ("steps=6", "evaluate_every=6", "log_every=6", "keep_last=1")
+    flags = [f"--config.train.{change}" for change in changes]
+    flags += ["--config.model.d_model=16", "--config.model.num_encoder_layers=1"]
+    for name in ("a", "b"):
+        run = tmp_path / name
+        ended = command("--config=configs/mnist.py:digits", f"--workdir={run}", *flags)
+        assert ended.code == 0, ended.err
+    a, b = ((tmp_path / name / "weights.safetensors").read_bytes() for name in "ab")
+    assert a == b
+    Image.new("L", (30, 30), 255).save(tmp_path / "blank.png")
+    refused(
+        f"--workdir={tmp_path / 'a'}",
+        "--mode=classify",
+        says="has no ink",
+        stdin=f"{tmp_path / 'blank.png'}\n".encode(),
+    )

@@ -1,0 +1,1 @@
+"""Pictures with labels, and questions about them: sources, tokens and batches."""

@@ -1,0 +1,210 @@
+"""Scenes: generated pictures of coloured shapes, and questions with answers that are exact.
+
+A scene has three to six things in different cells of a grid, each with a shape, a size, and a
+colour that no other has. A question describes a thing by as few words as single it out. Kinds:
+
+    colour   what colour is the small circle ?
+    shape    what shape is the red thing ?
+    size     what size is the red square ?
+    where    where is the red thing ?
+    count    how many small things are there ?
+    left     is the red thing left of the small square ?
+    same     is the red thing of the same shape as the blue thing ?
+    closest  what colour is the thing closest to the blue triangle ?
+
+The answer is drawn first, each of a kind as often as the others, and then a scene that has it: so
+the question alone tells hardly more than its kind does. The things that an answer rests on are
+known as boxes, with which attention can be compared.
+
+Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et al. 2017, section 4
+("Sort-of-CLEVR"), whose closest thing this is.
+"""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+CELLS, CELL = 4, 12  # cells of a side, and pixels of a cell's side
+SIDE = CELLS * CELL  # pixels of a picture's side
+THINGS = (3, 6)  # of a scene, at least and at most
+COLOURS = {
+    "red": (214, 39, 40),
+    "green": (44, 160, 44),
+    "blue": (31, 119, 255),
+    "yellow": (240, 220, 40),
+    "purple": (150, 60, 190),
+    "cyan": (60, 220, 230),
+}
+SHAPES = ("circle", "square", "triangle")
+RADII = {"small": 3.2, "large": 5.2}  # pixels
+ATTRIBUTES = {"colour": tuple(COLOURS), "shape": SHAPES, "size": tuple(RADII)}
+COUNTS = ("0", "1", "2", "3")
+YES_NO = ("yes", "no")
+QUARTERS = ("upper left", "upper right", "lower left", "lower right")
+KINDS = (*ATTRIBUTES, "where", "count", "left", "same", "closest")
+BACKGROUND, NOISE = 128, 12.0  # grey, and the deviation of a picture's colours
+MARGIN = 0.8  # the closest thing is at most this times as far as the next
+
+
+class Thing(NamedTuple):
+    """A thing of a scene, with its centre in pixels from the upper left corner."""
+
+    colour: str
+    shape: str
+    size: str
+    x: float
+    y: float
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The pixels that hold it, see `LabelledPicture`."""
+        radius = RADII[self.size]
+        corners = self.x - radius, self.y - radius, self.x + radius, self.y + radius
+        return tuple(min(SIDE, max(0, round(corner))) for corner in corners)
+
+
+class Question(NamedTuple):
+    """A question about a scene, its answer, and the things that the answer rests on."""
+
+    things: tuple[Thing, ...]
+    text: str
+    answer: str
+    kind: str
+    relevant: tuple[Thing, ...]
+
+
+def generate(seed: int, count: int) -> Iterator[Question]:
+    """Yields `count` questions, each about a scene of its own."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        kind = draw.choice(KINDS)
+        # What "count", "same" and "closest" ask for; no two things have the same colour.
+        asked = draw.choice(tuple(ATTRIBUTES)[kind != "closest" :])
+        answers = {
+            "where": QUARTERS,
+            "count": COUNTS,
+            "left": YES_NO,
+            "same": YES_NO,
+            "closest": ATTRIBUTES[asked],
+        }
+        answer = draw.choice(answers.get(kind) or ATTRIBUTES[kind])
+        value = draw.choice(ATTRIBUTES[asked])
+        while True:
+            things = _draw_scene(draw)
+            questions = _ask(kind, asked, value, things, draw)
+            if fitting := [each for each in questions if each.answer == answer]:
+                yield draw.choice(fitting)
+                break
+
+
+def _draw_scene(draw: random.Random) -> tuple[Thing, ...]:
+    cells = draw.sample(range(CELLS**2), draw.randint(*THINGS))
+    colours = draw.sample(tuple(COLOURS), len(cells))
+    things = []
+    for cell, colour in zip(cells, colours, strict=True):
+        y, x = (CELL * (place + 0.5) + draw.uniform(-1, 1) for place in divmod(cell, CELLS))
+        things.append(Thing(colour, draw.choice(SHAPES), draw.choice(tuple(RADII)), x, y))
+    return tuple(things)
+
+
+def _ask(
+    kind: str, asked: str, value: str, things: Sequence[Thing], draw: random.Random
+) -> Iterator[Question]:
+    """Yields questions of a kind that a scene answers."""
+    scene = tuple(things)
+    if kind == "count":
+        what = {"colour": f"{value} things", "shape": f"{value}s", "size": f"{value} things"}
+        counted = tuple(thing for thing in things if getattr(thing, asked) == value)
+        text = f"how many {what[asked]} are there ?"
+        yield Question(scene, text, str(len(counted)), kind, counted)
+    elif kind == "where":
+        for thing in things:
+            for words in _describe(thing, "", things, draw):
+                quarter = QUARTERS[2 * (thing.y > SIDE / 2) + (thing.x > SIDE / 2)]
+                yield Question(scene, f"where is {words} ?", quarter, kind, (thing,))
+    elif kind == "left":
+        for a, b in itertools.permutations(things, 2):
+            if abs(a.x - b.x) >= CELL / 2:
+                for one, other in _pairs(a, b, "", things, draw):
+                    text = f"is {one} left of {other} ?"
+                    yield Question(scene, text, YES_NO[a.x > b.x], kind, (a, b))
+    elif kind == "same":
+        for a, b in itertools.permutations(things, 2):
+            for one, other in _pairs(a, b, asked, things, draw):
+                differ = getattr(a, asked) != getattr(b, asked)
+                text = f"is {one} of the same {asked} as {other} ?"
+                yield Question(scene, text, YES_NO[differ], kind, (a, b))
+    elif kind == "closest":
+        for a in things:
+            near, *rest = sorted(
+                (each for each in things if each is not a),
+                key=lambda b: (a.x - b.x) ** 2 + (a.y - b.y) ** 2,
+            )
+            if _distance(a, near) <= MARGIN * _distance(a, rest[0]):
+                for words in _describe(a, "", things, draw):
+                    text = f"what {asked} is the thing closest to {words} ?"
+                    yield Question(scene, text, getattr(near, asked), kind, (a, near))
+    else:
+        for thing in things:
+            for words in _describe(thing, kind, things, draw):
+                yield Question(
+                    scene, f"what {kind} is {words} ?", getattr(thing, kind), kind, (thing,)
+                )
+
+
+def _distance(a: Thing, b: Thing) -> float:
+    return ((a.x - b.x) ** 2 + (a.y - b.y) ** 2) ** 0.5
+
+
+def _pairs(
+    a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
+) -> Iterator[tuple[str, str]]:
+    """The descriptions of two things, if they have any."""
+    return zip(_describe(a, hidden, things, draw), _describe(b, hidden, things, draw), strict=False)
+
+
+def _describe(
+    thing: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
+) -> Iterator[str]:
+    """Yields one of the shortest descriptions of a thing without an attribute, if one is unique."""
+    usable = [name for name in ATTRIBUTES if name != hidden]
+    for length in range(1, len(usable) + 1):
+        unique = [
+            names
+            for names in itertools.combinations(usable, length)
+            if sum(all(getattr(t, n) == getattr(thing, n) for n in names) for t in things) == 1
+        ]
+        if unique:
+            names = draw.choice(unique)
+            words = [getattr(thing, name) for name in ("size", "colour") if name in names]
+            yield " ".join(["the", *words, thing.shape if "shape" in names else "thing"])
+            return
+
+
+# -- pictures
+
+_Y, _X = np.mgrid[:SIDE, :SIDE] + 0.5  # centres of the pixels
+
+
+def render(things: Sequence[Thing], noise: np.random.Generator) -> UInt8[np.ndarray, "S S 3"]:
+    """Returns the picture of a scene: red, green and blue of each pixel, from the upper left."""
+    picture = np.full((SIDE, SIDE, 3), BACKGROUND, np.float64)
+    for thing in things:
+        colour = COLOURS[thing.colour] + noise.normal(0, NOISE, 3)
+        picture[_inside(thing)] = colour
+    picture += noise.normal(0, NOISE / 4, picture.shape)
+    return picture.clip(0, 255).astype(np.uint8)
+
+
+def _inside(thing: Thing) -> Bool[np.ndarray, "S S"]:
+    x: Float[np.ndarray, "S S"] = np.abs(_X - thing.x)
+    y, radius = _Y - thing.y, RADII[thing.size]
+    if thing.shape == "circle":
+        return x**2 + y**2 <= radius**2
+    if thing.shape == "square":
+        return np.maximum(x, np.abs(y)) <= 0.88 * radius
+    return (np.abs(y) <= radius) & (x <= (y + radius) / 2)

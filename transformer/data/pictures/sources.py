@@ -1,0 +1,285 @@
+"""Sources of pictures with labels: generated, read from files, or from TensorFlow Datasets."""
+
+import dataclasses
+import gzip
+import hashlib
+import importlib.util
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+from ml_collections import ConfigDict
+from PIL import Image
+
+from transformer.data import held_out, tfds
+from transformer.data.files.locate import corpus_folder, locate
+from transformer.data.files.rows import BrokenError, text_value
+from transformer.data.files.table import TableFile
+from transformer.data.labelled.sources import LabelledSource, check_classes
+from transformer.data.pairs import SPLITS, LabelledPicture
+from transformer.data.pictures import scenes
+from transformer.data.pictures.files import ENDINGS, read_picture
+from transformer.errors import UserError
+
+IDX_TYPES = {8: np.uint8}  # of an IDX file's numbers
+EASY_VQA = "easy_vqa"  # a package, which has its pictures beside its code
+
+
+class Look(NamedTuple):
+    """How the model sees a picture: pixels of its side, channels, and whether it is handwriting."""
+
+    side: int
+    channels: int
+    ink: bool = False
+
+
+class PictureSplit(NamedTuple):
+    """Items and the pictures that they are about."""
+
+    items: list[LabelledPicture]
+    pixels: UInt8[np.ndarray, "pictures S S C"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureSource(LabelledSource):
+    """A corpus of pictures, see `LabelledSource`.
+
+    Attributes:
+      pixels: the pictures of each split.
+    """
+
+    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
+
+
+def look_of(config: ConfigDict) -> Look:
+    """Returns how the model of a config sees pictures."""
+    return Look(config.model.picture_size, config.model.picture_channels, config.data.ink)
+
+
+def open_pictures(data: ConfigDict, look: Look, asks: bool) -> PictureSource:
+    """Returns the pictures that `config.data` describes, checked.
+
+    Args:
+      asks: whether there is a question about each picture.
+    """
+    splits = REGISTRY[data.source](data, look, asks)
+    for split in SPLITS[1:]:
+        if split not in splits:
+            sizes = {each: data[f"{each}_size"] for each in SPLITS[1:] if each not in splits}
+            splits |= _hold_out(splits["train"], sizes, data)
+    items = {split: splits[split].items for split in SPLITS}
+    labels, sizes = check_classes(items, data)
+    return PictureSource(items, labels, sizes, {}, {s: splits[s].pixels for s in SPLITS})
+
+
+class _Items(NamedTuple):
+    """Items as a text that `held_out` divides."""
+
+    items: Sequence[LabelledPicture]
+    source: Path
+
+    def __iter__(self) -> Iterator[LabelledPicture]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return iter(self.items)
+
+
+def _hold_out(
+    train: PictureSplit, sizes: Mapping[str, int], data: ConfigDict
+) -> dict[str, PictureSplit]:
+    """The training items and those held out of them, all of a picture in the same split."""
+    digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in train.pixels]
+    text = _Items(train.items, Path(data.train_source or data.source))
+    divided = held_out.hold_out(text, sizes, data, key=lambda item: digests[item.picture])
+    return {split: _take(list(items), train.pixels) for split, items in divided.items()}
+
+
+def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
+    """Some items, with their pictures alone."""
+    numbers = sorted({item.picture for item in items})
+    new = {number: i for i, number in enumerate(numbers)}
+    return PictureSplit(
+        [item._replace(picture=new[item.picture]) for item in items], pixels[numbers]
+    )
+
+
+def _unasked(
+    labels: Sequence[str], pixels: np.ndarray, look: Look, name: str, asks: bool
+) -> PictureSplit:
+    """Pictures without questions, such as digits, of another size and other channels perhaps."""
+    if asks:
+        raise UserError(
+            f"config.data.source={name} has no questions: set config.task=image_classification"
+        )
+    items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
+    return PictureSplit(items, resize(pixels, look))
+
+
+def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray, "N S S C"]:
+    """Returns square pictures of another size or other channels."""
+    if pixels.shape[-1] == 3 and look.channels == 1:
+        weights = np.array([0.299, 0.587, 0.114])  # of ITU-R 601-2, as Pillow's
+        pixels = (pixels @ weights).round().astype(np.uint8)[..., None]
+    elif pixels.shape[-1] < look.channels:
+        pixels = np.repeat(pixels, look.channels, axis=-1)
+    if pixels.shape[1:3] == (look.side, look.side):
+        return pixels
+    size = look.side, look.side
+    squares = [Image.fromarray(p.squeeze()).resize(size, Image.Resampling.BILINEAR) for p in pixels]
+    return np.stack([np.asarray(p).reshape(*size, look.channels) for p in squares])
+
+
+# -- sources
+
+
+def _scenes(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    if not asks:
+        raise UserError(
+            "config.data.source=scenes has questions: set config.task=visual_question_answering"
+        )
+    splits = {}
+    for number, split in enumerate(SPLITS):
+        noise, items, pictures = np.random.default_rng((data.seed, number)), [], []
+        seed = data.seed * len(SPLITS) + number
+        for i, asked in enumerate(scenes.generate(seed, data[f"{split}_size"])):
+            boxes = tuple(thing.box for thing in asked.relevant)
+            name = f"scene-{split}-{i}"
+            items.append(LabelledPicture(i, name, asked.text, asked.answer, asked.kind, boxes))
+            pictures.append(scenes.render(asked.things, noise))
+        pixels = np.stack(pictures or [np.zeros((scenes.SIDE, scenes.SIDE, 3), np.uint8)])
+        splits[split] = PictureSplit(items, resize(pixels, look))
+    return splits
+
+
+def _digits(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    from sklearn.datasets import load_digits  # takes a second to import
+
+    numbers, labels = load_digits(return_X_y=True)
+    pixels = (numbers.reshape(-1, 8, 8, 1) * 255 / 16).round().astype(np.uint8)
+    return {"train": _unasked([*map(str, labels)], pixels, look, "digits", asks)}
+
+
+def _idx(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    """Pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
+    splits = {}
+    for split in SPLITS:
+        if split != "train" and not data[f"{split}_source"]:
+            continue
+        files = [locate(data, f"{split}_{side}") for side in ("source", "target")]
+        pixels, labels = map(_read_idx, files)
+        if pixels.ndim != 3 or labels.ndim != 1 or len(pixels) != len(labels):
+            raise UserError(
+                f"{files[0]} holds {list(pixels.shape)} numbers and {files[1]} "
+                f"{list(labels.shape)}: name pictures in data.{split}_source and as many labels in "
+                f"data.{split}_target"
+            )
+        names = [*map(str, labels)]
+        splits[split] = _unasked(names, pixels[..., None], look, split, asks)
+    return splits
+
+
+def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
+    """The numbers of an IDX file, which may be compressed (LeCun et al., "The MNIST database")."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        dtype, axes = IDX_TYPES[data[2]], data[3]
+        shape = np.frombuffer(data, ">u4", axes, 4)
+        return np.frombuffer(data, dtype, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, ValueError, LookupError) as error:
+        raise UserError(
+            f"{path} is not a file of bytes in IDX ({error}): fetch it again"
+        ) from error
+
+
+def _easy_vqa(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    """The pictures and questions of the package `easy-vqa`, or of such a folder."""
+    folder = corpus_folder(data) if data.path else None
+    if folder is None:
+        package = importlib.util.find_spec(EASY_VQA)
+        if package is None or package.origin is None:
+            raise UserError(
+                "config.data.source=easy_vqa lacks its package: pip install easy-vqa, or set "
+                "config.data.path to its folder `data`"
+            )
+        folder = Path(package.origin).parent / "data"
+    splits = {}
+    for split in ("train", "test"):
+        file = folder / split / "questions.json"
+        try:
+            rows = [(str(q), str(a), int(i)) for q, a, i in json.loads(file.read_bytes())]
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{file} cannot be read ({error}): install easy-vqa again") from error
+        names = [f"images/{i}.png" for *_, i in rows]
+        asked = zip(names, *list(zip(*rows, strict=True))[:2], strict=True)
+        items = [(name, question if asks else "", answer) for name, question, answer in asked]
+        splits[split] = _read_split(items, folder / split, look)
+    return splits
+
+
+def _files(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    """The pictures that tables name, or those in folders named as their classes."""
+    splits = {}
+    for split in SPLITS:
+        name = data[f"{split}_source"]
+        if split == "train" or name:
+            folder = corpus_folder(data) / Path(name).expanduser()
+            if folder.is_dir() and not asks:
+                items, at = [*_folders(folder)], folder
+            else:
+                path = locate(data, f"{split}_source")
+                items, at = _rows(path, data, asks), path.parent
+            splits[split] = _read_split(items, at, look)
+    return splits
+
+
+def _rows(path: Path, data: ConfigDict, asks: bool) -> list[tuple[str, str, str]]:
+    """Name, question and label in each row of a table."""
+    keys = (
+        ("picture_field", "text_field", "label_field") if asks else ("picture_field", "label_field")
+    )
+
+    def make(*cells: Any) -> tuple[str, str, str]:
+        values = [json.dumps(cell) if isinstance(cell, bool | int) else cell for cell in cells]
+        for key, value in zip(keys, values, strict=True):
+            if not text_value(value, key).strip():
+                raise BrokenError(f"the {key.removesuffix('_field')} is empty")
+        name, *question, label = (value.strip() for value in values)
+        return name, "".join(question), label
+
+    return [*TableFile(path, data, keys, make, exact=True)]
+
+
+def _folders(folder: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, no question and label of each picture in the folders of a folder."""
+    for path in sorted(folder.glob("*/*")):
+        if path.suffix.lower() in ENDINGS:
+            yield f"{path.parent.name}/{path.name}", "", path.parent.name
+
+
+def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:
+    """Items with the pictures of a folder that they name, each read once."""
+    numbers = {name: i for i, name in enumerate(dict.fromkeys(name for name, *_ in items))}
+    pictures = [read_picture(folder / name, *look) for name in numbers]
+    labelled = [LabelledPicture(numbers[name], name, text, label) for name, text, label in items]
+    empty = np.zeros((0, look.side, look.side, look.channels), np.uint8)
+    return PictureSplit(labelled, np.stack(pictures) if pictures else empty)
+
+
+def _tfds(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+    splits = tfds.open_splits(data, ("picture", "label"), lambda picture, label: (picture, label))
+    read = {}
+    for split, records in splits.items():
+        pictures, labels = zip(*records, strict=True)
+        read[split] = _unasked(labels, np.stack(pictures), look, split, asks)
+    return read
+
+
+REGISTRY: dict[str, Callable[[ConfigDict, Look, bool], dict[str, PictureSplit]]] = {
+    "scenes": _scenes,
+    "digits": _digits,
+    "idx": _idx,
+    "easy_vqa": _easy_vqa,
+    "files": _files,
+    "tfds": _tfds,
+}

@@ -1,0 +1,151 @@
+"""Inference with a classifier of pictures: files, and perhaps questions, in; classes out."""
+
+import functools
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from transformer.analysis.attention import Attention, GridPicture
+from transformer.data.pictures.encode import SeenPicture, read_questions, stack_pictures
+from transformer.data.pictures.files import read_picture
+from transformer.data.pictures.sources import Look
+from transformer.data.tokenizer import Ids, Tokenizer
+from transformer.errors import UserError
+from transformer.inference.base import Variables
+from transformer.inference.classifier import ClassPredictor
+from transformer.model.architecture import Network
+from transformer.model.classifier import Classifier
+from transformer.model.config import ModelConfig
+from transformer.model.vision.inputs import PictureText, from_patches, to_patches
+
+logger = logging.getLogger(__name__)
+
+CLASS_TOKEN = "<class>"
+
+
+class PictureClassifier(ClassPredictor):
+    """Classifies pictures, or answers questions about them.
+
+    A line is the name of a picture's file, and after a tab a question if the model was trained with
+    questions; an item is a `SeenPicture`.
+
+    Args:
+      config: of the encoder, or of the baseline in its place.
+      look: how it sees picture files.
+      tokenizer: of questions; None without questions.
+      blind: whether it sees empty pictures.
+    """
+
+    def __init__(
+        self,
+        model: Network,
+        config: ModelConfig,
+        look: Look,
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str],
+        max_tokens: int,
+        batch_size: int,
+        blind: bool = False,
+    ):
+        self.config, self.look, self.tokenizer, self.blind = config, look, tokenizer, blind
+        super().__init__(model, labels, max_tokens if tokenizer else 0, batch_size)
+
+    @property
+    def grid(self) -> int:
+        """Patches of a picture's side."""
+        return self.look.side // self.config.patch_size
+
+    @property
+    def before(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 + self.grid**2
+
+    def stack(self, items: Sequence[SeenPicture], rows: int, length: int) -> PictureText:
+        numbers = self.config.patch_size**2 * self.look.channels
+        shape = self.grid**2, numbers
+        return stack_pictures(items, shape, rows, length if self.tokenizer else 0)
+
+    def tokens_of(self, item: SeenPicture) -> Ids:
+        return item.tokens
+
+    def names(self, item: SeenPicture) -> list[str]:
+        """Returns the class token, each patch as row,column from one, and the question's tokens."""
+        patches = [f"{row + 1},{column + 1}" for row, column in np.ndindex(self.grid, self.grid)]
+        words = []
+        if self.tokenizer:
+            words = ["<s>", *self.tokenizer.pieces([int(i) for i in item.tokens[1:]])]
+        return [CLASS_TOKEN, *patches, *words]
+
+    def is_blank(self, line: str) -> bool:
+        return not line.strip()
+
+    def unread(self, line: str) -> int:
+        if not self.tokenizer:
+            return 0
+        [ids] = read_questions([self._split(line, "the line")[1]], self.tokenizer, None)
+        return max(0, len(ids) - self.max_tokens)
+
+    def read(self, lines: Sequence[str], first_line: int | None = None) -> list[SeenPicture]:
+        items = []
+        for number, line in enumerate(lines, first_line or 1):
+            if self.is_blank(line):  # which gets no answer
+                empty = np.zeros((self.look.side, self.look.side, self.look.channels), np.uint8)
+                items.append(self.see(empty, ""))
+                continue
+            name, question = self._split(line, f"line {number}")
+            pixels = read_picture(Path(name).expanduser(), *self.look)
+            items.append(self.see(pixels, question))
+            if first_line is not None and (unread := self.unread(line)):
+                logger.warning(
+                    f"line {number}: the last {unread} tokens of the question are not read "
+                    f"(data.max_tokens={self.max_tokens})"
+                )
+        return items
+
+    def see(self, pixels: Any, question: str) -> SeenPicture:
+        """Returns a picture and a question as the model reads them."""
+        [tokens] = read_questions([question], self.tokenizer, self.max_tokens)
+        pixels = np.zeros_like(pixels) if self.blind else pixels
+        return SeenPicture(to_patches(pixels, self.config.patch_size), tokens)
+
+    def attention_of(self, variables: Variables, item: SeenPicture, unread: int = 0) -> Attention:
+        pixels = from_patches(np.asarray(item.patches), self.config.patch_size)
+        attention = super().attention_of(variables, item, unread)
+        return attention._replace(picture=GridPicture(pixels, self.grid))
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether the model has attention heads."""
+        return isinstance(self.model, Classifier)
+
+    def looks(
+        self, variables: Variables, items: Sequence[SeenPicture]
+    ) -> Iterator[Float[np.ndarray, "layers H P"]]:
+        """Yields the attention of the class token to the patches of each item, in their order."""
+        results: list[Any] = [None] * len(items)
+        for rows, batch in self.batches(items):
+            weights = np.asarray(self._look(variables, batch.source))
+            for row, i in enumerate(rows):
+                results[i] = weights[:, row]
+        return iter(results)
+
+    @functools.cached_property
+    def _look(self):
+        def look(variables, source):
+            weights = self.batch_attention(variables, source)["encoder_self"].weights
+            return weights[:, :, :, 0, 1 : self.before]
+
+        return jax.jit(look)
+
+    def _split(self, line: str, place: str) -> tuple[str, str]:
+        """The name and the question of a line."""
+        name, _, question = line.strip().partition("\t")
+        if bool(question.strip()) != bool(self.tokenizer):
+            what = "no question" if self.tokenizer else "a question"
+            how = "picture<TAB>question" if self.tokenizer else "the name of a picture"
+            raise UserError(f"{place} has {what}: this model reads {how}")
+        return name, question.strip()

@@ -1,0 +1,252 @@
+"""Pictures: their classification, and questions about them whose answers are classes."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, UInt8
+from ml_collections import ConfigDict
+
+from transformer.analysis import pointing
+from transformer.data import held_out
+from transformer.data.encode import make_tokenizer
+from transformer.data.pairs import LabelledPicture
+from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
+from transformer.data.pictures.sources import PictureSource, look_of, open_pictures
+from transformer.data.tokenizer import Tokenizer, load_tokenizer
+from transformer.errors import RunError, UserError
+from transformer.inference.pictures import PictureClassifier
+from transformer.model.architecture import Network
+from transformer.model.build import check_names
+from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
+from transformer.model.config import ModelConfig
+from transformer.tasks.base import initial_folder, model_fields
+from transformer.tasks.classification import (
+    SCORED_SPLITS,
+    TOKENIZER,
+    ClassificationTask,
+    load_labels,
+    load_weights,
+)
+
+ASKING = "visual_question_answering"  # the task with a question about each picture
+
+
+class PictureData(NamedTuple):
+    """Pictures with their items, as `LabelledText` has texts; no tokenizer without questions."""
+
+    tokenizer: Tokenizer | None
+    labels: tuple[str, ...]
+    held_out: Mapping[str, Sequence[LabelledPicture]]
+    encoded: Mapping[str, EncodedPictures]
+    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
+    train: EncodedPictures | None = None
+    source: PictureSource | None = None
+    class_weights: Float[np.ndarray, "C"] | None = None
+
+
+class PictureTask(ClassificationTask):
+    """Trains and scores a classifier of pictures; see `tasks.base.Task` for the rest of it."""
+
+    unit = "pictures"
+    asks = False  # whether there is a question about each picture
+
+    text: PictureData
+    predictor: PictureClassifier
+    plan: PicturePlan
+
+    def read_text(self, folder: Path | None) -> PictureData:
+        data = self.config.data
+        source = open_pictures(data, look_of(self.config), self.asks)
+        held = {split: source.splits[split] for split in SCORED_SPLITS}
+        for split, items in held.items():
+            if not items:
+                raise UserError(
+                    f"the {split} set is empty: set config.data.{split}_size to 1 or more"
+                )
+        tokenizer, initial = None, initial_folder(self.config)
+        if self.asks:
+            questions = [item.question for item in source.splits["train"]]
+            settings = self.config.tokenizer
+            tokenizer = make_tokenizer(
+                questions,
+                f"questions {hash_of(questions)}",
+                data,
+                settings,
+                model=settings.model,
+                count=len(questions),
+                saved=folder and folder / TOKENIZER,
+                initial=initial and initial / TOKENIZER,
+            )
+        train = self._encode(
+            source.splits["train"], source.pixels["train"], source.labels, tokenizer
+        )
+        pixels = {split: source.pixels[split] for split in held}
+        return self._make(tokenizer, source.labels, held, pixels, train, source)
+
+    def read_kept_text(self, folder: Path) -> PictureData:
+        labels = self.predictor.labels
+        splits = {s: held_out.read_pictures(folder, s, labels) for s in SCORED_SPLITS}
+        held, pixels = ({s: each[i] for s, each in splits.items()} for i in (0, 1))
+        weights = load_weights(folder, labels)
+        return self._make(self.predictor.tokenizer, labels, held, pixels, class_weights=weights)
+
+    def make_given_text(self, folder: Path, given: Any) -> PictureData:
+        """Returns `text` with these items and their pictures as the split "test"."""
+        items, pixels = given
+        labels, weights = self.predictor.labels, load_weights(folder, self.predictor.labels)
+        texts = {"test": items}, {"test": pixels}
+        return self._make(self.predictor.tokenizer, labels, *texts, class_weights=weights)
+
+    def _make(self, tokenizer, labels, held, pixels, *others, **named) -> PictureData:
+        encoded = {s: self._encode(held[s], pixels[s], labels, tokenizer) for s in held}
+        return PictureData(tokenizer, labels, held, encoded, pixels, *others, **named)
+
+    def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:
+        sizes = self.config.data.max_tokens, self.config.model.patch_size
+        pixels = np.zeros_like(pixels) if self.config.data.blind else pixels
+        return encode_pictures(items, pixels, labels, tokenizer, *sizes)
+
+    def make_predictor(self) -> PictureClassifier:
+        return make_picture_classifier(self.config, self.text.tokenizer, self.text.labels)
+
+    @classmethod
+    def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
+        tokenizer = load_tokenizer(folder / TOKENIZER) if cls.asks else None
+        return make_picture_classifier(config, tokenizer, load_labels(folder))
+
+    def make_plan(self) -> PicturePlan:
+        data = self.config.data
+        assert self.text.train is not None, "the task of a folder does not train"
+        sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
+        return PicturePlan(self.text.train, self.config.seed, *sizes)
+
+    @property
+    def reading(self) -> str:
+        model = self.config.model
+        blind = "|blind" * self.config.data.blind
+        return f"side:{model.picture_size}|channels:{model.picture_channels}{blind}"
+
+    def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
+        """Returns the scores of `ClassificationTask`, and of heads if an answer's things are known.
+
+        `pointing` is the fraction of items with boxes in which the class token's attention in a
+        layer and head, [layers][heads], points at one, see `analysis.pointing`; `overlap` its mean
+        intersection over union. `pointing_accuracy` and `pointing_overlap` are those of the head
+        that points best on validation, `pointing_head` [layer, head] from one.
+        """
+        scores = super().evaluate(params, split, final)
+        variables = {"params": params}
+        if final and self._known(split) and self.predictor.has_heads:
+            points, overlaps = self._look(variables, split)
+            chosen = points if split == "validation" else self._look(variables, "validation")[0]
+            layer, head = np.unravel_index(chosen.argmax(), chosen.shape)
+            scores |= {
+                "pointing": points.tolist(),
+                "overlap": overlaps.tolist(),
+                "pointing_accuracy": float(points[layer, head]),
+                "pointing_overlap": float(overlaps[layer, head]),
+                "pointing_head": [int(layer) + 1, int(head) + 1],
+            }
+        return scores
+
+    def _known(self, split: str) -> list[int]:
+        """The numbers of the items whose relevant things are known."""
+        return [i for i, item in enumerate(self.text.held_out.get(split, ())) if item.boxes]
+
+    def _look(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Pointing accuracy and overlap of each layer's heads, over the items with boxes."""
+        numbers, items = self._known(split), self.items(split)
+        grid, size = self.predictor.grid, self.config.model.patch_size
+        points, overlaps = [], []
+        weights = self.predictor.looks(variables, [items[i] for i in numbers])
+        for number, of_item in zip(numbers, weights, strict=True):
+            boxes = self.text.held_out[split][number].boxes
+            points.append(pointing.points_at(of_item, boxes, grid, size))
+            overlaps.append(pointing.overlap(of_item, pointing.coverage(boxes, grid, size)))
+        return np.mean(points, axis=0), np.mean(overlaps, axis=0)
+
+    def save_assets(self, workdir: Path) -> None:
+        self.save_classes(workdir)
+        held_out.save(workdir, self.text.held_out, self.text.pixels)
+
+    def describe(self) -> list[str]:
+        assert self.text.source is not None
+        plan, tokenizer = self.plan, self.text.tokenizer
+        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        sizes = ", ".join(f"{s} {len(p):,}" for s, p in self.text.source.pixels.items())
+        words = f"; vocabulary {tokenizer.vocab_size}" if tokenizer else ""
+        return [
+            *self.text.source.describe(self.unit),
+            f"different pictures: {sizes}{words}",
+            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
+            f"shapes {shapes}",
+        ]
+
+    def data_summary(self) -> dict[str, Any]:
+        assert self.text.source is not None
+        plan, tokenizer = self.plan, self.text.tokenizer
+        splits = {
+            split: {
+                self.unit: sum(sizes.values()),
+                "different pictures": len(self.text.source.pixels[split]),
+                **{f"of class {label}": sizes[label] for label in self.text.labels},
+            }
+            for split, sizes in self.text.source.sizes.items()
+        }
+        return {
+            "splits": splits,
+            "oov_rate": 0.0,
+            "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
+            "batches_per_epoch": plan.epoch_length,
+            "padding_fraction": plan.padding_fraction,
+            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+        }
+
+
+class QuestionTask(PictureTask):
+    """Answers questions about pictures; an answer is a class."""
+
+    unit = "questions"
+    asks = True
+
+
+def make_picture_network(
+    config: ConfigDict, vocab_size: int, num_classes: int
+) -> tuple[Network, ModelConfig]:
+    """Returns the network of a config, and the config of its encoder or in its place."""
+    model = config.model
+    fields = {**model_fields(config), "num_decoder_layers": 0}
+    encoder = ModelConfig(vocab_size, vocab_size, **fields)
+    if model.architecture == BAG:
+        return BagOfPatches(encoder, num_classes), encoder
+    if model.architecture == "recurrent":
+        return CnnLstm(encoder, num_classes), encoder
+    check_names(encoder)
+    network = Classifier(encoder, num_classes, model.pooling)
+    positions = 1 + (encoder.picture_size // encoder.patch_size) ** 2
+    positions += config.data.max_tokens if config.task == ASKING else 0
+    if network.max_positions is not None and positions > network.max_positions:
+        raise RunError(
+            f"a class token, the patches and data.max_tokens are {positions} positions, more than "
+            f"the model.max_length={network.max_positions} that are learned: set "
+            f"config.model.max_length={positions}"
+        )
+    return network, encoder
+
+
+def make_picture_classifier(
+    config: ConfigDict, tokenizer: Tokenizer | None, labels: Sequence[str]
+) -> PictureClassifier:
+    """Returns the classifier of a config, the tokenizer of its questions, and its classes."""
+    vocab_size = tokenizer.vocab_size if tokenizer else 1
+    network, encoder = make_picture_network(config, vocab_size, len(labels))
+    settings = config.data.max_tokens, config.decode.batch_size, config.data.blind
+    return PictureClassifier(network, encoder, look_of(config), tokenizer, labels, *settings)
+
+
+def hash_of(lines: Sequence[str]) -> str:
+    """Returns a digest of lines."""
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
