@@ -22,7 +22,7 @@ def get_config(corpus: str = "mnist"):
     if corpus not in ("mnist", "digits"):
         raise ValueError(f"corpus '{corpus}' is unknown: choose mnist or digits")
     config = base.get_config()
-    config.name = corpus
+    config.name = "mnist"
     config.task = "image_classification"
 
     config.model.patch_size = 4 if corpus == "mnist" else 2

@@ -29,7 +29,7 @@ ROOMS = {
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        5_075,
+        5_080,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "
@@ -41,7 +41,7 @@ ROOMS = {
         "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
         "experiments/plan",
         4_200,
-        4_555,
+        4_565,
     ),
     "studies": Room("studies", 900, 440),
 }

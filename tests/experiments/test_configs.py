@@ -26,6 +26,7 @@ from transformer.data.cleaning.rules import rules_of
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
+from transformer.data.pictures import sources as pictures
 from transformer.data.tokenizer import draws
 from transformer.errors import UserError
 from transformer.model import config as model_config
@@ -36,12 +37,16 @@ from transformer.model.positions import registry as positions
 from transformer.model.recurrent import attention, cells
 from transformer.tasks.base import model_fields
 from transformer.tasks.classification import make_network
+from transformer.tasks.pictures import make_picture_network
 
 FILES = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 
 
 # What may stand after the colon, besides nothing.
-ARGUMENTS = {"imdb": ["bigrams"], "own_text": ["hour"], "tatoeba": ["deu"], "ted_ru_en": ["files"]}
+ARGUMENTS = {
+    **{"imdb": ["bigrams"], "own_text": ["hour"], "tatoeba": ["deu"], "ted_ru_en": ["files"]},
+    **{"mnist": ["digits"], "scenes_vqa": ["text_only", "bag_of_patches", "cnn_lstm"]},
+}
 
 
 def load(path: Path, *arguments: str) -> ConfigDict:
@@ -97,6 +102,9 @@ def test_a_config_has_the_keys_of_base_gives_its_command_and_describes_a_model(p
     if config.model.architecture == BAG:
         assert make_network(config, size, 2).vocab_size == size
         return
+    if config.model.patch_size:
+        assert make_picture_network(config, size, 2)[1].has_encoder
+        return
     # Vocabularies of two languages seldom have one size.
     other = size if config.tokenizer.joint else size - 1
     sizes = {"source_vocab_size": size, "target_vocab_size": other}
@@ -147,7 +155,9 @@ CHOICES = {
     "model.dtype": set(model_config.DTYPES),
     "model.matmul_dtype": set(model_config.DTYPES),
     "model.positions": set(positions.REGISTRY),
-    "data.source": {"any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY},
+    "data.source": {
+        *("any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY, *pictures.REGISTRY),
+    },
     "data.documents": set(documents.DOCUMENTS),
     "tokenizer.kind": set(tokenizer.TOKENIZER_KINDS),
     "tokenizer.sampling_sides": set(draws.SAMPLING_SIDES),

@@ -103,6 +103,17 @@ def test_attention_is_drawn_over_the_picture(folder, photo):
     assert example["source"][:3] == ["<class>", "1,1", "1,2"]
 
 
+def test_a_table_of_other_pictures_is_scored(folder, photo):
+    path, question, (label, _) = photo
+    (folder / "other.csv").write_text(f"picture,text,label\n{path.name},{question},{label}\n")
+    ended = command(
+        f"--workdir={folder / 'run'}", "--mode=evaluate", f"--input={folder / 'other.csv'}"
+    )
+    assert ended.code == 0, ended.err
+    scores = json.loads((folder / "run/evaluations/other/results.json").read_text())["test"]
+    assert scores["accuracy"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

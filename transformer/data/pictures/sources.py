@@ -225,12 +225,15 @@ def _files(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
         if split == "train" or name:
             folder = corpus_folder(data) / Path(name).expanduser()
             if folder.is_dir() and not asks:
-                items, at = [*_folders(folder)], folder
+                splits[split] = _read_split([*_folders(folder)], folder, look)
             else:
-                path = locate(data, f"{split}_source")
-                items, at = _rows(path, data, asks), path.parent
-            splits[split] = _read_split(items, at, look)
+                splits[split] = read_table(locate(data, f"{split}_source"), data, look, asks)
     return splits
+
+
+def read_table(path: Path, data: ConfigDict, look: Look, asks: bool) -> PictureSplit:
+    """Returns the pictures that a table names, see `open_pictures`; `data` names its columns."""
+    return _read_split(_rows(path, data, asks), path.parent, look)
 
 
 def _rows(path: Path, data: ConfigDict, asks: bool) -> list[tuple[str, str, str]]:
