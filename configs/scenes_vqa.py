@@ -44,7 +44,8 @@ def get_config(model: str = "transformer"):
     config.model.dropout_residual = 0.0
 
     config.data.source = "scenes"
-    config.data.train_size = 40_000
+    # With 60,000 scenes the model learns them by heart before it finds relations of two things.
+    config.data.train_size = 250_000
     config.data.validation_size = 1000
     config.data.test_size = 2000
     config.data.max_tokens = 20
@@ -58,8 +59,8 @@ def get_config(model: str = "transformer"):
     config.optimizer.learning_rate = 1e-3
     config.optimizer.warmup_steps = 200
 
-    config.train.steps = 4000
+    config.train.steps = 7500
     config.train.label_smoothing = 0.0
-    config.train.evaluate_every = 500
+    config.train.evaluate_every = 1500
     config.train.best_metric = "accuracy"
     return config

@@ -21,6 +21,7 @@ from transformer.analysis.pointing import Box, rollout
 PANEL, SPACE, GAP, TITLE = 1.15, 0.08, 0.2, 0.3  # inches: a panel's side, between them, above
 SMALL = 7.5  # points
 DIM = 0.25  # brightness of a patch without weight
+TINT = 120, 60, 0  # of a patch of a grey picture with the largest weight
 MAX_ACROSS = 8  # panels in a row
 WORD_MARK = "▁"  # begins a word's first token
 
@@ -78,7 +79,8 @@ def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figur
     Boxes are around the things that an answer rests on.
     """
     name = f"class token, layer {head[0]}, head {head[1]}"
-    figure, panels = _grid(2, len(examples), name, first_gap=0.6)
+    lines = 1 + max(len(_wrap(each.question)) for each in examples)
+    figure, panels = _grid(2, len(examples), name, first_gap=GAP + 0.13 * (lines - 1))
     for column, each in enumerate(examples):
         _show(panels[0][column], each.pixels)
         _draw(panels[1][column], each.pixels, each.looks[head[0] - 1, head[1] - 1])
@@ -140,7 +142,9 @@ def _draw(axes: Axes, pixels: Pixels, weights: Float[np.ndarray, "P"]) -> None:
     bright = DIM + (1 - DIM) * (weights / largest).reshape(grid, grid)
     size = len(pixels) // grid
     factors = np.kron(bright, np.ones((size, size)))[..., None]
-    _show(axes, (pixels * factors).astype(np.uint8))
+    # What is black stays so however bright: grey pictures get a colour as well.
+    tint = np.multiply(TINT, factors - DIM) if pixels.shape[-1] == 1 else 0.0
+    _show(axes, np.minimum(pixels * factors + tint, 255).astype(np.uint8))
     axes.text(
         0.03, 0.97, f"{largest:.2f}", transform=axes.transAxes, va="top", fontsize=6, color="white"
     )
