@@ -242,7 +242,7 @@ def _encode(example: Example) -> dict[str, Any]:
         "unread": dict(zip(SIDES, seen.unread, strict=True)),
         "omitted": dict(zip(SIDES, map(sum, missing), strict=True)),
         "frames": frames,
-        "picture": _encode_picture(seen.picture) if seen.picture else None,
+        **({"picture": _encode_picture(seen.picture)} if seen.picture else {}),
     }
 
 

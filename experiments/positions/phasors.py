@@ -26,7 +26,7 @@ from experiments.display.web_page import encode_array, write_page
 from experiments.positions.values import Encoding, alone, initial_params
 from transformer.files import write_bytes
 from transformer.model.config import ModelConfig
-from transformer.model.positions.registry import REGISTRY, acts_in
+from transformer.model.positions.registry import acts_in, fitting_names
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.
@@ -52,7 +52,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
     heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     length = max(POSITIONS, config.max_length)
     drawn = []
-    for name in (name for name in REGISTRY if acts_in(name, ["add"])):
+    for name in (name for name in fitting_names(config) if acts_in(name, ["add"])):
         small = alone(config, name, d_model=WIDTH, max_length=length, **heads)
         encoding = Encoding(name, small, initial_params(small, name, 0))
         table = encoding.table(POSITIONS)

@@ -19,7 +19,7 @@ from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
 from transformer.model.positions.additive import MAX_WAVELENGTH
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
-from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings
+from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings, fitting_names
 from transformer.runs.workdir import TrainedRun
 
 logger = logging.getLogger(__name__)
@@ -97,8 +97,8 @@ class Encoding:
 
 
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
-    """Yields every encoding of REGISTRY, at each place of a trained model with its parameters."""
-    for name in REGISTRY:
+    """Yields each encoding that fits, at each place of a trained model with its parameters."""
+    for name in fitting_names(config):
         try:
             sizes = alone(config, name)
         except UserError as error:

@@ -2,7 +2,7 @@
 
 import functools
 
-from experiments.positions import phasors, values
+from experiments.positions import values
 from experiments.positions.values import encodings
 from tiny_models import tiny_config
 from transformer.model.positions import registry
@@ -17,7 +17,7 @@ WITH_PARAMETERS = {"learned", "relative_bias", "relative_shaw"}
 def keep_only(monkeypatch, names):
     """Makes the registry one of these and none alone: work on others would only take time."""
     kept = {name: REGISTRY[name] for name in REGISTRY if name in (*names, "none")}
-    for module in (registry, values, phasors):
+    for module in (registry, values):
         monkeypatch.setattr(module, "REGISTRY", kept)
 
 

@@ -10,7 +10,7 @@ from tiny_run import command, refused
 
 def test_attention_weights_are_distributions_over_the_right_tokens(loaded):
     translator, params = loaded
-    weights, norms, source, target, _ = translator.attention(params, "a b c", "d e")
+    weights, norms, source, target, *_ = translator.attention(params, "a b c", "d e")
     assert source == ["▁a", "▁b", "▁c", "</s>"]
     assert target == ["<s>", "▁d", "▁e"]
     shapes = {"encoder_self": (1, 2, 4, 4), "decoder_self": (1, 2, 3, 3), "cross": (1, 2, 3, 4)}
@@ -36,7 +36,7 @@ def test_attention_draws_and_keeps_the_arrays_of_the_model(tiny, loaded, argumen
     assert opens_hidden == ("--hide_eos" in arguments)
     saved = np.load(Path(page).parent / "attention.npz")
     translation = arguments[0].partition("=")[2]
-    weights, _, source, target, _ = loaded[0].attention(loaded[1], "a b c", translation or None)
+    weights, _, source, target, *_ = loaded[0].attention(loaded[1], "a b c", translation or None)
     assert list(saved["target_tokens"]) == target
     assert list(saved["written_tokens"]) == [*target[1:], "</s>"]
     np.testing.assert_allclose(saved["decoder_self"], weights["decoder_self"], atol=1e-6)

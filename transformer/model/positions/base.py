@@ -8,6 +8,7 @@ values ("relative values").
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ class NoPositions(nn.Module):
 
     config: ModelConfig
     bidirectional: bool = True
+    of_pictures: ClassVar[bool] = False  # whether positions are places on a grid of patches
 
     @classmethod
     def limit(cls, config: ModelConfig) -> int | None:

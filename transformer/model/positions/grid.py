@@ -40,6 +40,8 @@ class GridSinusoids(NoPositions):
     learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
     """
 
+    of_pictures = True
+
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
         _check(config, setting, config.d_model, "model.d_model")
@@ -58,6 +60,8 @@ class GridRotary(NoPositions):
     Source: Su et al. 2021, "RoFormer", equation 34, along two axes as in Heo et al. 2024, "Rotary
     Position Embedding for Vision Transformer", section 3.1 ("axial").
     """
+
+    of_pictures = True
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:

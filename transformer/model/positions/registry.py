@@ -86,6 +86,11 @@ def acts_in(name: str, hooks: Sequence[str]) -> bool:
     return any(getattr(encoding, hook) is not getattr(NoPositions, hook) for hook in hooks)
 
 
+def fitting_names(config: ModelConfig) -> list[str]:
+    """Returns the keys of REGISTRY for what a model reads: texts, or pictures."""
+    return [name for name in REGISTRY if config.patch_size or not REGISTRY[name].of_pictures]
+
+
 def used_encodings(config: ModelConfig) -> dict[str, str]:
     """Returns the names of the encodings of each attention that a model has, by their keys."""
     sides = {"encoder_positions": config.has_encoder, "decoder_positions": config.has_decoder}
