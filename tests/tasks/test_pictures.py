@@ -133,6 +133,7 @@ def test_a_task_of_pictures_needs_patches_and_one_of_texts_has_none(folder):
     refused(*run, "--config.task=classification", says="config.task=classification: leave it out")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", ["text_only", "bag_of_patches", "cnn_lstm"])
 def test_baselines_train_and_score(folder, model, tmp_path):
     text = CONFIG.replace("scenes_vqa.get_config()", f"scenes_vqa.get_config({model!r})")

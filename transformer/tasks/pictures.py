@@ -132,10 +132,10 @@ class PictureTask(ClassificationTask):
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of `ClassificationTask`, and of heads if an answer's things are known.
 
-        `pointing` is the fraction of items with boxes in which the class token's attention in a
-        layer and head, [layers][heads], points at one, see `analysis.pointing`; `overlap` its mean
+        `pointing` is the fraction of items with boxes in which the class token's attention points
+        at one, see `analysis.pointing`, a row of heads for each layer; `overlap` its mean
         intersection over union. `pointing_accuracy` and `pointing_overlap` are those of the head
-        that points best on validation, `pointing_head` [layer, head] from one.
+        that points best on validation; `pointing_head` are its layer and its number, from one.
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
