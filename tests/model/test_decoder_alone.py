@@ -9,9 +9,9 @@ import pytest
 
 import reference
 from reference_positions import WRITTEN
-from tiny_models import tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.layers import NO_DROPOUT
-from transformer.model.positions.registry import REGISTRY
+from transformer.model.positions.registry import fitting_names
 from variants import full_but
 
 B, L, P, V = 3, 7, 2, 23
@@ -19,7 +19,7 @@ ALONE = {"num_encoder_layers": 0}
 # Documents of 3, 2 and 2 tokens; of 1 and 6; of 5, and two places of padding.
 SEGMENTS = jnp.array([[1, 1, 1, 2, 2, 3, 3], [1, 2, 2, 2, 2, 2, 2], [1, 1, 1, 1, 1, 0, 0]])
 KINDS = [
-    *({"positions": name} for name in REGISTRY),
+    *({"positions": name} for name in fitting_names(tiny_config())),
     {"tied_embeddings": "all", "norm_position": "pre"},
     {"scan_layers": True, "num_kv_heads": 1},
 ]

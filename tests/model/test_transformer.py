@@ -13,7 +13,7 @@ from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model import masks
 from transformer.model.config import NORM_POSITIONS, TIED_EMBEDDINGS
 from transformer.model.layers import ACTIVATIONS
-from transformer.model.positions.registry import REGISTRY
+from transformer.model.positions.registry import fitting_names
 from transformer.model.transformer import Transformer
 from variants import few, full_but
 
@@ -197,7 +197,7 @@ def test_the_gradient_check_sees_a_model_without_the_padding_mask(monkeypatch):
 @pytest.fixture(
     params=full_but(
         [("sinusoidal", NORM_POSITIONS[0]), ("relative_shaw", NORM_POSITIONS[2])],
-        list(zip(REGISTRY, itertools.cycle(NORM_POSITIONS))),
+        list(zip(fitting_names(tiny_config()), itertools.cycle(NORM_POSITIONS))),
     ),
     ids="-".join,
 )

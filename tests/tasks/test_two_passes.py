@@ -23,7 +23,7 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize("name", ["translation", "language_model", "classification"])
 def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
     changes = {"task": name, "train.best_metric": "loss", "train.r_drop": 2.0, **TASKS[name]}
     task = REGISTRY[name](toy_config(tmp_path, **changes))

@@ -11,12 +11,13 @@ function showPicture(picture, matrix, row) {
   const whole = row === null ? meanRow(matrix.rows) : matrix.rows[row];
   const weights = whole.slice(1, 1 + picture.grid ** 2); // after the class token
   const most = Math.max(...weights) || 1;
-  byId("picture-pixels").src = picture.pixels;
-  byId("picture-patches").style.gridTemplateColumns = `repeat(${picture.grid}, 1fr)`;
-  byId("picture-patches").replaceChildren(
-    ...weights.map((weight) =>
-      element("i", { style: `opacity: ${DIMMEST * (1 - weight / most)}`, title: digits(weight) }),
-    ),
+  const patches = weights.map((weight) =>
+    element("i", { style: `opacity: ${DIMMEST * (1 - weight / most)}`, title: digits(weight) }),
+  );
+  const columns = `grid-template-columns: repeat(${picture.grid}, 1fr)`;
+  byId("picture-frame").replaceChildren(
+    element("img", { src: picture.pixels, alt: "the picture" }),
+    element("div", { style: columns }, ...patches),
   );
   byId("picture-sum").textContent =
     `${digits(sum(weights))} of the weight is on the picture, ${digits(most)} on one patch`;

@@ -16,7 +16,7 @@ from transformer.model import attention, build, flash
 from transformer.model.attention import MultiHeadAttention
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import AttentionPattern
-from transformer.model.positions.registry import REGISTRY, acts_in
+from transformer.model.positions.registry import acts_in, fitting_names
 from transformer.model.stack import gate_variables
 from variants import full_but
 
@@ -25,7 +25,7 @@ ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 CASES = {
     **{
         name: {"positions": name, "cross_positions": "none" if acts_in(name, ["add"]) else name}
-        for name in REGISTRY
+        for name in fitting_names(tiny_config())
     },
     "sum": {"positions": "learned+relative_bias+relative_shaw+alibi"},
     "variants": {"num_heads": 4, "head_size": 6, "num_kv_heads": 2, "talking_heads": True,
