@@ -15,7 +15,7 @@ TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
 BENCHMARK = "benchmark"
 READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
 TAG_FLAG = "source_tag"
-ATTENTION_FLAGS = (*("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head"),)
+ATTENTION_FLAGS = ("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
 PICTURE_TASKS = ("image_classification", "visual_question_answering")  # of one module, `pictures`
 

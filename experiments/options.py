@@ -68,6 +68,8 @@ class Options:
 
     def needed_sentence(self) -> str:
         """Returns the sentence that the user must give."""
+        if self.picture is not None:
+            raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
         if self.sentence is None:
             what = "give the sentence whose attention is to be drawn"
             raise UserError(f"--sentence is missing: {what}")

@@ -199,6 +199,7 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
         says="use plan, benchmark, fetch, evaluate, compare, attention, classify",
     )
     refused(run, "--mode=attention", "--sentence=a", "--hide_eos", says="are for translators")
+    refused(run, "--mode=attention", "--picture=a.png", says="--picture=a.png is for models of")
     refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
     bag = f"--workdir={trained['bag_of_embeddings']}"
     refused(

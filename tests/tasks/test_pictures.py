@@ -126,6 +126,13 @@ def test_a_line_that_cannot_be_answered_is_refused(folder, photo, line, message)
     refused(f"--workdir={folder / 'run'}", "--mode=classify", says=message, stdin=stdin)
 
 
+def test_a_blank_line_has_no_answer_and_the_others_have_theirs(folder, photo):
+    path, question, _ = photo
+    run = workdir.load_trained(folder / "run", workdir.load_config(folder / "run"))
+    answers = run.predictor.predict(run.variables, ["", f"{path}\t{question}", " "])
+    assert [len(classes) > 0 for classes in answers] == [False, True, False]
+
+
 def test_a_task_of_pictures_needs_patches_and_one_of_texts_has_none(folder):
     run = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
     refused(*run, "--config.model.patch_size=0", says="set it to the pixels of a patch's side")

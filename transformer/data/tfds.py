@@ -202,7 +202,8 @@ def _prepare(builder: Any, settings: ConfigDict) -> None:
         # The command line tool of TFDS will not start without TensorFlow.
         code = (
             "import tensorflow_datasets as t, tensorflow_datasets.translate, "
-            f"tensorflow_datasets.text; t.builder({name!r}, data_dir={folder!r})"
+            "tensorflow_datasets.text, tensorflow_datasets.image_classification; "
+            f"t.builder({name!r}, data_dir={folder!r})"
             f".download_and_prepare(file_format={FILE_FORMAT!r})"
         )
         raise UserError(

@@ -83,8 +83,8 @@ class ClassPredictor(Predictor):
         """Returns the names of all that the model attends to in an item."""
 
     @abc.abstractmethod
-    def is_blank(self, line: str) -> bool:
-        """Whether a line has nothing to classify."""
+    def is_blank(self, line: str, item: Any = None) -> bool:
+        """Whether a line, of which `read` may have made an item, has nothing to classify."""
 
     def init_params(self, key: jax.Array) -> Params:
         source = jax.tree.map(jnp.asarray, self.stack([], 1, 1))
@@ -159,14 +159,14 @@ class ClassPredictor(Predictor):
         Args:
           first_line: see `read`.
         """
-        results, there = [], [not self.is_blank(line) for line in lines]
-        probabilities = self.probabilities(variables, self.read(lines, first_line))
-        for number, (has_text, row) in enumerate(
-            zip(there, probabilities, strict=True), first_line or 1
+        results, items = [], self.read(lines, first_line)
+        probabilities = self.probabilities(variables, items)
+        for number, (line, item, row) in enumerate(
+            zip(lines, items, probabilities, strict=True), first_line or 1
         ):
             if not np.isfinite(row).all():
                 raise not_finite(number, "class")
-            order = np.argsort(-row, kind="stable") if has_text else ()
+            order = () if self.is_blank(line, item) else np.argsort(-row, kind="stable")
             results.append([Prediction(self.labels[i], float(row[i])) for i in order])
         return results
 
@@ -277,9 +277,10 @@ class TextClassifier(ClassPredictor):
     def names(self, item: Ids) -> list[str]:
         return ["<s>", *self.tokenizer.pieces(item[1:])]
 
-    def is_blank(self, line: str) -> bool:
+    def is_blank(self, line: str, item: Ids | None = None) -> bool:
         """Whether a text is empty, or has only characters such as a zero-width space."""
-        return len(read_texts([line], self.tokenizer)[0]) == 1
+        ids = read_texts([line], self.tokenizer)[0] if item is None else item
+        return len(ids) == 1
 
     def unread(self, line: str) -> int:
         [ids] = read_texts([line], self.tokenizer)

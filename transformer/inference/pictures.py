@@ -80,7 +80,7 @@ class PictureClassifier(ClassPredictor):
             words = ["<s>", *self.tokenizer.pieces([int(i) for i in item.tokens[1:]])]
         return [CLASS_TOKEN, *patches, *words]
 
-    def is_blank(self, line: str) -> bool:
+    def is_blank(self, line: str, item: SeenPicture | None = None) -> bool:
         return not line.strip()
 
     def unread(self, line: str) -> int:

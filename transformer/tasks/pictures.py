@@ -1,5 +1,6 @@
 """Pictures: their classification, and questions about them whose answers are classes."""
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformer.data import held_out
 from transformer.data.encode import make_tokenizer
 from transformer.data.pairs import LabelledPicture
 from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
-from transformer.data.pictures.sources import PictureSource, look_of, open_pictures
+from transformer.data.pictures.sources import look_of, open_pictures
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.pictures import PictureClassifier
@@ -42,8 +43,8 @@ class PictureData(NamedTuple):
     held_out: Mapping[str, Sequence[LabelledPicture]]
     encoded: Mapping[str, EncodedPictures]
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
-    train: EncodedPictures | None = None
-    source: PictureSource | None = None
+    train: Any = None  # EncodedPictures
+    source: Any = None  # PictureSource
     class_weights: Float[np.ndarray, "C"] | None = None
 
 
@@ -83,8 +84,9 @@ class PictureTask(ClassificationTask):
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
-        pixels = {split: source.pixels[split] for split in held}
-        return self._make(tokenizer, source.labels, held, pixels, train, source)
+        # Training reads the patches alone: the pixels would take as much memory again.
+        source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
+        return self._make(tokenizer, source.labels, held, source.pixels, train, source)
 
     def read_kept_text(self, folder: Path) -> PictureData:
         labels = self.predictor.labels
@@ -119,7 +121,6 @@ class PictureTask(ClassificationTask):
 
     def make_plan(self) -> PicturePlan:
         data = self.config.data
-        assert self.text.train is not None, "the task of a folder does not train"
         sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
         return PicturePlan(self.text.train, self.config.seed, *sizes)
 
@@ -141,8 +142,8 @@ class PictureTask(ClassificationTask):
         variables = {"params": params}
         if final and self._known(split) and self.predictor.has_heads:
             points, overlaps = self._look(variables, split)
-            chosen = points if split == "validation" else self._look(variables, "validation")[0]
-            layer, head = np.unravel_index(chosen.argmax(), chosen.shape)
+            validated = points if split == "validation" else self._look(variables, "validation")[0]
+            layer, head = np.unravel_index(validated.argmax(), validated.shape)
             scores |= {
                 "pointing": points.tolist(),
                 "overlap": overlaps.tolist(),
@@ -173,10 +174,10 @@ class PictureTask(ClassificationTask):
         held_out.save(workdir, self.text.held_out, self.text.pixels)
 
     def describe(self) -> list[str]:
-        assert self.text.source is not None
         plan, tokenizer = self.plan, self.text.tokenizer
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
-        sizes = ", ".join(f"{s} {len(p):,}" for s, p in self.text.source.pixels.items())
+        splits = {"train": self.text.train, **self.text.encoded}
+        sizes = ", ".join(f"{split} {len(each.patches):,}" for split, each in splits.items())
         words = f"; vocabulary {tokenizer.vocab_size}" if tokenizer else ""
         return [
             *self.text.source.describe(self.unit),
@@ -186,12 +187,12 @@ class PictureTask(ClassificationTask):
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        assert self.text.source is not None
         plan, tokenizer = self.plan, self.text.tokenizer
+        encoded = {"train": self.text.train, **self.text.encoded}
         splits = {
             split: {
                 self.unit: sum(sizes.values()),
-                "different pictures": len(self.text.source.pixels[split]),
+                "different pictures": len(encoded[split].patches),
                 **{f"of class {label}": sizes[label] for label in self.text.labels},
             }
             for split, sizes in self.text.source.sizes.items()

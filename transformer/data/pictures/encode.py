@@ -44,7 +44,8 @@ class EncodedPictures(NamedTuple):
         """A digest of all arrays."""
         digest = hashlib.sha256()
         for array in (self.patches, self.pictures, *vars(self.store).values(), self.labels):
-            digest.update(f"{array.dtype} {array.shape} ".encode() + array.tobytes())
+            digest.update(f"{array.dtype} {array.shape} ".encode())
+            digest.update(array.data)
         return digest.hexdigest()[:16]
 
     def items(self) -> list[SeenPicture]:

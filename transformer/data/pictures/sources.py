@@ -24,8 +24,8 @@ from transformer.data.pictures import scenes
 from transformer.data.pictures.files import ENDINGS, read_picture
 from transformer.errors import UserError
 
-IDX_TYPES = {8: np.uint8}  # of an IDX file's numbers
-EASY_VQA = "easy_vqa"  # a package, which has its pictures beside its code
+IDX_BYTES = 8  # the type of an IDX file's numbers
+EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
 
 
 class Look(NamedTuple):
@@ -183,10 +183,12 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """The numbers of an IDX file, which may be compressed (LeCun et al., "The MNIST database")."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        dtype, axes = IDX_TYPES[data[2]], data[3]
+        kind, axes = data[2:4]
+        if kind != IDX_BYTES:
+            raise ValueError(f"its numbers are of type {kind}, not {IDX_BYTES}")
         shape = np.frombuffer(data, ">u4", axes, 4)
-        return np.frombuffer(data, dtype, offset=4 + 4 * axes).reshape(shape)
-    except (OSError, EOFError, ValueError, LookupError) as error:
+        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (OSError, EOFError, ValueError) as error:
         raise UserError(
             f"{path} is not a file of bytes in IDX ({error}): fetch it again"
         ) from error
