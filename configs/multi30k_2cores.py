@@ -23,6 +23,7 @@ def get_config():
     config.model.norm_position = "pre"
     config.model.positions = "rotary"
     config.data.batch_tokens = 4096
+    config.data.num_buckets = 10
     config.tokenizer.vocab_size = 6000
 
     config.optimizer.name = "muon"

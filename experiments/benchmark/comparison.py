@@ -47,6 +47,7 @@ TRAINING = (
     *("model.dropout_layer", "model.dropout_word", "optimizer.gradient_accumulation_steps"),
     *("train.r_drop", "train.freeze"),
 )
+TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # by the platform of JAX
 OPTIMIZER = ("name", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm")
 
 
@@ -85,12 +86,16 @@ def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
         return f"config.task={config.task} cannot be compared: peers are translators"
     paper, values = flatten(base.get_config()), flatten(config)
     same = [key for key in paper if key.startswith("model.") and key not in FREE_KEYS]
-    needed = {key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))}
+    needed: dict[str, tuple] = {
+        key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))
+    }
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
     if trains:
         needed |= {"optimizer.name": ("adam", "adamw")}
         needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
-    values["the device"], needed["the device"] = jax.default_backend(), ("cpu",)
+        needed |= {"model.dtype": ("float32", "bfloat16")}
+    values["the device"] = jax.default_backend()
+    needed["the device"] = tuple(TORCH_DEVICES) if trains else ("cpu",)
     for key, choices in needed.items():
         if values[key] not in choices:
             wanted = " or ".join(map(repr, choices))
@@ -119,6 +124,8 @@ def training_peers(
         "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
         "optimizer": {key: config.optimizer[key] for key in OPTIMIZER},
         "label_smoothing": config.train.label_smoothing,
+        "device": TORCH_DEVICES[jax.default_backend()],
+        "bfloat16": config.model.dtype == "bfloat16",
         **{"batches": str(path), "arrays": Batch._fields, "steps": steps},
     }
     return systems | _systems(names, order)

@@ -1,6 +1,6 @@
 """The systems that are ours: the compiled step, the whole loop, decoding, and large products.
 
-Each gets an order with a workload and `turn`, see `rotation`.
+Each gets an order with a workload and `turn`, see `turns.rotate`.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """The systems that training and decoding are compared with; no JAX is imported.
 
-Each gets an order, see `comparison`, and `turn`, see `rotation`.
+Each gets an order, see `comparison`, and `turn`, see `turns.rotate`.
 """
 # pyright: reportMissingImports=false
 
@@ -60,9 +60,14 @@ PEERS |= {
 }
 PEERS |= {
     "ours_bfloat16": Peer(
-        *("compiled step, factors of bfloat16", (), f"{HERE}.ours.step"),
+        *("compiled step, factors of bfloat16", (), f"{HERE}.jax_systems.step"),
         by_default=False,
         keys={"model.matmul_dtype": "bfloat16"},
+    ),
+    "ours_flash": Peer(
+        *("compiled step, flash attention", (), f"{HERE}.jax_systems.step"),
+        by_default=False,
+        keys={"model.attention_implementation": "flash"},
     ),
     "ctranslate2": CTRANSLATE2,
     "ctranslate2_workers": CTRANSLATE2.varied(", a worker per core", workers=True),
@@ -79,17 +84,24 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     if order.get("keep"):
         keep_freed_memory()
     torch.set_num_threads(cores())
+    device = order["device"]
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     model, logits = make_model(order)
-    step, count = make_step(model.train(), logits, order), order["steps"]
+    model = model.train().to(device)
+    step, count = make_step(model, logits, order), order["steps"]
     with np.load(order["batches"]) as arrays:
         batches = [
-            tuple(torch.from_numpy(arrays[f"{name}_{i}"]).long() for name in order["arrays"])
+            tuple(
+                torch.from_numpy(arrays[f"{name}_{i}"]).long().to(device)
+                for name in order["arrays"]
+            )
             for i in range(len(arrays) // len(order["arrays"]))
         ]
     start = time.monotonic()
     for batch in {tuple(x.shape for x in batch): batch for batch in batches}.values():
         step(*batch)
         step(*batch)
+    wait()
     first = time.monotonic() - start
     parameters = sum(x.numel() for x in model.parameters() if x.requires_grad)
     turn({"first_seconds": first, "parameters": parameters, "threads": torch.get_num_threads()})
@@ -98,6 +110,7 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         start = time.monotonic()
         for batch in part:
             step(*batch)
+        wait()
         turn({"seconds": time.monotonic() - start})
     raise AssertionError
 
@@ -117,8 +130,9 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
             inputs = {"input_ids": source, "attention_mask": (source != PAD_ID).long()}
             return model(**inputs, decoder_input_ids=target, use_cache=False).logits
     else:
-        module = importlib.import_module(f"{HERE}.torch_model")
-        model = logits = module.Translator(config, rates)
+        from experiments.benchmark.torch_model import TorchTranslator
+
+        model = logits = TorchTranslator(config, rates)
     if order.get("compile"):  # for each shape
         torch._dynamo.config.recompile_limit = 64  # by default the ninth runs uncompiled
         logits = torch.compile(logits, dynamic=False)
@@ -126,7 +140,7 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
         return model, logits
 
     def rounded(source: Any, target: Any) -> Any:  # products in bfloat16, as `autocast` chooses
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(order["device"], torch.bfloat16):
             return logits(source, target).float()
 
     return model, rounded

@@ -27,7 +27,7 @@ COMPARED = {
 STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-SystemRecords = Mapping[str, Mapping[str, Any]]  # what `rotation.rotate` returns
+SystemRecords = Mapping[str, Mapping[str, Any]]  # what `turns.rotate` returns
 
 
 def spread(values: Numbers) -> Spread:

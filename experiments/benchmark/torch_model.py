@@ -45,7 +45,7 @@ class TorchTranslator(nn.Module):
         features = self.transformer(
             self._embed(self.source, source),
             self._embed(self.target, target),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(length),
+            tgt_mask=nn.Transformer.generate_square_subsequent_mask(length, target.device),
             tgt_is_causal=True,
             src_key_padding_mask=padding,
             memory_key_padding_mask=padding,

@@ -4,6 +4,7 @@ Without the packages of requirements-peers.txt, what needs them is skipped.
 """
 
 import dataclasses
+import importlib
 import importlib.util
 import types
 
@@ -15,6 +16,7 @@ from systems import ask
 
 from experiments.benchmark import comparison
 from experiments.benchmark.peers import (
+    PEERS,
     make_marian,
     make_model,
     make_step,
@@ -92,6 +94,12 @@ def torch_weights(params):
         if f"{half}_norm" in params:
             found |= norm(f"transformer.{half}.norm", params[f"{half}_norm"])
     return found
+
+
+def test_the_functions_of_all_peers_are_there():
+    for peer in PEERS.values():
+        module, _, name = peer.function.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name))
 
 
 @needs_peers
@@ -207,7 +215,6 @@ def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_
         ("model.dropout_embedding", 0.5),
         ("model.dropout_word", 0.5),
         ("optimizer.name", "muon"),
-        ("model.dtype", "bfloat16"),
         ("train.r_drop", 1.0),
     ],
 )
