@@ -30,7 +30,7 @@ def pytest_configure(config):
         # Where commands without a cache folder keep it, too.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["TESTS_XLA_CACHE"]
     jax.config.update("jax_compilation_cache_dir", os.environ["TESTS_XLA_CACHE"])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def pytest_unconfigure(config):
