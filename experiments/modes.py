@@ -152,7 +152,6 @@ TABLE = (
         "experiments.serve.serve.serve",
         "serve a page to type into and a JSON API, of this run and others",
         ("host", "port", "also", "server_name"),
-        ("translation", "language_model", "classification"),
     ),
     Mode(
         "embeddings",

@@ -34,6 +34,8 @@ PAGE_TEXTS = {
     "translation": ("translator", "Type to translate"),
     "language_model": ("language model", "Type to continue"),
     "classification": ("classifier", "Type to classify"),
+    "image_classification": ("classifier of pictures", "Drop a picture"),
+    "visual_question_answering": ("model of pictures and questions", "Ask about a picture"),
 }
 REQUEST_LIMITS = {
     "body": schema.BODY,
@@ -193,7 +195,7 @@ def write_page(runs: Sequence[Served]) -> str:
     described = [run.describe() for run in runs]
     tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
     tasks = {run["task"] for run in described}
-    writing = [run["max_best"] for run in described if run["task"] != "classification"]
+    writing = [run["max_best"] for run in described if "classify" not in run["operations"]]
     return web_page.render(
         "serve.html",
         title=" and ".join(run.name for run in runs),
@@ -202,6 +204,7 @@ def write_page(runs: Sequence[Served]) -> str:
         runs=described,
         tags=list(tags),
         best=max(writing, default=0),
+        inputs={name for run in described for name in run["inputs"]},
         characters=schema.CHARACTERS,
         data=live_values(),
     )

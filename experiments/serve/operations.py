@@ -4,6 +4,8 @@ A batch has one row, or `ROWS` with padding. So there are two programs for each 
 they are compiled before they are needed. Samples are rows of their own, see `Generate`.
 """
 
+import base64
+import binascii
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -11,9 +13,12 @@ from typing import Any, ClassVar, NamedTuple
 from experiments.attention.explorer import SIDES, live_example
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
+from transformer.data.pictures.encode import SeenPicture
+from transformer.data.pictures.files import read_picture
 from transformer.errors import UserError
 from transformer.inference.batching import share, static_length, static_lengths, static_rows
 from transformer.inference.generator import Generator
+from transformer.inference.pictures import PictureClassifier
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
@@ -240,17 +245,59 @@ class Classify(Operation):
         self.predictor.prepare_rows(self.variables, rows, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        texts, count = fields["texts"], self.best(fields)
+        count, texts = self.best(fields), fields["texts"]
+        if fields.get("pictures"):
+            raise UserError("pictures is for models of pictures: leave it out")
         lengths = [len(ids) for ids in read_texts(texts, self.predictor.tokenizer)]
+        return self.planned(texts, lengths, list(map(self.unread, lengths)), count)
+
+    def planned(
+        self, payloads: Sequence[Any], lengths: Sequence[int], unread: list[int], count: int
+    ) -> RequestPlan:
+        """Returns the plan of payloads with these numbers of tokens."""
 
         def answer(results: list[Any]) -> dict[str, Any]:
-            classes = as_dicts([best[:count] for best in results])
-            return {"classes": classes, "unread": list(map(self.unread, lengths))}
+            return {"classes": as_dicts([best[:count] for best in results]), "unread": unread}
 
-        return RequestPlan(list(map(self.group, lengths)), texts, answer)
+        return RequestPlan(list(map(self.group, lengths)), payloads, answer)
 
-    def compute(self, group: int, payloads: list[str]) -> list[Any]:
+    def compute(self, group: int, payloads: list[Any]) -> list[Any]:
         return self.predictor.predict(self.variables, pad(payloads))[: len(payloads)]
+
+
+class ClassifyPictures(Classify):
+    """The classes of pictures, or the answers to questions about them."""
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        count, texts, pictures = self.best(fields), fields["texts"], fields["pictures"]
+        asks = self.predictor.tokenizer is not None
+        if len(texts) != asks * len(pictures):
+            needed = "a question on each picture" if asks else "pictures alone"
+            raise UserError(
+                f"{len(pictures)} pictures, {len(texts)} texts: this run needs {needed}"
+            )
+        pairs = itertools.zip_longest(pictures, texts, fillvalue="")
+        items = [see(self.predictor, *pair, f"pictures[{i}]") for i, pair in enumerate(pairs)]
+        lengths = [len(self.predictor.tokens_of(item)) for item in items]
+        unread = [self.predictor.unread(f"picture\t{text}") for text in texts or pictures]
+        return self.planned(items, lengths, unread, count)
+
+    def compute(self, group: int, payloads: list[SeenPicture]) -> list[Any]:
+        return self.predictor.rank(self.variables, pad(payloads))[: len(payloads)]
+
+
+def see(predictor: PictureClassifier, picture: str, question: str, place: str) -> SeenPicture:
+    """Returns a data URL, never the name of a file of the server, and a question as items."""
+    header, _, content = picture.partition(",")
+    try:
+        if not (header.startswith("data:image/") and header.endswith(";base64")):
+            raise ValueError
+        data = base64.b64decode(content, validate=True)
+    except (ValueError, binascii.Error):
+        raise UserError(f"{place} is not a data URL: send data:image/png;base64,...") from None
+    if predictor.tokenizer and not question.strip():
+        raise UserError(f"{place} has no question: give one as its text")
+    return predictor.see(read_picture(data, *predictor.look, name=place), question)
 
 
 class Explain(Operation):
@@ -276,12 +323,29 @@ class Explain(Operation):
             self.predictor.read(text, "text")
         elif self.predictor.is_blank(text):
             raise UserError("text is blank: give one whose attention is to be seen")
+        if "picture" in fields:
+            raise UserError("picture is for models of pictures: leave it out")
         return RequestPlan([None], [fields], lambda results: results[0])
 
     def compute(self, group: None, payloads: list[Fields]) -> list[Any]:
         [fields] = payloads
         optional = fields.get("target"), fields.get("source_tag")
         return [live_example(self.run.attention(fields["text"], *optional))]
+
+
+class ExplainPicture(Explain):
+    """The attention of all heads over a picture and a question."""
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        text = fields["text"]
+        if {"target", "source_tag"} & fields.keys():
+            raise UserError("target and source_tag are for translators: leave them out")
+        item = see(self.predictor, fields.get("picture", ""), text, "picture")
+        unread = self.predictor.unread(f"picture\t{text}")
+        return RequestPlan([None], [(item, unread)], lambda results: results[0])
+
+    def compute(self, group: None, payloads: list[tuple[SeenPicture, int]]) -> list[Any]:
+        return [live_example(self.predictor.attention_of(self.variables, *payloads[0]))]
 
 
 OPERATIONS = {each.name: each for each in (Translate, ScoreTexts, Generate, Classify)}
@@ -292,11 +356,18 @@ class Served:
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run, model = name, run, run.config.model
-        names = [each for each in METHODS[run.config.task] if each in OPERATIONS]
-        self.operations: dict[str, Operation] = {each: OPERATIONS[each](run) for each in names}
+        predictor = run.trained.predictor
+        self._sees = isinstance(predictor, PictureClassifier)
+        self._inputs = ["picture"] * self._sees + ["text"] * (
+            not self._sees or predictor.tokenizer is not None
+        )
+        kinds = OPERATIONS | ({"classify": ClassifyPictures} if self._sees else {})
+        names = [each for each in METHODS[run.config.task] if each in kinds]
+        self.operations: dict[str, Operation] = {each: kinds[each](run) for each in names}
         self._first = self.operations[names[0]]
         if has_heads(model) or has_cross_attention(model):
-            self.operations[Explain.name] = Explain(run, self._first.max_length)
+            explain = ExplainPicture if self._sees else Explain
+            self.operations[Explain.name] = explain(run, self._first.max_length)
 
     def describe(self) -> dict[str, Any]:
         """Returns its description for `GET /api/runs`."""
@@ -304,6 +375,7 @@ class Served:
         return {
             "name": self.name,
             "task": self.run.config.task,
+            "inputs": self._inputs,
             "steps": list(self.run.trained.steps),
             "operations": list(self.operations),
             "max_best": self._first.max_best,

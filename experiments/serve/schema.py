@@ -43,13 +43,23 @@ class ScoreRequest(Tagged):
     )
 
 
+Picture = Annotated[str, Field(description="a data URL, such as data:image/png;base64,...")]
+
+
 class AttentionRequest(Tagged):
-    text: Text
+    text: Text = Field("", description="text, or question about the picture")
+    picture: Picture | None = None
     target: str | None = Field(None, description="translation of it; by default the model's own")
 
 
 class WriteRequest(Request):
     texts: list[Text] = Field(max_length=TEXTS)
+    num_best: int | None = Field(None, description=BEST)
+
+
+class ClassifyRequest(Request):
+    texts: list[Text] = Field([], max_length=TEXTS, description="texts, or questions on pictures")
+    pictures: list[Picture] = Field([], max_length=TEXTS)
     num_best: int | None = Field(None, description=BEST)
 
 
@@ -138,7 +148,7 @@ API: dict[str, tuple[str, type[Request], type[Answer]]] = {
     "score": ("Scores texts, or translations of texts", ScoreRequest, ScoresAnswer),
     "attention": ("Returns the attention of all heads over a text", AttentionRequest, Heads),
     "generate": ("Continues texts", WriteRequest, ContinuationsAnswer),
-    "classify": ("Classifies texts", WriteRequest, Classes),
+    "classify": ("Classifies texts or pictures", ClassifyRequest, Classes),
 }
 
 

@@ -159,14 +159,26 @@ class ClassPredictor(Predictor):
         Args:
           first_line: see `read`.
         """
-        results, items = [], self.read(lines, first_line)
-        probabilities = self.probabilities(variables, items)
-        for number, (line, item, row) in enumerate(
-            zip(lines, items, probabilities, strict=True), first_line or 1
-        ):
+        items = self.read(lines, first_line)
+        ranked = self.rank(variables, items, first_line or 1)
+        return [
+            [] if self.is_blank(line, item) else best
+            for line, item, best in zip(lines, items, ranked, strict=True)
+        ]
+
+    def rank(
+        self, variables: Variables, items: Sequence[Any], first_line: int = 1
+    ) -> list[list[Prediction]]:
+        """Returns all classes of each item, the most probable first.
+
+        Args:
+          first_line: number of the first item, for an error.
+        """
+        results = []
+        for number, row in enumerate(self.probabilities(variables, items), first_line):
             if not np.isfinite(row).all():
                 raise not_finite(number, "class")
-            order = () if self.is_blank(line, item) else np.argsort(-row, kind="stable")
+            order = np.argsort(-row, kind="stable")
             results.append([Prediction(self.labels[i], float(row[i])) for i in order])
         return results
 

@@ -2,6 +2,9 @@
 // Asks each run while somebody types, drops what is outdated, and shows the answers and the heads.
 {
   const PAUSE = 180; // milliseconds without a key before the runs are asked
+  const MAX_BYTES = 500_000; // bytes of a picture that is sent as it is
+  const MAX_SIDE = 1024; // pixels of the longer side of one that is made smaller
+  const MAX_CLASSES = 5; // shown for each run
   const POLL = 1000; // milliseconds between looks at a server that is starting
   const BLANK = /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\p{Cc}]*$/u;
   const runs = JSON.parse(byId("served").textContent);
@@ -17,6 +20,7 @@
   let asking = new AbortController(); // of what was typed last
   let shown = null; // the card whose heads are shown
   let pause = null;
+  let picture = ""; // a data URL
 
   async function post(operation, body, signal) {
     const response = await fetch(`/api/${operation}`, {
@@ -92,7 +96,9 @@
   }
 
   async function classified(one, text, signal) {
-    const asked = { ...fields(one.run), texts: [text], num_best: one.run.max_best };
+    const lists = Object.entries(given(one, text)).map(([name, value]) => [`${name}s`, [value]]);
+    const most = Math.min(one.run.max_best, MAX_CLASSES);
+    const asked = { ...fields(one.run), ...Object.fromEntries(lists), num_best: most };
     const answer = await post("classify", asked, signal);
     const [found] = answer.classes;
     one.note = unread(answer.unread[0]);
@@ -105,7 +111,50 @@
     });
   }
 
-  const ASK = { translation: translated, language_model: continued, classification: classified };
+  const ASK = { translation: translated, language_model: continued };
+
+  // -- what is given
+
+  /** What a run gets: the text, the picture, or both. */
+  function given(one, text) {
+    const values = { text, picture };
+    return Object.fromEntries(one.run.inputs.map((name) => [name, values[name]]));
+  }
+
+  const lacks = (one, text) => Object.values(given(one, text)).some((value) => BLANK.test(value));
+
+  async function take(file) {
+    if (!file) return;
+    try {
+      picture = await read(file);
+      if (file.size > MAX_BYTES) picture = await shrink(picture);
+      byId("photo-seen").src = picture;
+      byId("photo-seen").hidden = false;
+      ask();
+    } catch {
+      for (const one of cards) refuse(one, `this browser cannot open ${file.name} as a picture`);
+    }
+  }
+
+  function read(file) {
+    return new Promise((resolve, reject) => {
+      const reader = new FileReader();
+      reader.onload = () => resolve(reader.result);
+      reader.onerror = reject;
+      reader.readAsDataURL(file);
+    });
+  }
+
+  async function shrink(url) {
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    const scale = Math.min(1, MAX_SIDE / Math.max(image.width, image.height));
+    const canvas = element("canvas", {});
+    [canvas.width, canvas.height] = [image.width * scale, image.height * scale];
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL("image/jpeg", 0.92);
+  }
 
   // -- asking
 
@@ -116,7 +165,7 @@
     const text = byId("text").value;
     const [length, most] = [[...text].length, Number(byId("text").dataset.characters)];
     for (const one of cards) {
-      if (BLANK.test(text)) empty(one);
+      if (lacks(one, text)) empty(one);
       else if (length <= most) askOne(one, text, asking.signal);
       else refuse(one, `the text has ${grouped(length)} characters, more than ${grouped(most)}`);
     }
@@ -135,7 +184,7 @@
     if (one === shown) awaitHeads();
     try {
       one.note = "";
-      const answers = await ASK[one.run.task](one, text, signal);
+      const answers = await (ASK[one.run.task] ?? classified)(one, text, signal);
       if (signal.aborted) return;
       const time = `${Math.round(performance.now() - start)} ms`;
       one.chosen = 0;
@@ -206,7 +255,7 @@
   async function showHeads() {
     const { signal } = asking;
     const [one, text] = [shown, byId("text").value];
-    if (BLANK.test(text)) return;
+    if (lacks(one, text)) return;
     awaitHeads();
     if (one.card.classList.contains("late")) return; // its answer comes first
     const { chosen } = one;
@@ -215,7 +264,7 @@
       button.setAttribute("aria-pressed", i === one.chosen),
     );
     try {
-      const found = await post("attention", { ...fields(one.run), text, ...target }, signal);
+      const found = await post("attention", { ...fields(one.run), ...given(one, text), ...target }, signal);
       if (signal.aborted || one !== shown || chosen !== one.chosen) return;
       byId("heads-told").textContent = "";
       byId("maps").classList.remove("late");
@@ -245,6 +294,15 @@
   for (const name of ["best", "tag"]) byId(name)?.addEventListener("change", ask);
   for (const one of cards) {
     one.heads?.addEventListener("click", () => open(one === shown ? null : one));
+  }
+  byId("photo")?.addEventListener("change", () => take(byId("photo").files[0]));
+  if (byId("photo")) {
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => {
+      event.preventDefault();
+      take(event.dataTransfer.files[0]);
+    });
+    document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   }
   look();
   if (byId("text").value) ask(); // what the browser kept of an earlier visit

@@ -1,5 +1,6 @@
 """Picture files as squares of bytes; of a file that is none, one line that says why."""
 
+import io
 import warnings
 from pathlib import Path
 
@@ -18,51 +19,57 @@ MIN_CONTRAST = 32  # between ink and paper, of 255
 Pixels = UInt8[np.ndarray, "S S C"]
 
 
-def read_picture(path: Path, side: int, channels: int, ink: bool = False) -> Pixels:
+def read_picture(
+    file: Path | bytes, side: int, channels: int, ink: bool = False, name: str = ""
+) -> Pixels:
     """Returns the middle of a picture file as a square of `side` pixels.
 
     It is upright as its EXIF says, and white where it is transparent.
 
     Args:
+      file: its path or its content.
       channels: 3 for red, green and blue; 1 for grey.
       ink: reads handwriting as that of MNIST: bright on black, its longer side 20 of 28 pixels, its
         centre of mass in the middle (LeCun et al. 1998, section III.A).
+      name: of the picture, for messages; by default the path.
     """
-    picture = _open(path)
+    name = name or str(file)
+    picture = _open(file, name)
     if ink:
-        return _center_ink(picture.convert("L"), side, path)
+        return _center_ink(picture.convert("L"), side, name)
     square = ImageOps.fit(picture, (side, side), Image.Resampling.BILINEAR)
     pixels = np.asarray(square.convert("L" if channels == 1 else "RGB"))
     return pixels.reshape(side, side, channels)
 
 
-def _open(path: Path) -> Image.Image:
+def _open(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
-    if not path.is_file():
-        raise UserError(f"{path} is not a file: name a picture")
+    if isinstance(file, Path) and not file.is_file():
+        raise UserError(f"{name} is not a file: name a picture")
+    content = file.read_bytes() if isinstance(file, Path) else file
     with warnings.catch_warnings():
         # Pillow warns of many pixels, which are refused here, and of odd metadata.
         warnings.simplefilter("ignore")
         try:
-            with Image.open(path) as picture:
+            with Image.open(io.BytesIO(content)) as picture:
                 width, height = picture.size
                 if width * height > MAX_PIXELS:
                     raise UserError(
-                        f"{path} has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}: make "
+                        f"{name} has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}: make "
                         "it smaller"
                     )
                 if getattr(picture, "n_frames", 1) > 1:
                     raise UserError(
-                        f"{path} has {picture.n_frames} pictures: save the one to be seen"  # pyright: ignore[reportAttributeAccessIssue]
+                        f"{name} has {picture.n_frames} pictures: save the one to be seen"  # pyright: ignore[reportAttributeAccessIssue]
                     )
                 upright = ImageOps.exif_transpose(picture)
                 upright.load()
         except Image.DecompressionBombError as error:
-            raise UserError(f"{path} has too many pixels ({error}): make it smaller") from error
+            raise UserError(f"{name} has too many pixels ({error}): make it smaller") from error
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-            why = "it is empty" if not path.stat().st_size else str(error)
+            why = str(error) if content else "it is empty"
             raise UserError(
-                f"{path} cannot be read as a picture ({why}): save it again as PNG or JPEG"
+                f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG"
             ) from error
     if upright.mode in WIDE:
         upright = Image.fromarray((np.asarray(upright).astype(np.int64) >> 8).astype(np.uint8))
@@ -73,13 +80,13 @@ def _open(path: Path) -> Image.Image:
     return upright.convert("L" if upright.mode in ("1", "L") else "RGB")
 
 
-def _center_ink(picture: Image.Image, side: int, path: Path) -> Pixels:
+def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
     """Handwriting as that of MNIST, see `read_picture`."""
     grey = np.asarray(picture).astype(np.float64)
     paper = np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]]))
     strength = np.abs(grey - paper)
     if strength.max() < MIN_CONTRAST:
-        raise UserError(f"{path} has no ink that differs from its edge: photograph it again")
+        raise UserError(f"{name} has no ink that differs from its edge: photograph it again")
     strength = np.where(strength > strength.max() / 3, strength, 0)
     rows, columns = (np.flatnonzero(strength.any(axis=axis)) for axis in (1, 0))
     cut = strength[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1] * 255 / strength.max()

@@ -1,0 +1,101 @@
+"""The API and the page of a model that answers questions about pictures."""
+
+import base64
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from serving import is_one_line, serving
+from test_serve_browser import opened, wait_for
+
+import transformer
+from chromium import DESKTOP, PHONE, overflow
+from experiments.serve.operations import Served
+from tiny_scenes import train_scenes
+from transformer.tasks.pictures import QuestionTask
+
+QUESTION = "where is the red thing ?"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    train_scenes(folder)
+    return transformer.load(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def site(run):
+    with serving([Served("scenes", run)]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def photo(run):
+    """A file of a scene."""
+    task = QuestionTask.from_folder(run.folder, run.config)
+    path = run.folder.parent / "scene.png"
+    Image.fromarray(task.text.pixels["test"][0]).save(path)
+    return path
+
+
+def as_url(content, kind="png"):
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def test_answers_and_heads_are_those_of_the_run(site, run, photo):
+    picture = as_url(photo.read_bytes())
+    asked = {"pictures": [picture] * 2, "texts": [QUESTION, "how many red things are there ?"]}
+    found = site.post("classify", asked | {"num_best": 3}).json()
+    own = run.classify([f"{photo}\t{text}" for text in asked["texts"]], num_best=3)
+    assert [[each["label"] for each in row] for row in found["classes"]] == [
+        [each.label for each in row] for row in own
+    ]
+    assert found["unread"] == [0, 0]
+    found = site.post("attention", {"picture": picture, "text": QUESTION}).json()
+    array = found["frames"][0]["weights"]["encoder_self"]
+    numbers = np.frombuffer(base64.b64decode(array["float32"]), "<f4").reshape(array["shape"])
+    expected = run.attention(f"{photo}\t{QUESTION}").weights["encoder_self"]
+    np.testing.assert_array_equal(numbers, expected)
+    shown = found["picture"]["pixels"].partition(",")[2]
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown))))
+    np.testing.assert_array_equal(pixels, np.asarray(Image.open(photo)))
+
+
+def refusals(photo):
+    """Requests to classify, and what the answer says."""
+    picture = as_url(photo.read_bytes())
+    yield {"texts": [QUESTION]}, "0 pictures, 1 texts: this run needs a question on each picture"
+    yield {"pictures": [picture]}, "1 pictures, 0 texts: this run needs a question on each picture"
+    yield {"pictures": [picture], "texts": [" "]}, "pictures[0] has no question"
+    for wrong in (str(photo), "file:///etc/hostname", "data:image/png;base64,%", picture[5:]):
+        yield {"pictures": [wrong], "texts": [QUESTION]}, "pictures[0] is not a data URL: send data"
+    for content in (b"", b"GIF89a", photo.read_bytes()[:60]):
+        broken = {"pictures": [as_url(content)], "texts": [QUESTION]}
+        yield broken, "pictures[0] cannot be read as a picture"
+
+
+def test_what_is_no_picture_with_a_question_is_refused_in_one_line(site, photo):
+    for asked, message in refusals(photo):
+        is_one_line(site.post("classify", asked), 400, message)
+    asked = {"picture": as_url(photo.read_bytes()), "text": QUESTION, "target": "a"}
+    is_one_line(site.post("attention", asked), 400, "are for translators")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_a_picture_and_a_question_on_the_page_give_answers_and_heads(
+    chromium, site, run, photo, viewport
+):
+    with opened(chromium, site, viewport=viewport) as page:
+        page.fill("#text", QUESTION)
+        assert not page.query_selector_all(".answers li")
+        page.set_input_files("#photo", photo)
+        wait_for(page, "() => document.querySelectorAll('.answers li').length > 0")
+        [best] = run.classify([f"{photo}\t{QUESTION}"])
+        assert page.query_selector(".answers li span").inner_text() == best
+        page.click("button.heads")
+        wait_for(page, "() => document.querySelector('#picture-frame img') !== null")
+        wait_for(page, "() => document.getElementById('heads-told').textContent === ''")
+        assert overflow(page) <= 0
