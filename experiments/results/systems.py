@@ -154,7 +154,7 @@ class Sweep:
 
     @property
     def runs(self) -> list[ScoredRun]:
-        """Those of all systems, one after another."""
+        """The runs of all systems, one system after another."""
         return [run for system in self.systems for run in system.runs]
 
     @functools.cached_property

@@ -277,7 +277,7 @@ class Study:
         return {n: frozen for n, frozen in newest.items() if frozen.state != new or n < count}
 
     def _open(self) -> dict[int, FrozenTrial]:
-        """Those that have not ended."""
+        """The trials that have not ended."""
         return {n: frozen for n, frozen in self._newest().items() if not frozen.state.is_finished()}
 
     def _list(self, trials: Sequence[PlannedTrial]) -> None:

@@ -141,7 +141,7 @@ class Worker:
         return False
 
     def _open(self, taken: Taken) -> Taken:
-        """Those that have not ended."""
+        """The trials that have not ended."""
         states = self.study.states()
         return [each for each in taken if states[each[0].number] == "running"]
 

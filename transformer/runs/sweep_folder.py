@@ -62,7 +62,7 @@ def find_trials(folder: Path) -> list[Trial]:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder is a sweep's that has trials."""
+    """Returns whether a folder holds a sweep with trials."""
     return not (folder / "config.json").exists() and any(folder.glob("trials/*/config.json"))
 
 

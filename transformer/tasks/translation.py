@@ -326,7 +326,7 @@ def make_translator(
 
 
 def check_vocabularies(config: ConfigDict, joint: bool) -> None:
-    """Raises UserError if one table of embeddings is for two vocabularies."""
+    """Raises UserError if two vocabularies share one embedding table."""
     if config.model.tied_embeddings == "all" and not joint:
         raise UserError(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "

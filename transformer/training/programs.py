@@ -47,7 +47,7 @@ class StepPrograms:
         return self.update(state, *gradient_and_sums, hparams, *others)
 
     def ahead(self, taken: int, most: int) -> int:
-        """Returns for how many coming batches programs should be prepared, at most `most`.
+        """Returns for how many of the next batches to compile programs, at most `most`.
 
         If one thread compiles, and so far all programs came from the cache on disk, it is one until
         `FIRST` steps were taken: to read more would only delay these.

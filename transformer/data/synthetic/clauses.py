@@ -55,7 +55,7 @@ def joined(*phrases: Phrase) -> Phrase:
 
 
 def fixed(english: str, german: str, links: str = "") -> Phrase:
-    """These words; `links` has the German positions of each English word, by default its own."""
+    """A phrase of fixed words; `links` has the German positions of each English word."""
     words, pieces = english.split(), [Piece() for _ in german.split()]
     places = zip(words, links.split(",") if links else "0123", strict=False)
     return Phrase(
@@ -183,7 +183,7 @@ def _written(words: list[Word]) -> list[Word]:
 
 
 def align(sentence: Phrase) -> Pair:
-    """The texts, with a capital, and links between words that share a piece of meaning."""
+    """The capitalised texts, and links between the words that share a piece of meaning."""
     english, german = _written(sentence.english), _written(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):
