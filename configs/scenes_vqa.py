@@ -32,12 +32,13 @@ def get_config(model: str = "transformer"):
     config.data.blind = model == "text_only"
     config.model.patch_size = 12
     config.model.picture_size = 48
-    config.model.d_model = 128
-    config.model.d_ff = 256
+    config.model.d_model = 64
+    config.model.d_ff = 128
     config.model.num_heads = 4
-    config.model.num_encoder_layers = 4
+    config.model.num_encoder_layers = 6
     config.model.norm_position = "pre"
-    config.model.positions = "learned"
+    # Distances by rows and columns: without them, "left of" stays at chance.
+    config.model.positions = "learned+grid_rotary"
     config.model.max_length = 64
     config.model.pooling = "first"
     config.model.dropout_embedding = 0.0
@@ -49,7 +50,7 @@ def get_config(model: str = "transformer"):
     config.data.validation_size = 1000
     config.data.test_size = 2000
     config.data.max_tokens = 20
-    config.data.batch_tokens = 2048
+    config.data.batch_tokens = 4096
     config.data.num_buckets = 3
     config.tokenizer.kind = "word"
     config.tokenizer.vocab_size = 100

@@ -47,7 +47,7 @@ FONT_SIZES = 6.5, 7.5  # points; a report shows them at `report.page.SHOWN` pixe
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the snapshots of a run in place of earlier pictures; returns the files."""
+    """Draws the snapshots of a run, replacing earlier pictures; returns the files."""
     snapshots, place = read_snapshots(folder), folder / "figures" / "attention_snapshots"
     drawn = {}
     if any(snapshot.statistics for snapshot in snapshots):

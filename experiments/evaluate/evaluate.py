@@ -1,4 +1,4 @@
-"""The mode `evaluate`: scores a trained run, or all of a sweep, on held-out text or on another."""
+"""The mode `evaluate`: scores a run, or all runs of a sweep, on held-out or on other text."""
 
 import hashlib
 import json

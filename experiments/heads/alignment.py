@@ -151,8 +151,8 @@ def _align(
     place = folder / SCORES
     if not place.exists():
         raise UserError(
-            "--links is missing: give the gold links of --input in Pharaoh format; once heads are "
-            "scored, the best of them aligns other text without"
+            "--links is missing: give the gold links of --input in Pharaoh format; they are "
+            "needed once, then the best head aligns other text"
         )
     scores = word_links.read_csv(place)
     best = best_of(scores)

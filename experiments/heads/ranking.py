@@ -89,7 +89,7 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
-    """Returns the importance of every head; `at_once` models without a head run together."""
+    """Returns the importance of every head; `at_once` heads are masked in a call, one per model."""
     ones = unit_gates(task.predictor.model.config)
     places = [(kind, *place) for kind, own in ones.items() for place in np.ndindex(own.shape)]
     # The first model has all heads on.

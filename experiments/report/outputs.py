@@ -77,7 +77,7 @@ class Judged(NamedTuple):
 
 @contextlib.contextmanager
 def reading(folder: Path, name: str) -> Iterator[Path]:
-    """Names the command that writes a run's own file again, if that is missing or damaged."""
+    """Yields the path of a run's file; an error names the command that writes the file again."""
     try:
         yield folder / name
     except (UnreadableError, ValueError):

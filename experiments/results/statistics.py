@@ -119,7 +119,7 @@ def _difference(ours: Scores, baseline: Scores) -> Difference:
     error = math.sqrt(sum(variance for variance, _ in parts))
     half = p_value = math.nan  # also if a score is not a number
     if error > max(ROUNDING, EQUAL * abs(mean)):
-        half, p_value = error * _quantile(parts), _tail(abs(mean) / error, parts)
+        half, p_value = error * _quantile(parts), _p_value(abs(mean) / error, parts)
     return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
 
 
@@ -143,7 +143,7 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
     return [*parts, (max(0.0, over_texts - both), texts - 1)]
 
 
-def _tail(t: float, parts: Sequence[tuple[float, int]]) -> float:
+def _p_value(t: float, parts: Sequence[tuple[float, int]]) -> float:
     """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
     variance, weighted by the parts. It is approximate; docs/results/comparisons.md simulates it.
 
@@ -160,7 +160,7 @@ def _quantile(parts: Sequence[tuple[float, int]]) -> float:
     low, high = min(limits), max(limits)
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _tail(middle, parts) > LEVEL else (low, middle)
+        low, high = (middle, high) if _p_value(middle, parts) > LEVEL else (low, middle)
     return high
 
 

@@ -32,7 +32,7 @@ class TokenTable(NamedTuple):
 
 
 class Predictor(abc.ABC):
-    """A model for inference with the variables of Flax: text in, text or scores out.
+    """A model for inference, called with its Flax variables: text in, text or scores out.
 
     Attributes:
       model: the network, with its `config`.

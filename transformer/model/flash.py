@@ -100,7 +100,7 @@ def check_training(packed: bool, dropout: float) -> None:
 
 
 def check_call(dropout: bool) -> None:
-    """Raises UserError if attention weights are dropped, or this process's device lacks cuDNN.
+    """Raises UserError if attention has dropout, or this process's device lacks cuDNN.
 
     Compute capability 8 is that of the first GPUs with cuDNN's flash attention (A100).
     """

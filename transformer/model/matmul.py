@@ -21,9 +21,9 @@ from jaxtyping import Array, Float
 def linear(
     x: Float[Array, "N K"], kernel: Float[ArrayLike, "K M"], factors: str, result: str
 ) -> Float[Array, "N M"]:
-    """Returns x kernel in the dtype `result`, with factors that are rounded to `factors`.
+    """Returns x @ kernel in the dtype `result`, both operands rounded to the dtype `factors`.
 
-    The factors of its gradients are rounded, too.
+    The operands of its gradients are rounded, too.
     """
     if factors == result and not _is_by_rows(jnp.dtype(factors)):
         return x.astype(factors) @ jnp.asarray(kernel, factors)

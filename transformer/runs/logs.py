@@ -69,7 +69,7 @@ class _Board:
         self._attempt(RecordWriter.flush)
 
     def write(self, name: str, value: float, step: int) -> None:
-        """Writes one number of one step."""
+        """Writes a number at a step."""
         self._write(step=step, summary=scalar(name, value))
         if time.monotonic() - self._flushed > BOARD_SECONDS:
             self._attempt(RecordWriter.flush)

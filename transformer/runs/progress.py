@@ -35,7 +35,7 @@ class RunProgress:
     text_digest: str = ""
 
     def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
-        """Records an evaluation; a zero or no change costs no patience while the loss falls."""
+        """Records an evaluation; while the loss falls, an equal or zero score costs no patience."""
         value, loss = numbers[metric], numbers.get("loss", math.nan)
         best = rank({"loss": self.best_loss, metric: self.best or 0.0}, metric)
         if self.best is None or rank(numbers, metric) > best:

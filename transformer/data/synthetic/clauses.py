@@ -55,7 +55,7 @@ def joined(*phrases: Phrase) -> Phrase:
 
 
 def fixed(english: str, german: str, links: str = "") -> Phrase:
-    """A phrase of fixed words; `links` has the German positions of each English word."""
+    """A phrase of fixed words; `links` has the German places of each word, by default its own."""
     words, pieces = english.split(), [Piece() for _ in german.split()]
     places = zip(words, links.split(",") if links else "0123", strict=False)
     return Phrase(

@@ -1,4 +1,4 @@
-"""Random segmentations of normalised text, so that a text is read in several ways.
+"""Random segmentations of normalised text (subword regularisation).
 
 sentencepiece draws such too, but its generator is salted with the process: its draws cannot be made
 again by a run that resumes.
