@@ -58,7 +58,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .venv/installed: requirements.lock
 	$(PYTHON) -m venv .venv
-	$(PIP) uv
+	$(PIP) $$(grep '^uv==' requirements.lock)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.lock || $(PIP) -r requirements.lock
 	touch $@
 

@@ -5,7 +5,6 @@ they are compiled before they are needed. Samples are rows of their own, see `Ge
 """
 
 import base64
-import binascii
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -245,9 +244,11 @@ class Classify(Operation):
         self.predictor.prepare_rows(self.variables, rows, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        count, texts = self.best(fields), fields["texts"]
-        if fields.get("pictures"):
+        if "pictures" in fields:
             raise UserError("pictures is for models of pictures: leave it out")
+        if "texts" not in fields:
+            raise UserError("texts is missing: give it, see /openapi.json")
+        count, texts = self.best(fields), fields["texts"]
         lengths = [len(ids) for ids in read_texts(texts, self.predictor.tokenizer)]
         return self.planned(texts, lengths, list(map(self.unread, lengths)), count)
 
@@ -269,7 +270,9 @@ class ClassifyPictures(Classify):
     """The classes of pictures, or the answers to questions about them."""
 
     def plan(self, fields: Fields) -> RequestPlan:
-        count, texts, pictures = self.best(fields), fields["texts"], fields["pictures"]
+        if "pictures" not in fields:
+            raise UserError("pictures is missing: give it, see /openapi.json")
+        count, texts, pictures = self.best(fields), fields.get("texts", []), fields["pictures"]
         asks = self.predictor.tokenizer is not None
         if len(texts) != asks * len(pictures):
             needed = "a question on each picture" if asks else "pictures alone"
@@ -293,7 +296,7 @@ def see(predictor: PictureClassifier, picture: str, question: str, place: str) -
         if not (header.startswith("data:image/") and header.endswith(";base64")):
             raise ValueError
         data = base64.b64decode(content, validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise UserError(f"{place} is not a data URL: send data:image/png;base64,...") from None
     if predictor.tokenizer and not question.strip():
         raise UserError(f"{place} has no question: give one as its text")

@@ -58,8 +58,10 @@ class WriteRequest(Request):
 
 
 class ClassifyRequest(Request):
-    texts: list[Text] = Field([], max_length=TEXTS, description="texts, or questions on pictures")
-    pictures: list[Picture] = Field([], max_length=TEXTS)
+    texts: list[Text] | None = Field(
+        None, max_length=TEXTS, description="texts, or questions on pictures"
+    )
+    pictures: list[Picture] | None = Field(None, max_length=TEXTS)
     num_best: int | None = Field(None, description=BEST)
 
 

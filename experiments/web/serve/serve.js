@@ -126,8 +126,8 @@
   async function take(file) {
     if (!file) return;
     try {
-      picture = await read(file);
-      if (file.size > MAX_BYTES) picture = await shrink(picture);
+      const whole = await read(file);
+      picture = file.size > MAX_BYTES ? await shrink(whole) : whole;
       byId("photo-seen").src = picture;
       byId("photo-seen").hidden = false;
       ask();
@@ -297,10 +297,13 @@
   }
   byId("photo")?.addEventListener("change", () => take(byId("photo").files[0]));
   if (byId("photo")) {
-    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("dragover", (event) => {
+      if (event.dataTransfer.types.includes("Files")) event.preventDefault();
+    });
     document.addEventListener("drop", (event) => {
-      event.preventDefault();
-      take(event.dataTransfer.files[0]);
+      const [file] = event.dataTransfer.files;
+      if (file) event.preventDefault(); // text is dropped into the field
+      take(file);
     });
     document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   }

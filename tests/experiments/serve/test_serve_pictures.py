@@ -48,9 +48,9 @@ def test_answers_and_heads_are_those_of_the_run(site, run, photo):
     picture = as_url(photo.read_bytes())
     asked = {"pictures": [picture] * 2, "texts": [QUESTION, "how many red things are there ?"]}
     found = site.post("classify", asked | {"num_best": 3}).json()
-    own = run.classify([f"{photo}\t{text}" for text in asked["texts"]], num_best=3)
+    expected = run.classify([f"{photo}\t{text}" for text in asked["texts"]], num_best=3)
     assert [[each["label"] for each in row] for row in found["classes"]] == [
-        [each.label for each in row] for row in own
+        [each.label for each in row] for row in expected
     ]
     assert found["unread"] == [0, 0]
     found = site.post("attention", {"picture": picture, "text": QUESTION}).json()
@@ -66,7 +66,7 @@ def test_answers_and_heads_are_those_of_the_run(site, run, photo):
 def refusals(photo):
     """Requests to classify, and what the answer says."""
     picture = as_url(photo.read_bytes())
-    yield {"texts": [QUESTION]}, "0 pictures, 1 texts: this run needs a question on each picture"
+    yield {"texts": [QUESTION]}, "pictures is missing: give it"
     yield {"pictures": [picture]}, "1 pictures, 0 texts: this run needs a question on each picture"
     yield {"pictures": [picture], "texts": [" "]}, "pictures[0] has no question"
     for wrong in (str(photo), "file:///etc/hostname", "data:image/png;base64,%", picture[5:]):

@@ -143,6 +143,14 @@ def test_answers_have_the_fields_of_the_schema(site):
         assert answer.keys() - shown == model.model_fields.keys(), name
 
 
+def test_a_classifier_of_texts_needs_texts_and_no_pictures(site):
+    is_one_line(site.post("classify", {}), 400, "texts is missing: give it")
+    asked = {"texts": ["the plot"], "pictures": ["data:image/png;base64,"]}
+    is_one_line(site.post("classify", asked), 400, "pictures is for models of pictures")
+    asked = {"text": "the plot", "picture": "", "run": "classification"}
+    is_one_line(site.post("attention", asked), 400, "picture is for models of pictures")
+
+
 @pytest.mark.full
 def test_the_python_of_the_guide_runs(site, loaded):
     guide = (ROOT / "docs" / "serving.md").read_text("utf-8")

@@ -46,12 +46,14 @@ def _open(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
     if isinstance(file, Path) and not file.is_file():
         raise UserError(f"{name} is not a file: name a picture")
-    content = file.read_bytes() if isinstance(file, Path) else file
     with warnings.catch_warnings():
         # Pillow warns of many pixels, which are refused here, and of odd metadata.
         warnings.simplefilter("ignore")
         try:
-            with Image.open(io.BytesIO(content)) as picture:
+            with (
+                file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as content,
+                Image.open(content) as picture,
+            ):
                 width, height = picture.size
                 if width * height > MAX_PIXELS:
                     raise UserError(
@@ -67,7 +69,8 @@ def _open(file: Path | bytes, name: str) -> Image.Image:
         except Image.DecompressionBombError as error:
             raise UserError(f"{name} has too many pixels ({error}): make it smaller") from error
         except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-            why = str(error) if content else "it is empty"
+            size = file.stat().st_size if isinstance(file, Path) else len(file)
+            why = str(error) if size else "it is empty"
             raise UserError(
                 f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG"
             ) from error
