@@ -90,8 +90,8 @@ def _model() -> ConfigDict:
 def _add_positions(model: ConfigDict) -> None:
     """Adds the positional encodings, and the patches of pictures."""
     # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
-    # alibi | grid_sinusoidal | grid_rotary, the last two for pictures, or a sum such as
-    # sinusoidal+rotary; see transformer/model/positions/
+    # alibi | grid_sinusoidal | grid_rotary | grid_bias, the last three for pictures, or a sum such
+    # as sinusoidal+rotary; see transformer/model/positions/
     model.positions = "sinusoidal"
     model.encoder_positions = ""  # of the encoder; '' is `positions`
     model.decoder_positions = ""  # of the decoder's self-attention; '' is `positions`

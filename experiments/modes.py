@@ -134,6 +134,13 @@ TABLE = (
         ("translation",),
     ),
     Mode(
+        "caption",
+        "experiments.tasks.captioning.caption",
+        "describe the picture that each line names",
+        LINE_FLAGS,
+        ("captioning",),
+    ),
+    Mode(
         "score",
         "experiments.tasks.{task}.score",
         "write the log-probability of each line",

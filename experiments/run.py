@@ -18,6 +18,7 @@ from experiments.report import page, tables
 from experiments.results.table import Table, print_rows
 from experiments.text_io import join_lines
 from transformer import tasks
+from transformer.config import SEARCHED
 from transformer.files import write_bytes, write_json
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.runs import json_files, weights, workdir
@@ -67,7 +68,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     if not newest:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
-    elif config.task == "translation" and not finished:
+    elif config.task in SEARCHED and not finished:
         _warn_of_other_scores(run, folder)
     workdir.claim(folder, config)
     task.save_assets(folder)
@@ -169,7 +170,7 @@ def score_splits(
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if config.task == "translation":  # a later mode may have another decode.beam_size
+    if config.task in SEARCHED:  # a later mode may have another decode.beam_size
         results[tables.DECODE] = config.decode.to_dict()
     return results
 

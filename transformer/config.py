@@ -118,11 +118,13 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }
+SEARCHED = ("translation", "captioning")  # tasks whose outputs a beam search finds
 # By task, the names of `data.source`.
 TASK_SOURCES: dict[str, Iterable[str]] = {
     "translation": parallel.REGISTRY,
     "language_model": {*documents.REGISTRY, *parallel.REGISTRY},
     "classification": labelled.REGISTRY,
+    "captioning": pictures.REGISTRY,
     "image_classification": pictures.REGISTRY,
     "visual_question_answering": pictures.REGISTRY,
 }
@@ -160,7 +162,7 @@ def check(config: ConfigDict) -> None:
             "config.decode.search=beam looks for texts that end, and config.data.documents=file is "
             "running text: use config.decode.search=sample"
         )
-    searched = config.task == "translation" or (config.task == "language_model" and beam)
+    searched = config.task in SEARCHED or (config.task == "language_model" and beam)
     if searched and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
@@ -195,7 +197,7 @@ def check_text(config: ConfigDict) -> None:
             _check_source(corpus.data, config.task)
     if not corpora:
         _check_source(config.data, config.task)
-    if config.task == "translation":
+    if config.task in SEARCHED:
         pair_scores.check_scores(config.evaluate)
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.evaluate.behaviour import make_cases
-from experiments.modes import PICTURE_TASKS
 from experiments.options import Options
 from experiments.report.tables import BEHAVIOUR
 from transformer import tasks
@@ -25,7 +24,7 @@ from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
-from transformer.data.pictures.sources import look_of, read_table
+from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import GivenPairs, refuse_blank
@@ -66,10 +65,11 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
         documents = text_file(path, config.data)
         _print_rows(documents.rows)
         texts, unit = list(documents), "documents"
-    elif config.task in PICTURE_TASKS:
-        asks = tasks.REGISTRY[config.task].asks
-        texts, unit = read_table(path, config.data, look_of(config), asks), "pictures"
-        _check_labels(path, texts.items, load_labels(folder))
+    elif config.task in TASKS.values():
+        label_type = tasks.REGISTRY[config.task].label_type
+        texts, unit = read_table(path, config.data, look_of(config), label_type), "pictures"
+        if label_type != CAPTIONS:
+            _check_labels(path, texts.items, load_labels(folder))
         return _given(name, [path], texts, unit, texts.items)
     else:
         rows = labelled_table(path, config.data, "--input")

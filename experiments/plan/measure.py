@@ -15,6 +15,7 @@ import psutil
 from ml_collections import ConfigDict
 
 from experiments.process import peak_memory
+from transformer.config import SEARCHED
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
@@ -148,7 +149,7 @@ def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
 def _time_evaluation(task: Task, params: Any) -> float:
     """The seconds of an evaluation during training, by one batch of translations."""
     parts = 1
-    if task.config.task == "translation":
+    if task.config.task in SEARCHED:
         settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
         decoded = min(len(list(task.text.pairs["validation"])), settings.evaluate.max_sentences)
         parts = math.ceil(decoded / size)

@@ -90,6 +90,8 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
                 picture = folder / f"{'_'.join(parts)}.png"
                 save_figure(FIGURES[hook](encoding, count), picture)
             yield picture
+        if encoding.config.patch_size and "add" in encoding.hooks and not encoding.past_only:
+            yield save_figure(similarity_figure(encoding), folder / f"{encoding.name}_grid.png")
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
@@ -109,6 +111,29 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
     right.set(xlabel="distance k (tokens)", ylabel="pe(p) · pe(p + k)")
     right.set_title("mean over p, and range")
     light_grid(right)
+    return figure
+
+
+def similarity_figure(encoding: Encoding) -> Figure:
+    """Returns how similar the vector of each patch is to those of all, one map for each patch.
+
+    Source: Dosovitskiy et al. 2021, figure 7, center.
+    """
+    side = encoding.config.picture_size // encoding.config.patch_size
+    vectors = encoding.table(1 + side**2)[1:]  # without the class token's
+    vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), EPSILON)
+    maps = (vectors @ vectors.T).reshape(4 * [side])
+    maps = np.pad(maps, [(0, 0), (0, 0), (0, 1), (0, 1)], constant_values=np.nan)  # lines between
+    figure = _captioned(encoding, WIDTH)
+    axes = figure.subplots()
+    whole = maps.swapaxes(1, 2).reshape(2 * [side * (side + 1)])[:-1, :-1]
+    image = axes.imshow(whole, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest")
+    ticks = np.arange(side) * (side + 1) + (side - 1) / 2
+    names = [str(number + 1) for number in range(side)]
+    axes.set(xlabel="column of the patch", ylabel="row of the patch")
+    axes.set(xticks=ticks, yticks=ticks, xticklabels=names, yticklabels=names)
+    axes.set_title("cosine of pe(patch) and pe(q), for all patches q in the place of q")
+    figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.046, pad=0.02)
     return figure
 
 

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from transformer.errors import UserError
 from transformer.model.build import check_names, has_heads
 from transformer.model.config import ModelConfig
-from transformer.model.positions.additive import MAX_WAVELENGTH
+from transformer.model.positions.additive import BASE
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings, fitting_names
 from transformer.runs.workdir import TrainedRun
@@ -196,7 +196,7 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
 def offset_rotation(pairs: str, width: int, offset: int) -> Float64[np.ndarray, "D D"]:
     """Returns M_k for an offset of k tokens and one of PAIRS."""
     sines, cosines = PAIRS[pairs](width).T
-    angles = offset / MAX_WAVELENGTH ** (np.arange(0, width, 2) / width)
+    angles = offset / BASE ** (np.arange(0, width, 2) / width)
     rotation = np.zeros((width, width))
     rotation[sines, sines] = rotation[cosines, cosines] = np.cos(angles)
     rotation[sines, cosines] = np.sin(angles)

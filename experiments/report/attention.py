@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.display.labels import visible
-from transformer.data.parallel.batches import make_batch
 from transformer.model.build import has_cross_attention
 from transformer.runs.workdir import TrainedRun
 
@@ -51,7 +50,8 @@ def cross_attention(
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps
-    batch = make_batch([read[i] for i in drawn], [written[i] for i in drawn], len(drawn), length)
+    texts = [read[i] for i in drawn], [written[i] for i in drawn]
+    batch = predictor.make_batch(*texts, len(drawn), length)
 
     @jax.jit  # as a whole, so that no other weights leave it
     def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
@@ -60,7 +60,7 @@ def cross_attention(
     means = jax.device_get(mean_of_last_layer(trained.variables, batch))
     for mean, i in zip(means, drawn, strict=True):
         rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
-        columns = [*predictor.source_tokenizer.pieces(read[i]), "</s>"]
+        columns = predictor.source_names(read[i])
         maps[i] = attention_map(mean[: len(rows), : len(columns)], rows, columns)
     return maps
 

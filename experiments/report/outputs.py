@@ -270,6 +270,7 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
     "translation": translations,
     "language_model": language_model,
     "classification": classification,
+    "captioning": translations,
     "image_classification": classification,
     "visual_question_answering": classification,
 }

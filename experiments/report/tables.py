@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from configs import base
 from experiments.results.table import Table
 from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
+from transformer.config import SEARCHED
 from transformer.data.held_out import is_split
 from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
@@ -115,7 +116,7 @@ def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
 
 def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
     """Returns the settings of the search for the scored translations, of a run that translates."""
-    if config.task != "translation":
+    if config.task not in SEARCHED:
         return None
     decode = decode_of(config, results)
     rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]

@@ -366,6 +366,11 @@ class Served:
         )
         kinds = OPERATIONS | ({"classify": ClassifyPictures} if self._sees else {})
         names = [each for each in METHODS[run.config.task] if each in kinds]
+        if not names:
+            raise UserError(
+                f"{run.folder} is a run of config.task={run.config.task}, which is not served: use "
+                f"--mode={METHODS[run.config.task][0]}"
+            )
         self.operations: dict[str, Operation] = {each: kinds[each](run) for each in names}
         self._first = self.operations[names[0]]
         if has_heads(model) or has_cross_attention(model):

@@ -36,6 +36,9 @@ SIGNATURE_KEYS = {
     "translation": ("evaluate.sacrebleu_tokenizer",),
     "language_model": ("data.context", "data.documents"),
     "classification": ("data.max_tokens",),
+    "captioning": (
+        *("evaluate.sacrebleu_tokenizer", "model.picture_size", "model.picture_channels"),
+    ),
     "image_classification": ("model.picture_size", "model.picture_channels"),
     "visual_question_answering": ("model.picture_size", "model.picture_channels", "data.blind"),
 }

@@ -55,18 +55,27 @@ def heads_figure(seen: Attention, title: str) -> Figure:
     return figure
 
 
+def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
+    """Returns the words of a question or a caption, and what each looks at: the last layer's mean.
+
+    A word of a caption looks while it is written.
+    """
+    first = 1 + _picture(seen).grid ** 2
+    if seen.target_tokens:
+        return seen.written_tokens, seen.weights["cross"][-1].mean(axis=0)[:, 1:first]
+    weights = seen.weights["encoder_self"][-1].mean(axis=0)
+    return seen.source_tokens[first:], weights[first:, 1:first]
+
+
 def words_figure(seen: Attention, title: str) -> Figure:
-    """What each word of a question looks at, the mean of the last layer's heads."""
-    (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
-    names = seen.source_tokens
-    first = 1 + grid**2
-    words = [0, *range(first, len(names))]
-    family, covered = fonts_for(frozenset("".join(names)))
+    """What each word of a question or a caption looks at, see `words_of`."""
+    pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
+    family, covered = fonts_for(frozenset("".join(words)))
     figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
     flat = [axes for row in panels for axes in row]
-    for axes, word in zip(flat, words, strict=False):
-        _draw(axes, pixels, weights[-1, :, word, 1:first].mean(axis=0))
-        name = visible(names[word].removeprefix(WORD_MARK), covered)
+    for axes, word, of_word in zip(flat, words, weights, strict=False):
+        _draw(axes, pixels, of_word)
+        name = visible(word.removeprefix(WORD_MARK), covered)
         axes.set_title(name, fontsize=SMALL + 1, pad=2, fontfamily=family, **AS_TEXT)
     for axes in flat[len(words) :]:
         axes.axis("off")

@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 from experiments.attention import draw
 from experiments.options import Options
 from experiments.tasks.classification import draw_results, print_kinds
+from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.runs.workdir import known_results, load_trained
@@ -20,32 +21,45 @@ EXAMPLES = 6  # pictures shown after training
 
 def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Draws all heads of all layers over a picture, and over its question; returns the files."""
-    if options.picture is None:
-        raise UserError("--picture is missing: name the file whose attention is to be drawn")
-    if options.translation is not None or options.hide_eos:
-        raise UserError("--translation and --hide_eos are for translators: leave them out")
+    picture = needed_picture(options)
+    if options.translation is not None:
+        raise UserError("--translation is for translators and captioners: leave it out")
     run = load_trained(folder, config)
     classifier = run.predictor
-    line = "\t".join(filter(None, (options.picture, options.sentence)))
+    line = "\t".join(filter(None, (picture, options.sentence)))
     maps = classifier.attention(run.variables, line)
     if not maps.weights:
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no attention to draw: "
             "train a Transformer"
         )
-    place = draw.text_folder(folder, f"{Path(options.picture).stem} {options.sentence or ''}")
+    place = draw.text_folder(folder, f"{Path(picture).stem} {options.sentence or ''}")
     files = draw.draw_attention(maps, run.steps, place, folder, options)
-    from experiments.display.plotting import save_figure
-    from experiments.tasks.picture_figures import heads_figure, words_figure  # needs matplotlib
-
     [[best, *_]] = classifier.predict(run.variables, [line])
-    title = (
-        f"{options.sentence or Path(options.picture).name}  {best.label} ({best.probability:.2f})"
-    )
-    files.append(save_figure(heads_figure(maps, title), place / "over_picture.png"))
-    if options.sentence:
-        files.append(save_figure(words_figure(maps, title), place / "words_over_picture.png"))
-    return files
+    title = f"{options.sentence or Path(picture).name}  {best.label} ({best.probability:.2f})"
+    return [*files, *draw_picture(maps, title, place)]
+
+
+def needed_picture(options: Options) -> str:
+    """Returns `--picture`, or raises a UserError if it is missing."""
+    if options.picture is None:
+        raise UserError("--picture is missing: name the file whose attention is to be drawn")
+    if options.hide_eos:
+        raise UserError("--hide_eos is for translators: leave it out")
+    return options.picture
+
+
+def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
+    """Draws what the class token and each word look at, over the picture; returns the files."""
+    from experiments.display.plotting import save_figure
+    from experiments.tasks.picture_figures import heads_figure, words_figure, words_of
+
+    figures = {}
+    if not maps.target_tokens:  # else no class is read off the class token
+        figures["over_picture"] = heads_figure(maps, title)
+    if words_of(maps)[0]:
+        figures["words_over_picture"] = words_figure(maps, title)
+    return [save_figure(figure, place / f"{name}.png") for name, figure in figures.items()]
 
 
 def show(task: PictureTask, variables: Variables, folder: Path) -> None:
@@ -66,7 +80,7 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
     if not classifier.has_heads:
         return
     from experiments.display.plotting import save_figure
-    from experiments.tasks.picture_figures import Example, examples_figure, heads_figure
+    from experiments.tasks.picture_figures import Example, examples_figure
 
     looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels
     rows = [
@@ -76,9 +90,7 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
     maps, figures = classifier.attention_of(variables, items[numbers[0]]), folder / "figures"
     title = f"{examples[0].question or examples[0].name}  {answers[0]}"
     head = known_results(folder)["test"].get("pointing_head", (1, 1))
-    for name, figure in {
-        "examples": examples_figure(rows, tuple(head)),
-        "over_picture": heads_figure(maps, title),
-    }.items():
-        logger.info(f"wrote {save_figure(figure, figures / f'{name}.png')}")
+    drawn = save_figure(examples_figure(rows, tuple(head)), figures / "examples.png")
+    for file in (drawn, *draw_picture(maps, title, figures)):
+        logger.info(f"wrote {file}")
     draw.show_attention(maps, folder)

@@ -1,7 +1,7 @@
 """The modes of translators: `translate`, `score`, `attention` and `align`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -12,6 +12,7 @@ from experiments.text_io import Lines, join_lines, line_mode, two_columns
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
+from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.runs.workdir import load_trained
 from transformer.tasks.translation import TranslationTask
@@ -36,10 +37,14 @@ def translate(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
     for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
         results = translate_lines(translator, run.variables, split, chunk, first, lines.advance)
         for number, best in enumerate(results, first):
-            if config.decode.num_best > 1:
-                yield from (f"{number}\t{t.score:.4f}\t{join_lines(t.text)}" for t in best)
-            else:
-                yield join_lines(best[0].text)
+            yield from write_best(number, best, config.decode.num_best)
+
+
+def write_best(number: int, best: Sequence[Translation], count: int) -> list[str]:
+    """Returns the lines of the best translations of a line, given its number, see `translate`."""
+    if count > 1:
+        return [f"{number}\t{each.score:.4f}\t{join_lines(each.text)}" for each in best]
+    return [join_lines(best[0].text)]
 
 
 @line_mode

@@ -38,6 +38,7 @@ NEEDS = {  # what some choices need of other fields
     "flash": {"dtype": "bfloat16", "head_size": 8},
     "grid_sinusoidal": {"patch_size": 2, "d_model": 24},
     "grid_rotary": {"patch_size": 2, "head_size": 8},
+    "grid_bias": {"patch_size": 2},
 }
 
 

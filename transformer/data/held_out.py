@@ -274,21 +274,21 @@ def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Label
 
 
 def _labelled(
-    folder: Path, split: str, shape: Any, labels: Iterable[str]
+    folder: Path, split: str, shape: Any, labels: Iterable[str] | None
 ) -> Iterator[dict[str, Any]]:
-    """The records of a split, whose labels are those of the run."""
-    labels = frozenset(labels)
+    """The records of a split, whose labels are those of the run, if there are any."""
+    classes = labels if labels is None else frozenset(labels)
     for number, record in _records(folder, split, shape):
-        if (label := record["label"]) not in labels:
+        if classes is not None and (label := record["label"]) not in classes:
             wrong = f"the label {label[:40]!a} is not in labels.json"
             raise _unreadable(folder, split, number, wrong)
         yield record
 
 
 def read_pictures(
-    folder: Path, split: str, labels: Iterable[str]
+    folder: Path, split: str, labels: Iterable[str] | None
 ) -> tuple[list[LabelledPicture], UInt8[np.ndarray, "N S S C"]]:
-    """Returns the items of a split of a run's folder and their pictures."""
+    """Returns the items of a split of a run's folder and their pictures; None for captions."""
     path = path_of(folder, split).with_suffix(PIXELS)
     try:
         data = read_file(path)

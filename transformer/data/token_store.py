@@ -39,6 +39,13 @@ class TokenStore:
     tokens: Int[np.ndarray, "tokens"]
     offsets: Int[np.ndarray, "bounds"]
 
+    @classmethod
+    def of(cls, sentences: Sequence[Any]) -> "TokenStore":
+        """Returns the store of encoded sentences."""
+        offsets = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
+        flat = itertools.chain.from_iterable(sentences)
+        return cls(np.fromiter(flat, np.int32, offsets[-1]), offsets)
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -63,6 +70,15 @@ class TokenStore:
     def lengths(self) -> Int[np.ndarray, "sentences"]:
         """Tokens of each sentence."""
         return np.diff(self.offsets)
+
+
+def digest_arrays(*arrays: np.ndarray) -> str:
+    """Returns a digest of arrays, 16 hexadecimal digits."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,14 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.parallel.batches import Batch, make_batch
-from transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
-from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
+from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
+from transformer.inference.base import (
+    Params,
+    TokenPredictor,
+    TokenTable,
+    Variables,
+    source_mask,
+)
 from transformer.inference.batching import (
     compile_ahead,
     length_groups,
@@ -24,17 +31,23 @@ from transformer.inference.batching import (
 from transformer.model.architecture import Architecture
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.masks import look_ahead_mask
+from transformer.model.vision.inputs import PictureText
 
 logger = logging.getLogger(__name__)
 
 
 class PairPredictor(TokenPredictor):
-    """Scores and explains pairs, see `Predictor`; `decode` is `config.decode`."""
+    """Scores and explains pairs, see `Predictor`.
+
+    Args:
+      source_tokenizer: a `Tokenizer`, or what reads other sources in its place.
+      decode: `config.decode`.
+    """
 
     def __init__(
         self,
         model: Architecture,
-        source_tokenizer: Tokenizer,
+        source_tokenizer: Any,
         target_tokenizer: Tokenizer,
         decode: ConfigDict,
     ):
@@ -45,7 +58,7 @@ class PairPredictor(TokenPredictor):
         self.max_length = model.config.max_length
 
     def init_params(self, key: jax.Array) -> Params:
-        return self.model.init(key, *_inputs(make_batch([[]], [[]], 1, 1)))["params"]
+        return self.model.init(key, *_inputs(self.make_batch([], [[]], 1, 1)))["params"]
 
     def fingerprint(self) -> str:
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
@@ -65,7 +78,7 @@ class PairPredictor(TokenPredictor):
         return {
             name: TokenTable(np.asarray(variables["params"][module]["table"]), tokenizer)
             for module, (name, tokenizer) in names.items()
-            if module in variables["params"]
+            if "table" in variables["params"].get(module, {})  # pictures have none
         }
 
     # -- text to numbers
@@ -94,7 +107,7 @@ class PairPredictor(TokenPredictor):
 
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `score` needs for batches of a number of rows of a static length."""
-        self._row_nll(variables, make_batch([[]], [[]], rows, length))
+        self._row_nll(variables, self.make_batch([], [[]], rows, length))
 
     def cross_attention(
         self,
@@ -134,14 +147,27 @@ class PairPredictor(TokenPredictor):
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, make_batch([[]], [[]], 1, length))
+        self._attend(variables, self.make_batch([], [[]], 1, length))
 
     # -- token ids
 
+    def make_batch(
+        self, sources: Sequence[Any], targets: Sequence[Ids], rows: int, length: int
+    ) -> Batch:
+        """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end.
+
+        A source is what the `source_tokenizer` makes of a line.
+        """
+        return make_batch(sources, targets, rows, length)
+
+    def source_names(self, ids: Any) -> list[str]:
+        """Returns the names of all that the encoder reads of a source, in their order."""
+        return [*self.source_tokenizer.pieces(ids), "</s>"]
+
     def batches(
         self,
-        sources: Sequence[Sequence[int]],
-        targets: Sequence[Sequence[int]],
+        sources: Sequence[Any],
+        targets: Sequence[Ids],
         size: Callable[[int, int], int] = lambda rows, length: rows,
     ) -> Iterator[tuple[list[int], Batch]]:
         """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
@@ -160,7 +186,7 @@ class PairPredictor(TokenPredictor):
             for first in range(0, len(group), most):
                 rows = group[first : first + most]
                 texts = [sources[i] for i in rows], [targets[i] for i in rows]
-                yield rows, make_batch(*texts, most, length)
+                yield rows, self.make_batch(*texts, most, length)
 
     def features(
         self,
@@ -182,7 +208,7 @@ class PairPredictor(TokenPredictor):
         tokens, _, source, target = inputs
         places = jnp.arange(target.shape[1])
         past = look_ahead_mask(places, places)[0]
-        ends = tokens == EOS_ID
+        ends = jnp.zeros_like(source) if isinstance(tokens, PictureText) else tokens == EOS_ID
         masks = {
             "encoder_self": (source[:, :, None] & source[:, None], ends),
             "decoder_self": (target[:, :, None] & target[:, None] & past, None),
@@ -204,15 +230,15 @@ class PairPredictor(TokenPredictor):
         [targets] = self._encode_lines(self.target_tokenizer, [target], numbers, "target ")
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
-            self._attend(variables, make_batch([sources], [targets], 1, length)),
-            [*self.source_tokenizer.pieces(sources), "</s>"],
+            self._attend(variables, self.make_batch([sources], [targets], 1, length)),
+            self.source_names(sources),
             ["<s>", *self.target_tokenizer.pieces(targets)],
             self.unread(source, target),
         )
 
     def _encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], first_line: int
-    ) -> tuple[list[list[int]], list[list[int]]]:
+    ) -> tuple[list[Any], list[list[int]]]:
         numbers = range(first_line, first_line + len(sources))
         return (
             self._encode_lines(self.source_tokenizer, sources, numbers, "source "),
@@ -221,16 +247,16 @@ class PairPredictor(TokenPredictor):
 
     def _encode_lines(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: Any,
         lines: Sequence[str],
         numbers: Sequence[int] | None,
         side: str = "",
-    ) -> list[list[int]]:
+    ) -> list[Any]:
         """The tokens of each line, cut to what the model reads; numbered lines with a warning."""
         encoded = tokenizer.encode(lines)
         for i, ids in enumerate(encoded):
             encoded[i] = ids[: self.max_length - 1]
-            if numbers is not None and encoded[i] != ids:
+            if numbers is not None and len(encoded[i]) < len(ids):
                 logger.warning(
                     f"line {numbers[i]} has {len(ids)} {side}tokens: only the first "
                     f"{self.max_length - 1} are read (model.max_length={self.max_length})"
@@ -240,5 +266,5 @@ class PairPredictor(TokenPredictor):
 
 def _inputs(batch: Batch):
     """The model's inputs for a batch."""
-    source, target = jnp.asarray(batch.source), jnp.asarray(batch.target)
-    return source, target, source != PAD_ID, target != PAD_ID
+    source, target = jax.tree.map(jnp.asarray, (batch.source, batch.target))
+    return source, target, source_mask(source), target != PAD_ID

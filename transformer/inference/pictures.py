@@ -1,6 +1,7 @@
-"""Inference with a classifier of pictures: files, and perhaps questions, in; classes out."""
+"""Inference with models of pictures: files, and perhaps questions, in; classes or captions out."""
 
 import functools
+import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,16 +9,25 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 
 from transformer.analysis.attention import Attention, GridPicture
-from transformer.data.pictures.encode import SeenPicture, read_questions, stack_pictures
+from transformer.data.parallel.batches import Batch, make_targets
+from transformer.data.pictures.encode import (
+    PictureStore,
+    SeenPicture,
+    patch_names,
+    read_questions,
+    stack_pictures,
+    without_questions,
+)
 from transformer.data.pictures.files import read_picture
 from transformer.data.pictures.sources import Look
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
+from transformer.inference.translator import Translator
 from transformer.model.architecture import Network
 from transformer.model.classifier import Classifier
 from transformer.model.config import ModelConfig
@@ -74,11 +84,10 @@ class PictureClassifier(ClassPredictor):
 
     def names(self, item: SeenPicture) -> list[str]:
         """Returns the class token, each patch as row,column from one, and the question's tokens."""
-        patches = [f"{row + 1},{column + 1}" for row, column in np.ndindex(self.grid, self.grid)]
         words = []
         if self.tokenizer:
             words = ["<s>", *self.tokenizer.pieces([int(i) for i in item.tokens[1:]])]
-        return [CLASS_TOKEN, *patches, *words]
+        return [CLASS_TOKEN, *patch_names(self.grid), *words]
 
     def is_blank(self, line: str, item: SeenPicture | None = None) -> bool:
         return not line.strip()
@@ -149,3 +158,66 @@ class PictureClassifier(ClassPredictor):
             how = "picture<TAB>question" if self.tokenizer else "the name of a picture"
             raise UserError(f"{place} has {what}: this model reads {how}")
         return name, question.strip()
+
+
+class PictureReader:
+    """Turns names of pictures into patches, in the place of a source's tokenizer.
+
+    Args:
+      look: how the model sees picture files.
+      size: of a patch, pixels of its side.
+
+    Attributes:
+      known: patches of held-out pictures by name; other names are those of files.
+    """
+
+    symbols = ()
+
+    def __init__(self, look: Look, size: int):
+        self.look, self.size, self.grid = look, size, look.side // size
+        self.known: dict[str, UInt8[np.ndarray, "P F"]] = {}
+        self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
+
+    def know(self, names: Sequence[str], pictures: PictureStore) -> None:
+        """Keeps the patches of items, given their names."""
+        self.known |= zip(names, pictures.patches[pictures.pictures], strict=True)
+
+    def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
+        """Returns the patches of each picture; none for a blank line."""
+        return [self._read(line.strip()) for line in lines]
+
+    def _read(self, name: str) -> UInt8[np.ndarray, "P F"]:
+        if not name:
+            return np.zeros((0, self.size**2 * self.look.channels), np.uint8)
+        if name in self.known:
+            return self.known[name]
+        return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
+
+    def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:
+        """Returns the names of patches, row,column from one."""
+        return patch_names(self.grid)[: len(patches)]
+
+
+class Captioner(Translator):
+    """Describes pictures; a line is the name of a picture's file."""
+
+    source_tokenizer: PictureReader
+
+    def make_batch(
+        self, sources: Sequence[Any], targets: Sequence[Ids], rows: int, length: int
+    ) -> Batch:
+        reader = self.source_tokenizer
+        shape = rows, reader.grid**2, reader.size**2 * reader.look.channels
+        patches = np.zeros(shape, np.uint8)
+        for row, picture in enumerate(sources):
+            patches[row, : len(picture)] = picture
+        return Batch(without_questions(patches), *make_targets(targets, rows, length))
+
+    def source_names(self, ids: Any) -> list[str]:
+        return [CLASS_TOKEN, *self.source_tokenizer.pieces(ids)]
+
+    def attention(self, variables: Any, source: str, target: str | None = None) -> Attention:
+        attention = super().attention(variables, source, target)
+        [patches], reader = self.source_tokenizer.encode([source]), self.source_tokenizer
+        picture = GridPicture(from_patches(patches, reader.size), reader.grid)
+        return attention._replace(picture=picture)

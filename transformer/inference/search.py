@@ -6,13 +6,13 @@ are doubled if they do not suffice. That changes no text.
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
@@ -26,6 +26,7 @@ from transformer.decoding.search import (
     start_search,
 )
 from transformer.decoding.steps import Prompts
+from transformer.inference.base import Variables, source_mask
 from transformer.inference.batching import (
     check_search,
     compile_ahead,
@@ -34,6 +35,7 @@ from transformer.inference.batching import (
     static_rows,
 )
 from transformer.inference.hypotheses import not_finite
+from transformer.model.architecture import Source
 
 ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
 FIRST_ROOM = 16  # tokens for which it has room at first if there were many sentences
@@ -44,8 +46,6 @@ SHRINK = 4
 MIN_ROWS = 8  # sentences of such a batch
 MANY = 5_000  # sentences, after which more programs are worth compiling
 NO_TOKEN = -1
-
-Variables = Mapping[str, Any]
 
 
 class _Decoder:
@@ -59,11 +59,11 @@ class _Decoder:
         self._model, self._decode = model, decode
 
     def _cache(
-        self, variables, source: Int[Array, "B M"], beam_size: int, steps: int, searches: int = 1
+        self, variables, source: Source, beam_size: int, steps: int, searches: int = 1
     ) -> Any:
-        mask = source != PAD_ID
+        mask = source_mask(source)
         cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
-        self._check(cache, len(source), beam_size, steps, searches)
+        self._check(cache, len(mask), beam_size, steps, searches)
         return cache
 
     def _check(self, cache: Any, rows: int, beam_size: int, steps: int, searches: int = 1) -> None:
@@ -107,7 +107,7 @@ class BeamSearch(_Decoder):
     def search(
         self,
         variables: Variables,
-        source: Int[np.ndarray, "B M"],
+        source: Source,
         limits: Int[np.ndarray, "B"],
         beam_size: int,
         max_length: int,
@@ -122,12 +122,13 @@ class BeamSearch(_Decoder):
           searches: how many run at the same time.
           adapts: whether more programs are worth compiling after many sentences.
         """
-        many = adapts and self._before[source.shape[1]] >= MANY
-        self._before[source.shape[1]] += len(source)
-        steps = min(FIRST_ROOM if many else source.shape[1] + ROOM, max_length)
+        length = source_mask(source).shape[1]
+        many = adapts and self._before[length] >= MANY
+        self._before[length] += len(limits)
+        steps = min(FIRST_ROOM if many else length + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
         search = self._start(variables, source, limits, beam_size, steps, searches)
-        rows, hypotheses = np.arange(len(source)), {}
+        rows, hypotheses = np.arange(len(limits)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
             keep = len(rows) // SHRINK if shrinks else 0
@@ -140,7 +141,7 @@ class BeamSearch(_Decoder):
                     row: jax.tree.map(lambda x, i=i: x[i], done) for i, row in enumerate(rows)
                 }
             if not unfinished:
-                return [hypotheses[row] for row in range(len(source))]
+                return [hypotheses[row] for row in range(len(limits))]
             if unfinished <= keep:
                 indices = np.argsort(finished, kind="stable")[:keep]  # the unfinished ones first
                 rows, search = rows[indices], self._take(search, indices)
@@ -152,19 +153,19 @@ class BeamSearch(_Decoder):
     def prepare(
         self,
         variables: Variables,
-        rows: int,
-        length: int,
+        source: Source,
         beam_size: int,
         max_length: int,
         searches: int,
         grows: bool,
     ) -> None:
-        """Compiles the programs of `search` for batches of `rows` sources of a static length.
+        """Compiles the programs of `search` for sources of this shape.
 
         Args:
           grows: also those for translations of any length.
         """
-        source = divide(variables, np.full((rows, length), PAD_ID, np.int32))
+        rows, length = source_mask(source).shape
+        source = divide(variables, source)
         limits = divide(variables, np.zeros(rows, np.int32))
         steps = min(length + ROOM, max_length)
         search = self._start(variables, source, limits, beam_size, steps, searches)
@@ -178,7 +179,7 @@ class BeamSearch(_Decoder):
         self,
         shared: Variables,
         stacked: Variables,
-        source: Int[np.ndarray, "B M"],
+        source: Source,
         limits: Int[np.ndarray, "B"],
         beam_size: int,
         max_length: int,

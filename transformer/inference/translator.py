@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.data.characters import read_case, write_case
-from transformer.data.parallel.batches import make_batch
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import RunError
 from transformer.inference.base import Variables
@@ -31,7 +30,7 @@ class Translator(PairPredictor):
     def __init__(
         self,
         model: Architecture,
-        source_tokenizer: Tokenizer,
+        source_tokenizer: Any,
         target_tokenizer: Tokenizer,
         decode: ConfigDict,
     ):
@@ -40,7 +39,7 @@ class Translator(PairPredictor):
 
     def is_blank(self, line: str) -> bool:
         """Whether a line is empty, or has only characters such as a zero-width space."""
-        return not self.source_tokenizer.encode([line])[0]
+        return not len(self.source_tokenizer.encode([line])[0])
 
     def translate(
         self,
@@ -94,8 +93,8 @@ class Translator(PairPredictor):
     ) -> None:
         """Compiles what `translate` needs for batches of a number of rows of a static length."""
         workers, _ = share(variables, self.decode.batch_size)
-        beam_size, max_length = self.decode.beam_size, self._max_target_length(length)
-        self._search.prepare(variables, rows, length, beam_size, max_length, workers, grows)
+        source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
+        self._search.prepare(variables, source, self.decode.beam_size, most, workers, grows)
 
     def translate_stacked(
         self,
@@ -174,7 +173,7 @@ class Translator(PairPredictor):
         if self.decode.transfer_case:
             lines = [read_case(line, self.source_tokenizer.symbols) for line in lines]
         encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
-        todo = [i for i, ids in enumerate(encoded) if ids]
+        todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size
         workers, most = share(variables, self.decode.batch_size)
@@ -186,7 +185,7 @@ class Translator(PairPredictor):
 
         def run(batch: tuple[list[int], int]) -> tuple[list[int], Any]:
             rows, length = batch
-            source = make_batch([encoded[i] for i in rows], [], size, length).source
+            source = self.make_batch([encoded[i] for i in rows], [], size, length).source
             most, steps = self._max_target_length(length), np.zeros(size, np.int32)
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])

@@ -99,30 +99,33 @@ _CLASSES = (
     ),
 )
 
+_TRANSLATIONS = (
+    _NLL,
+    _LOSS,
+    _PERPLEXITY,
+    dataclasses.replace(_ACCURACY, shown=(TABLE, PROGRESS), heading="token accuracy (%)"),
+    Metric("bleu", "BLEU", panel=SCORES),
+    Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
+    Metric("chrf", "chrF", panel=SCORES),
+    _loss("ter", "TER", shown=(TABLE,), final=True),
+    Metric("exact_match", "exact matches", "%", heading="exact (%)"),
+    _percent(
+        "degenerate",
+        "degenerate",
+        higher_is_better=False,
+        shown=(TABLE, SWEEPS),
+        about="degenerate: translations that are empty, that have a phrase three times in a "
+        "row, or that only the length limit ended; lower is better.",
+        final=True,
+    ),
+    # Of a perturbed copy of a test set: its BLEU over that of the same sentences as they were.
+    Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
+)
+
 # By task, in the order of its tables.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
-    "translation": (
-        _NLL,
-        _LOSS,
-        _PERPLEXITY,
-        dataclasses.replace(_ACCURACY, shown=(TABLE, PROGRESS), heading="token accuracy (%)"),
-        Metric("bleu", "BLEU", panel=SCORES),
-        Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
-        Metric("chrf", "chrF", panel=SCORES),
-        _loss("ter", "TER", shown=(TABLE,), final=True),
-        Metric("exact_match", "exact matches", "%", heading="exact (%)"),
-        _percent(
-            "degenerate",
-            "degenerate",
-            higher_is_better=False,
-            shown=(TABLE, SWEEPS),
-            about="degenerate: translations that are empty, that have a phrase three times in a "
-            "row, or that only the length limit ended; lower is better.",
-            final=True,
-        ),
-        # Of a perturbed copy of a test set: its BLEU over that of the same sentences as they were.
-        Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
-    ),
+    "translation": _TRANSLATIONS,
+    "captioning": _TRANSLATIONS,
     "language_model": (
         _LOSS,
         dataclasses.replace(

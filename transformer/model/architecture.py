@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
@@ -14,7 +15,7 @@ from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.vision.inputs import PictureText
 
 # What an encoder reads: token ids, or pictures and questions if the config has a `patch_size`.
-Source = Int[Array, "B M"] | PictureText
+Source = Int[Array | np.ndarray, "B M"] | PictureText
 
 
 class Network(nn.Module):

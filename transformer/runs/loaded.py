@@ -15,7 +15,7 @@ from transformer.config import check, check_scores
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.inference.classifier import ClassPredictor, Prediction
+from transformer.inference.classifier import Prediction
 from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
@@ -30,6 +30,7 @@ METHODS = {
     "translation": ("translate", "score", "evaluate"),
     "language_model": ("generate", "score"),
     "classification": ("classify",),
+    "captioning": ("caption",),
     "image_classification": ("classify",),
     "visual_question_answering": ("classify",),
 }
@@ -122,7 +123,7 @@ class LoadedRun:
             (text, score, tokens, degenerate); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
         """
-        predictor = self._predictor("translate", Translator)
+        predictor = self._predictor("translate")
         sources = self._tagged(texts, source_tag)
         answers = translate_lines(
             predictor,
@@ -145,7 +146,7 @@ class LoadedRun:
           targets: translations of the texts, for a translator.
           source_tag: see `translate`.
         """
-        predictor = self._predictor("score", Translator | Generator)
+        predictor = self._predictor("score")
         sources = self._tagged(texts, source_tag)
         if isinstance(predictor, Generator):
             if targets is not None:
@@ -172,7 +173,7 @@ class LoadedRun:
           references: a translation of each text; further ones for several references.
           source_tag: see `translate`.
         """
-        predictor = self._predictor("evaluate", Translator)
+        predictor = self._predictor("evaluate")
         sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
@@ -193,6 +194,22 @@ class LoadedRun:
         return {name: value for name, value in scores.items() if name != "texts"}
 
     @overload
+    def caption(self, pictures: Iterable[str]) -> list[str]: ...
+
+    @overload
+    def caption(self, pictures: Iterable[str], num_best: int) -> list[list[Translation]]: ...
+
+    def caption(self, pictures, num_best=None):
+        """Returns the caption of each picture, given the names of their files.
+
+        Args:
+          num_best: see `translate`.
+        """
+        predictor, count = self._predictor("caption"), self._count(num_best)
+        best = predictor.translate(self.trained.variables, _texts(pictures), num_best=count)
+        return [each[0].text for each in best] if num_best is None else best
+
+    @overload
     def generate(self, prompts: Iterable[str]) -> list[str]: ...
 
     @overload
@@ -208,7 +225,7 @@ class LoadedRun:
           num_best: makes the result a list of this many continuations of each prompt, as (text,
             score), the score None for samples; those of a beam are different texts, perhaps fewer.
         """
-        predictor = self._predictor("generate", Generator)
+        predictor = self._predictor("generate")
         count = self._count(num_best)
         answers = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
         return [best[0].text for best in answers] if num_best is None else answers
@@ -226,7 +243,7 @@ class LoadedRun:
           num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
         """
-        predictor = self._predictor("classify", ClassPredictor)
+        predictor = self._predictor("classify")
         count = self._count(num_best)
         answers = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
         if num_best is None:
@@ -278,9 +295,9 @@ class LoadedRun:
         encode = translator.source_tokenizer.encode
         return Segmenter(self.config, self.folder, encode, translator.max_length)
 
-    def _predictor(self, method: str, kind: Any) -> Any:
-        """The model, which is of a kind that has the method."""
-        if not isinstance(self.trained.predictor, kind):
+    def _predictor(self, method: str) -> Any:
+        """The model, whose task has the method."""
+        if method not in METHODS[self.config.task]:
             having = [task for task, methods in METHODS.items() if method in methods]
             task = self.config.task
             raise UserError(

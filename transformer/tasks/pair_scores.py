@@ -161,7 +161,7 @@ def given_segmenter(
 
 def encode_pairs(
     pairs: Sequence[Pair], translator: Translator
-) -> tuple[list[list[int]], list[list[int]]]:
+) -> tuple[list[Any], list[list[int]]]:
     """Returns the tokens of the sources and of the targets."""
     return (
         translator.source_tokenizer.encode([pair.source for pair in pairs]),

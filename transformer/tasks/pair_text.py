@@ -12,9 +12,8 @@ from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import BatchPlan, make_batch
+from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import SIDES, Corpus
-from transformer.data.tokenizer import PAD_ID
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
 from transformer.tasks.pair_scores import encode_pairs
@@ -159,7 +158,6 @@ def snapshot_of_pairs(
     translator: Translator, pairs: Sequence[Pair], config: ConfigDict
 ) -> HeadSnapshots:
     """Returns the snapshot of pairs, without those that are too long for training."""
-    source, target = translator.source_tokenizer, translator.target_tokenizer
     sources, targets = encode_pairs(pairs, translator)
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
     longest = min(config.data.max_tokens, translator.max_length)
@@ -167,17 +165,15 @@ def snapshot_of_pairs(
     maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
     parts = divide(lengths, longest, first, maps, config.data.batch_tokens)
     batches = [
-        make_batch(
+        translator.make_batch(
             [sources[i] for i in texts], [targets[i] for i in texts], parts.rows, parts.length
         )
         for texts in parts.texts
     ]
-    tokens = [
-        (source.pieces(read[read != PAD_ID]), target.pieces(written[written != PAD_ID]))
-        for batch in batches
-        for read, written in zip(*batch[:2], strict=True)
-    ]
-    chosen = [pairs[i] for texts in parts.texts for i in texts]
+    numbers = [i for texts in parts.texts for i in texts]
+    written = translator.target_tokenizer.pieces
+    tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
+    chosen = [pairs[i] for i in numbers]
     first = min(first, len(chosen))  # and no rows of padding
     linked = [] if any(pair.alignment is None for pair in chosen) else _linked(translator, chosen)
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)

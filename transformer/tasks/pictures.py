@@ -15,7 +15,7 @@ from transformer.data import held_out
 from transformer.data.encode import make_tokenizer
 from transformer.data.pairs import LabelledPicture
 from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
-from transformer.data.pictures.sources import look_of, open_pictures
+from transformer.data.pictures.sources import ANSWERS, CLASSES, TASKS, look_of, open_pictures
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.pictures import PictureClassifier
@@ -31,8 +31,6 @@ from transformer.tasks.classification import (
     load_labels,
     load_weights,
 )
-
-ASKING = "visual_question_answering"  # the task with a question about each picture
 
 
 class PictureData(NamedTuple):
@@ -52,35 +50,20 @@ class PictureTask(ClassificationTask):
     """Trains and scores a classifier of pictures; see `tasks.base.Task` for the rest of it."""
 
     unit = "pictures"
-    asks = False  # whether there is a question about each picture
+    label_type = CLASSES
 
     text: PictureData
     predictor: PictureClassifier
     plan: PicturePlan
 
     def read_text(self, folder: Path | None) -> PictureData:
-        data = self.config.data
-        source = open_pictures(data, look_of(self.config), self.asks)
+        source = open_pictures(self.config.data, look_of(self.config), self.label_type)
         held = {split: source.splits[split] for split in SCORED_SPLITS}
-        for split, items in held.items():
-            if not items:
-                raise UserError(
-                    f"the {split} set is empty: set config.data.{split}_size to 1 or more"
-                )
-        tokenizer, initial = None, initial_folder(self.config)
-        if self.asks:
+        refuse_empty(held)
+        tokenizer = None
+        if self.label_type == ANSWERS:
             questions = [item.question for item in source.splits["train"]]
-            settings = self.config.tokenizer
-            tokenizer = make_tokenizer(
-                questions,
-                f"questions {hash_of(questions)}",
-                data,
-                settings,
-                model=settings.model,
-                count=len(questions),
-                saved=folder and folder / TOKENIZER,
-                initial=initial and initial / TOKENIZER,
-            )
+            tokenizer = train_tokenizer(questions, self.config, folder)
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
@@ -116,7 +99,7 @@ class PictureTask(ClassificationTask):
 
     @classmethod
     def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
-        tokenizer = load_tokenizer(folder / TOKENIZER) if cls.asks else None
+        tokenizer = load_tokenizer(folder / TOKENIZER) if cls.label_type == ANSWERS else None
         return make_picture_classifier(config, tokenizer, load_labels(folder))
 
     def make_plan(self) -> PicturePlan:
@@ -177,7 +160,9 @@ class PictureTask(ClassificationTask):
         plan, tokenizer = self.plan, self.text.tokenizer
         shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
         splits = {"train": self.text.train, **self.text.encoded}
-        sizes = ", ".join(f"{split} {len(each.patches):,}" for split, each in splits.items())
+        sizes = ", ".join(
+            f"{split} {len(each.picture_store.patches):,}" for split, each in splits.items()
+        )
         words = f"; vocabulary {tokenizer.vocab_size}" if tokenizer else ""
         return [
             *self.text.source.describe(self.unit),
@@ -192,7 +177,7 @@ class PictureTask(ClassificationTask):
         splits = {
             split: {
                 self.unit: sum(sizes.values()),
-                "different pictures": len(encoded[split].patches),
+                "different pictures": len(encoded[split].picture_store.patches),
                 **{f"of class {label}": sizes[label] for label in self.text.labels},
             }
             for split, sizes in self.text.source.sizes.items()
@@ -211,7 +196,7 @@ class QuestionTask(PictureTask):
     """Answers questions about pictures; an answer is a class."""
 
     unit = "questions"
-    asks = True
+    label_type = ANSWERS
 
 
 def make_picture_network(
@@ -228,14 +213,41 @@ def make_picture_network(
     check_names(encoder)
     network = Classifier(encoder, num_classes, model.pooling)
     positions = 1 + (encoder.picture_size // encoder.patch_size) ** 2
-    positions += config.data.max_tokens if config.task == ASKING else 0
-    if network.max_positions is not None and positions > network.max_positions:
+    positions += config.data.max_tokens if config.task == TASKS[ANSWERS] else 0
+    check_positions(positions, network.max_positions)
+    return network, encoder
+
+
+def check_positions(positions: int, limit: int | None) -> None:
+    """Raises RunError if a picture, and perhaps a question, has more positions than the model."""
+    if limit is not None and positions > limit:
         raise RunError(
-            f"a class token, the patches and data.max_tokens are {positions} positions, more than "
-            f"the model.max_length={network.max_positions} that are learned: set "
+            f"a class token, the patches and a question's data.max_tokens are {positions} "
+            f"positions, more than model.max_length={limit}: set "
             f"config.model.max_length={positions}"
         )
-    return network, encoder
+
+
+def refuse_empty(held: Mapping[str, Sequence[LabelledPicture]]) -> None:
+    """Raises UserError if a split has no pictures."""
+    for split, items in held.items():
+        if not items:
+            raise UserError(f"the {split} set is empty: set config.data.{split}_size to 1 or more")
+
+
+def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
+    """Returns the tokenizer of the training questions or captions."""
+    initial, settings = initial_folder(config), config.tokenizer
+    return make_tokenizer(
+        texts,
+        f"pictures {hash_of(texts)}",
+        config.data,
+        settings,
+        model=settings.model,
+        count=len(texts),
+        saved=folder and folder / TOKENIZER,
+        initial=initial and initial / TOKENIZER,
+    )
 
 
 def make_picture_classifier(

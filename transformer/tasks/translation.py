@@ -5,7 +5,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -64,6 +64,7 @@ class TranslationTask(TokenTask):
     text: TranslationText
     predictor: Translator
     plan: BatchPlan
+    plan_type: ClassVar[type[BatchPlan]] = BatchPlan
 
     def read_text(self, folder: Path | None) -> TranslationText:
         check_scores(self.config.evaluate)
@@ -114,7 +115,7 @@ class TranslationTask(TokenTask):
 
     def make_plan(self) -> BatchPlan:
         data, corpus = self.config.data, self.text.corpus
-        plan = BatchPlan(
+        plan = self.plan_type(
             corpus.source,
             corpus.target,
             self.config.seed,
@@ -314,15 +315,20 @@ def make_translator(
 ) -> Translator:
     """Returns the translator of a config and its tokenizers."""
     check_vocabularies(config, source_tokenizer.model == target_tokenizer.model)
-    for side in ("encoder", "decoder"):
-        if not config.model[f"num_{side}_layers"]:
-            raise UserError(
-                f"model.num_{side}_layers=0: a translator has an encoder and a decoder; set "
-                f"config.model.num_{side}_layers to 1 or more"
-            )
+    check_layers(config)
     sizes = source_tokenizer.vocab_size, target_tokenizer.vocab_size
     model = build_model(ModelConfig(*sizes, **model_fields(config)))
     return Translator(model, source_tokenizer, target_tokenizer, config.decode)
+
+
+def check_layers(config: ConfigDict) -> None:
+    """Raises UserError if a model has no encoder or no decoder."""
+    for side in ("encoder", "decoder"):
+        if not config.model[f"num_{side}_layers"]:
+            raise UserError(
+                f"model.num_{side}_layers=0: config.task={config.task} has an encoder and a "
+                f"decoder; set config.model.num_{side}_layers to 1 or more"
+            )
 
 
 def check_vocabularies(config: ConfigDict, joint: bool) -> None:

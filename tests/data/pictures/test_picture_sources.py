@@ -11,7 +11,7 @@ import picture_archives
 import review_archives
 from configs import base
 from transformer.data import held_out, tfds
-from transformer.data.pictures.sources import Look, open_pictures, resize
+from transformer.data.pictures.sources import ANSWERS, CLASSES, Look, open_pictures, resize
 from transformer.errors import UserError
 
 LOOK = Look(8, 3)
@@ -44,7 +44,7 @@ def photos(folder, count=30):
 
 def test_a_table_names_pictures_and_all_questions_of_one_are_in_one_split(tmp_path):
     data = settings(**photos(tmp_path), train_source="train.csv")
-    source = open_pictures(data, LOOK, asks=True)
+    source = open_pictures(data, LOOK, ANSWERS)
     assert source.labels == ("blue", "green", "red", "yes")
     names = {split: {item.name for item in items} for split, items in source.splits.items()}
     assert {split: len(items) for split, items in source.splits.items()} == {
@@ -58,12 +58,12 @@ def test_a_table_names_pictures_and_all_questions_of_one_are_in_one_split(tmp_pa
             colour = item.name.split("/")[1]
             middle = source.pixels[split][item.picture][4, 4]
             assert tuple(middle) == COLOURS[colour]
-    assert open_pictures(data, LOOK, asks=True).splits == source.splits
+    assert open_pictures(data, LOOK, ANSWERS).splits == source.splits
 
 
 def test_a_folder_for_each_class_needs_no_table(tmp_path):
     data = settings(**photos(tmp_path), train_source="photos")
-    source = open_pictures(data, LOOK, asks=False)
+    source = open_pictures(data, LOOK, CLASSES)
     assert source.labels == ("blue", "green", "red")
     assert {s: len(items) for s, items in source.splits.items()} == {
         "train": 18,
@@ -86,7 +86,7 @@ def test_a_bad_row_is_named(tmp_path, row, message):
     with (tmp_path / "train.csv").open("a") as file:
         file.write(row + "\n")
     with pytest.raises(UserError, match=message):
-        open_pictures(data, LOOK, asks=True)
+        open_pictures(data, LOOK, ANSWERS)
 
 
 def test_an_answer_that_was_never_trained_on_is_named(tmp_path):
@@ -95,7 +95,7 @@ def test_an_answer_that_was_never_trained_on_is_named(tmp_path):
         "picture,text,label\nphotos/red/0.png,what colour ?,violet\n"
     )
     with pytest.raises(UserError, match="the test text has the labels 'violet'"):
-        open_pictures(settings(**changes), LOOK, asks=True)
+        open_pictures(settings(**changes), LOOK, ANSWERS)
 
 
 def write_idx(path, array):
@@ -110,7 +110,7 @@ def test_idx_files_are_read_as_they_are_published(tmp_path):
     write_idx(tmp_path / "labels.gz", labels)
     changes = {"source": "idx", "path": str(tmp_path), "validation_size": 4, "test_size": 4}
     data = settings(**changes, train_source="images", train_target="labels")
-    source = open_pictures(data, Look(28, 1), asks=False)
+    source = open_pictures(data, Look(28, 1), CLASSES)
     assert source.labels == ("0", "1")
     for split, items in source.splits.items():
         for item in items:
@@ -121,10 +121,10 @@ def test_idx_files_are_read_as_they_are_published(tmp_path):
             )
     write_idx(tmp_path / "labels.gz", labels[:-1])
     with pytest.raises(UserError, match=r"\[20, 28, 28\] numbers and .*\[19\]"):
-        open_pictures(data, Look(28, 1), asks=False)
+        open_pictures(data, Look(28, 1), CLASSES)
     (tmp_path / "images.gz").write_bytes(b"no idx")
     with pytest.raises(UserError, match=r"images\.gz is not a file of bytes in IDX"):
-        open_pictures(data, Look(28, 1), asks=False)
+        open_pictures(data, Look(28, 1), CLASSES)
 
 
 def test_easy_vqa_is_read_from_its_folder(tmp_path):
@@ -136,7 +136,7 @@ def test_easy_vqa_is_read_from_its_folder(tmp_path):
         (tmp_path / split / "questions.json").write_text(json.dumps(rows))
     # All pictures are the same, so that no split can be held out of them.
     data = settings(source="easy_vqa", path=str(tmp_path), validation_size=0)
-    source = open_pictures(data, LOOK, asks=True)
+    source = open_pictures(data, LOOK, ANSWERS)
     assert {s: len(items) for s, items in source.splits.items()} == {
         "train": 8,
         "validation": 0,
@@ -146,18 +146,18 @@ def test_easy_vqa_is_read_from_its_folder(tmp_path):
     assert len(source.pixels["train"]) == 4
     (tmp_path / "test" / "questions.json").write_text("[[1]]")
     with pytest.raises(UserError, match="install easy-vqa again"):
-        open_pictures(data, LOOK, asks=True)
+        open_pictures(data, LOOK, ANSWERS)
 
 
 def test_digits_need_no_download_and_have_no_questions():
     data = settings(source="digits", validation_size=100, test_size=200)
-    source = open_pictures(data, Look(8, 1), asks=False)
+    source = open_pictures(data, Look(8, 1), CLASSES)
     assert sum(map(len, source.splits.values())) == 1797
     assert source.pixels["train"].max() == 255
-    with pytest.raises(UserError, match="has no questions"):
-        open_pictures(data, Look(8, 1), asks=True)
-    with pytest.raises(UserError, match="has questions"):
-        open_pictures(settings(source="scenes"), LOOK, asks=False)
+    with pytest.raises(UserError, match="has no answers"):
+        open_pictures(data, Look(8, 1), ANSWERS)
+    with pytest.raises(UserError, match="has no classes"):
+        open_pictures(settings(source="scenes"), LOOK, CLASSES)
 
 
 def test_other_sizes_and_channels_are_scaled():
@@ -172,7 +172,7 @@ def test_other_sizes_and_channels_are_scaled():
 
 def held(folder):
     data = settings(source="scenes", train_size=300, validation_size=3, test_size=5)
-    source = open_pictures(data, Look(48, 3), asks=True)
+    source = open_pictures(data, Look(48, 3), ANSWERS)
     splits = {split: source.splits[split] for split in ("validation", "test")}
     held_out.save(folder, splits, {split: source.pixels[split] for split in splits})
     return source
@@ -208,7 +208,7 @@ def test_cifar_is_prepared_by_the_builder_of_tfds(tmp_path):
     data = settings(source="tfds", **keys, tfds_validation="train[60%:]")
     with review_archives.downloads(picture_archives.cifar10(tmp_path)):
         with pytest.raises(UserError, match="the validation text has the labels"):
-            open_pictures(data, Look(32, 3), asks=False)  # two pictures of a class each
+            open_pictures(data, Look(32, 3), CLASSES)  # two pictures of a class each
         splits = tfds.open_splits(data, ("picture", "label"), lambda *both: both)
     pictures = [both for split in ("train", "validation") for both in splits[split]]
     assert sorted(label for _, label in pictures) == picture_archives.NAMES

@@ -22,7 +22,10 @@ from tiny_run import command, refused
         (["--config=x.py", "--workdir=x", "again"], ("'again'", "--name=value")),
         (["--workdir=x", "--config.seed"], ("--config.seed", "=value")),
         (["--workdir=x", "--config=x.py", "--layer=1"], "--layer is for --mode=attention, not for"),
-        (["--workdir=x", "--mode=heads", "--output=y"], ("--output is for", "translate, score,")),
+        (
+            ["--workdir=x", "--mode=heads", "--output=y"],
+            ("--output is for", "translate, caption, score,"),
+        ),
         (["--workdir=x", "--mode=attention", "--nohide_eos"], "x has no run"),  # a control
         (["--workdir=x", "--config=nowhere/x.py"], "nowhere/x.py is not a file"),
         (["--workdir=x", "--config=configs"], "configs is not a file"),

@@ -1,5 +1,7 @@
 """The pictures of positions show the model's own encodings, and what they claim of them holds."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -51,6 +53,18 @@ def test_the_heat_map_is_the_papers_table_on_a_scale_of_one():
     image = figure.axes[0].images[0]
     np.testing.assert_allclose(image.get_array(), sinusoids(COUNT, 26), atol=1e-6)
     assert image.get_clim() == (-1, 1)
+
+
+def test_the_map_of_a_patch_has_its_cosines_with_all_patches_row_by_row():
+    learned = encoding("learned", dataclasses.replace(SIZES, patch_size=2, picture_size=6))
+    figure = plots.similarity_figure(learned)
+    shown = figure.axes[0].images[0].get_array().filled(np.nan)
+    assert shown.shape == (11, 11)
+    assert np.isnan(shown[3]).all()  # between two maps
+    vectors = learned.table(10)[1:].astype(float)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    of_patch = shown[4:7, 8:11]  # row 1, column 2, from 0
+    np.testing.assert_allclose(of_patch.ravel(), vectors @ vectors[5], atol=1e-6)
 
 
 def test_products_by_distance_are_means_of_diagonals():

@@ -9,7 +9,7 @@ import reference
 from tiny_models import tiny_config
 from transformer.inference.base import source_mask
 from transformer.model.classifier import BagOfPatches, Classifier, CnnLstm
-from transformer.model.positions.grid import grid_angles
+from transformer.model.positions.grid import GridBias, grid_angles
 from transformer.model.vision.inputs import PictureText, from_patches, to_patches
 
 B, CLASSES, WORDS = 3, 5, 4
@@ -140,13 +140,30 @@ def test_gradients_never_come_from_the_padding_of_a_question():
 
 def test_a_rotated_score_depends_on_rows_and_columns_apart():
     config = config_of(positions="grid_rotary")
-    angles = grid_angles(jnp.arange(10), 8, config)
+    angles = grid_angles(jnp.arange(10), 8, config, base=100.0)
     assert angles.shape == (10, 4)
     row, column = angles[:, :2], angles[:, 2:]
     np.testing.assert_allclose(row[1 + 4], row[1 + 3])  # the same row
     np.testing.assert_allclose(column[1 + 4], column[1 + 7])  # the same column
     np.testing.assert_allclose(row[1 + 3] - row[1], row[1 + 6] - row[1 + 3], rtol=1e-6)
     assert float(row[0, 0]) == -1.0  # the class token
+    np.testing.assert_allclose(angles[1 + 3], [1, 0.1, 0, 0], rtol=1e-6)
+
+
+def test_a_bias_is_one_of_each_distance_by_rows_and_columns_of_two_patches():
+    encoding = GridBias(config_of(positions="grid_bias"))
+    places = jnp.arange(12)  # the class token, nine patches and two words
+    params = encoding.init(jax.random.key(0), places, places, method="bias")
+    bias = encoding.apply(params, places, places, method="bias")
+    table = params["params"]["table"]
+    assert table.shape == (26, 2)
+    assert bias.shape == (2, 12, 12)
+    for i, j in np.ndindex(12, 12):
+        (row, column), (other_row, other_column) = divmod(i - 1, 3), divmod(j - 1, 3)
+        number = 25
+        if 1 <= min(i, j) <= max(i, j) <= 9:
+            number = 5 * (other_row - row + 2) + other_column - column + 2
+        np.testing.assert_array_equal(bias[:, i, j], table[number])
 
 
 @pytest.mark.parametrize("words", [0, WORDS])

@@ -29,8 +29,8 @@ def get_config():
 """
 
 
-def train_scenes(folder):
+def train_scenes(folder, config=CONFIG):
     """Trains a run in `folder/run` with `folder/config.py`."""
-    (folder / "config.py").write_text(CONFIG.replace("PATH", str(folder)))
+    (folder / "config.py").write_text(config.replace("PATH", str(folder)))
     ended = command(f"--config={folder / 'config.py'}", f"--workdir={folder / 'run'}")
     assert ended.code == 0, ended.err

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -20,6 +20,7 @@ from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
 from transformer.data.token_store import TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.data.tokenizer.draws import make_generator, sampling_key, strengths_of
+from transformer.model.vision.inputs import PictureText
 
 # Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
 # and of modifications, whose lengths differ more.
@@ -137,26 +138,35 @@ class Batch(NamedTuple):
     """Token ids of B sentence pairs, padded with 0. A row of padding alone is not a sentence.
 
     The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, the
-    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence.
+    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence; of
+    captions, it is pictures.
     """
 
-    source: Int[np.ndarray, "B M"]
+    source: Int[np.ndarray, "B M"] | PictureText
     target: Int[np.ndarray, "B L"]
     labels: Int[np.ndarray, "B L"]
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
     """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
-    source, target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(3))
+    source = np.full((rows, length), PAD_ID, np.int32)
     for row, ids in enumerate(sources):
         source[row, : len(ids)] = ids
         source[row, len(ids)] = EOS_ID
+    return Batch(source, *make_targets(targets, rows, length))
+
+
+def make_targets(
+    targets: Sequence[Ids], rows: int, length: int
+) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
+    """Returns the target and the labels of a batch."""
+    target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(2))
     for row, ids in enumerate(targets):
         target[row, 0] = BOS_ID
         target[row, 1 : len(ids) + 1] = ids
         labels[row, : len(ids)] = ids
         labels[row, len(ids)] = EOS_ID
-    return Batch(source, target, labels)
+    return target, labels
 
 
 class BatchPlan(BucketPlan[Batch]):
@@ -170,7 +180,7 @@ class BatchPlan(BucketPlan[Batch]):
 
     def __init__(
         self,
-        source: TokenStore,
+        source: Any,  # TokenStore or PictureStore
         target: TokenStore,
         seed: int,
         tokens: int,
@@ -194,14 +204,17 @@ class BatchPlan(BucketPlan[Batch]):
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
         """Returns the same as `make_batch`, of deterministic segmentations."""
-        columns = np.arange(length)
-        source, source_lengths = self.source.gather(numbers, length)
-        labels, label_lengths = self.target.gather(numbers, length)
+        labels, lengths = self.target.gather(numbers, length)
         target = np.roll(labels, 1, axis=-1)
         target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)
-        source[columns == source_lengths[..., None]] = EOS_ID
-        labels[columns == label_lengths[..., None]] = EOS_ID
-        return Batch(source, target, labels)
+        labels[np.arange(length) == lengths[..., None]] = EOS_ID
+        return Batch(self.read_sources(numbers, length), target, labels)
+
+    def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Any:
+        """Returns the sources of a batch."""
+        source, lengths = self.source.gather(numbers, length)
+        source[np.arange(length) == lengths[..., None]] = EOS_ID
+        return source
 
     def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
         # Draws are made row by row.

@@ -1,8 +1,7 @@
-"""From pictures and questions to patches and tokens, and their batches."""
+"""From pictures and texts about them to patches and tokens, and their batches."""
 
-import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -10,7 +9,8 @@ from jaxtyping import Int, UInt8
 from transformer.data.buckets import BucketPlan
 from transformer.data.labelled.encode import NO_LABEL, LabelledBatch, read_texts, stack_texts
 from transformer.data.pairs import LabelledPicture
-from transformer.data.token_store import TokenStore
+from transformer.data.parallel.batches import BatchPlan
+from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.model.vision.inputs import PictureText, to_patches
 
@@ -24,33 +24,46 @@ class SeenPicture(NamedTuple):
     tokens: Ids
 
 
+class PictureStore(NamedTuple):
+    """The patches of pictures, and the picture of each item, from zero."""
+
+    patches: UInt8[np.ndarray, "pictures P F"]
+    pictures: Int[np.ndarray, "items"]
+
+    @property
+    def lengths(self) -> Int[np.ndarray, "items"]:
+        """Patches of each item."""
+        return np.full(len(self.pictures), self.patches.shape[1])
+
+    def gather(self, numbers: Int[np.ndarray, "*rows"]) -> UInt8[np.ndarray, "*rows P F"]:
+        """Returns the patches of items; all are zero for the number -1."""
+        patches = self.patches[self.pictures[numbers]]
+        patches[numbers < 0] = 0
+        return patches
+
+
 class EncodedPictures(NamedTuple):
     """Pictures with questions and classes as the model reads them.
 
     Attributes:
-      patches: of each picture.
-      pictures: the picture of each item, from zero.
+      picture_store: the pictures.
       store: the tokens of each question.
       labels: the number of each item's class, from zero.
     """
 
-    patches: UInt8[np.ndarray, "pictures P F"]
-    pictures: Int[np.ndarray, "items"]
+    picture_store: PictureStore
     store: TokenStore
     labels: Int[np.ndarray, "items"]
 
     @property
     def arrays_digest(self) -> str:
         """A digest of all arrays."""
-        digest = hashlib.sha256()
-        for array in (self.patches, self.pictures, *vars(self.store).values(), self.labels):
-            digest.update(f"{array.dtype} {array.shape} ".encode())
-            digest.update(array.data)
-        return digest.hexdigest()[:16]
+        return digest_arrays(*self.picture_store, *vars(self.store).values(), self.labels)
 
     def items(self) -> list[SeenPicture]:
         """Returns each item as the model reads it."""
-        return [SeenPicture(self.patches[p], self.store[i]) for i, p in enumerate(self.pictures)]
+        patches, pictures = self.picture_store
+        return [SeenPicture(patches[p], self.store[i]) for i, p in enumerate(pictures)]
 
 
 def read_questions(
@@ -73,14 +86,19 @@ def encode_pictures(
     """Returns items and their pictures as patches, at most `max_tokens` tokens and classes."""
     tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
     number = {label: i for i, label in enumerate(labels)}
-    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    flat = np.fromiter((i for ids in tokens for i in ids), np.int32, offsets[-1])
     return EncodedPictures(
-        to_patches(pixels, patch_size),
-        np.array([item.picture for item in items], np.int32),
-        TokenStore(flat, offsets),
+        store_pictures(items, pixels, patch_size),
+        TokenStore.of(tokens),
         np.array([number[item.label] for item in items], np.int32),
     )
+
+
+def store_pictures(
+    items: Sequence[LabelledPicture], pixels: UInt8[np.ndarray, "pictures S S C"], patch_size: int
+) -> PictureStore:
+    """Returns the pictures of items as patches."""
+    pictures = np.array([item.picture for item in items], np.int32)
+    return PictureStore(to_patches(pixels, patch_size), pictures)
 
 
 def stack_pictures(
@@ -109,7 +127,7 @@ class PicturePlan(BucketPlan[LabelledBatch]):
         multiple: int,
         rows: int = 0,
     ):
-        self.pictures, self._before = pictures, 1 + pictures.patches.shape[1]
+        self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
         lengths = self._before + pictures.store.lengths
         super().__init__(lengths, seed, tokens, num_buckets, multiple, rows)
 
@@ -123,8 +141,23 @@ class PicturePlan(BucketPlan[LabelledBatch]):
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
         """Returns pictures, questions and classes; all are zero in a row of padding."""
         pictures, there = self.pictures, numbers >= 0
-        patches = pictures.patches[pictures.pictures[numbers]]
-        patches[~there] = 0
         tokens, _ = pictures.store.gather(numbers, length - self._before)
         labels = np.where(there, pictures.labels[numbers] + 1, NO_LABEL).astype(np.int32)
-        return LabelledBatch(PictureText(patches, tokens), labels)
+        return LabelledBatch(PictureText(pictures.picture_store.gather(numbers), tokens), labels)
+
+
+class CaptionPlan(BatchPlan):
+    """All training batches of pictures and their captions, see `BatchPlan`."""
+
+    def read_sources(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> PictureText:
+        return without_questions(self.source.gather(numbers))
+
+
+def patch_names(grid: int) -> list[str]:
+    """Returns the names of the patches of a picture, row,column from one."""
+    return [f"{row + 1},{column + 1}" for row, column in np.ndindex(grid, grid)]
+
+
+def without_questions(patches: UInt8[Any, "*batch P F"]) -> PictureText:
+    """Returns pictures as a model reads them that reads no questions."""
+    return PictureText(patches, np.zeros((*patches.shape[:-2], 0), np.int32))

@@ -1,4 +1,4 @@
-"""Scenes: generated pictures of coloured shapes, and questions with answers that are exact.
+"""Scenes: generated pictures of coloured shapes, with exact answers to questions, and captions.
 
 A scene has three to six things in different cells of a grid, each with a shape, a size, and a
 colour that no other has. A question describes a thing by as few words as single it out. Kinds:
@@ -14,7 +14,9 @@ colour that no other has. A question describes a thing by as few words as single
 
 The answer is drawn first, each of a kind as often as the others, and then a scene that has it: so
 the question alone tells hardly more than its kind does. The things that an answer rests on are
-known as boxes, with which attention can be compared.
+known as boxes, with which attention can be compared. A caption names all things, row by row:
+
+    a small red circle , a large blue square and a small green triangle
 
 Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et al. 2017, section 4
 ("Sort-of-CLEVR"), whose closest thing this is.
@@ -68,7 +70,10 @@ class Thing(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about a scene, its answer, and the things that the answer rests on."""
+    """A question about a scene, its answer, and the things that the answer rests on.
+
+    Without a question, the answer is a caption.
+    """
 
     things: tuple[Thing, ...]
     text: str
@@ -99,6 +104,15 @@ def generate(seed: int, count: int) -> Iterator[Question]:
             if fitting := [each for each in questions if each.answer == answer]:
                 yield draw.choice(fitting)
                 break
+
+
+def describe(seed: int, count: int) -> Iterator[Question]:
+    """Yields `count` scenes with their captions, which rest on all things in their order."""
+    draw = random.Random(seed)
+    for _ in range(count):
+        things = sorted(_draw_scene(draw), key=lambda thing: (thing.y // CELL, thing.x))
+        *first, last = (f"a {each.size} {each.colour} {each.shape}" for each in things)
+        yield Question(tuple(things), "", f"{' , '.join(first)} and {last}", "", tuple(things))
 
 
 def _draw_scene(draw: random.Random) -> tuple[Thing, ...]:

@@ -1,4 +1,8 @@
-"""Sources of pictures with labels: generated, read from files, or from TensorFlow Datasets."""
+"""Sources of pictures: generated, read from files, or from TensorFlow Datasets.
+
+What a model learns about a picture is its class, the answer to a question, or a caption: the
+`label` of its item.
+"""
 
 import dataclasses
 import gzip
@@ -26,6 +30,18 @@ from transformer.errors import UserError
 
 IDX_BYTES = 8  # the type of an IDX file's numbers
 EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
+CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what a model learns
+TASKS = {
+    CLASSES: "image_classification",
+    ANSWERS: "visual_question_answering",
+    CAPTIONS: "captioning",
+}
+# By what is learnt, the keys of the columns of a table.
+FIELDS = {
+    CLASSES: ("picture_field", "label_field"),
+    ANSWERS: ("picture_field", "text_field", "label_field"),
+    CAPTIONS: ("picture_field", "text_field"),
+}
 
 
 class Look(NamedTuple):
@@ -51,6 +67,7 @@ class PictureSource(LabelledSource):
       pixels: the pictures of each split.
     """
 
+    splits: Mapping[str, Sequence[LabelledPicture]]  # pyright: ignore[reportIncompatibleVariableOverride]
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
 
 
@@ -59,19 +76,25 @@ def look_of(config: ConfigDict) -> Look:
     return Look(config.model.picture_size, config.model.picture_channels, config.data.ink)
 
 
-def open_pictures(data: ConfigDict, look: Look, asks: bool) -> PictureSource:
-    """Returns the pictures that `config.data` describes, checked.
+def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSource:
+    """Returns the pictures that `config.data` describes, checked; captions have no classes.
 
     Args:
-      asks: whether there is a question about each picture.
+      label_type: CLASSES, ANSWERS or CAPTIONS.
     """
-    splits = REGISTRY[data.source](data, look, asks)
+    read, types = REGISTRY[data.source]
+    if label_type not in types:
+        tasks = " or ".join(TASKS[each] for each in types)
+        raise UserError(
+            f"config.data.source={data.source} has no {label_type}: set config.task={tasks}"
+        )
+    splits = read(data, look, label_type)
     for split in SPLITS[1:]:
         if split not in splits:
             sizes = {each: data[f"{each}_size"] for each in SPLITS[1:] if each not in splits}
             splits |= _hold_out(splits["train"], sizes, data)
     items = {split: splits[split].items for split in SPLITS}
-    labels, sizes = check_classes(items, data)
+    labels, sizes = check_classes(items, data) if label_type != CAPTIONS else ((), {})
     return PictureSource(items, labels, sizes, {}, {s: splits[s].pixels for s in SPLITS})
 
 
@@ -104,14 +127,8 @@ def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
     )
 
 
-def _unasked(
-    labels: Sequence[str], pixels: np.ndarray, look: Look, name: str, asks: bool
-) -> PictureSplit:
-    """Pictures without questions, such as digits, of another size and other channels perhaps."""
-    if asks:
-        raise UserError(
-            f"config.data.source={name} has no questions: set config.task=image_classification"
-        )
+def _classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
+    """Pictures with classes, such as digits, of another size and other channels perhaps."""
     items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
     return PictureSplit(items, resize(pixels, look))
 
@@ -133,16 +150,12 @@ def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray
 # -- sources
 
 
-def _scenes(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
-    if not asks:
-        raise UserError(
-            "config.data.source=scenes has questions: set config.task=visual_question_answering"
-        )
-    splits = {}
+def _scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+    splits, generate = {}, scenes.describe if label_type == CAPTIONS else scenes.generate
     for number, split in enumerate(SPLITS):
         noise, items, pictures = np.random.default_rng((data.seed, number)), [], []
         seed = data.seed * len(SPLITS) + number
-        for i, asked in enumerate(scenes.generate(seed, data[f"{split}_size"])):
+        for i, asked in enumerate(generate(seed, data[f"{split}_size"])):
             boxes = tuple(thing.box for thing in asked.relevant)
             name = f"scene-{split}-{i}"
             items.append(LabelledPicture(i, name, asked.text, asked.answer, asked.kind, boxes))
@@ -152,15 +165,15 @@ def _scenes(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]
     return splits
 
 
-def _digits(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+def _digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     from sklearn.datasets import load_digits  # takes a second to import
 
     numbers, labels = load_digits(return_X_y=True)
     pixels = (numbers.reshape(-1, 8, 8, 1) * 255 / 16).round().astype(np.uint8)
-    return {"train": _unasked([*map(str, labels)], pixels, look, "digits", asks)}
+    return {"train": _classes([*map(str, labels)], pixels, look, "digits")}
 
 
-def _idx(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+def _idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """Pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
     splits = {}
     for split in SPLITS:
@@ -175,7 +188,7 @@ def _idx(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
                 f"data.{split}_target"
             )
         names = [*map(str, labels)]
-        splits[split] = _unasked(names, pixels[..., None], look, split, asks)
+        splits[split] = _classes(names, pixels[..., None], look, split)
     return splits
 
 
@@ -194,7 +207,7 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
         ) from error
 
 
-def _easy_vqa(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """The pictures and questions of the package `easy-vqa`, or of such a folder."""
     folder = corpus_folder(data) if data.path else None
     if folder is None:
@@ -212,37 +225,33 @@ def _easy_vqa(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSpli
             rows = [(str(q), str(a), int(i)) for q, a, i in json.loads(file.read_bytes())]
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"{file} cannot be read ({error}): install easy-vqa again") from error
-        names = [f"images/{i}.png" for *_, i in rows]
-        asked = zip(names, *list(zip(*rows, strict=True))[:2], strict=True)
-        items = [(name, question if asks else "", answer) for name, question, answer in asked]
+        items = [(f"images/{i}.png", question, answer) for question, answer, i in rows]
         splits[split] = _read_split(items, folder / split, look)
     return splits
 
 
-def _files(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """The pictures that tables name, or those in folders named as their classes."""
     splits = {}
     for split in SPLITS:
         name = data[f"{split}_source"]
         if split == "train" or name:
             folder = corpus_folder(data) / Path(name).expanduser()
-            if folder.is_dir() and not asks:
+            if folder.is_dir() and label_type == CLASSES:
                 splits[split] = _read_split([*_folders(folder)], folder, look)
             else:
-                splits[split] = read_table(locate(data, f"{split}_source"), data, look, asks)
+                splits[split] = read_table(locate(data, f"{split}_source"), data, look, label_type)
     return splits
 
 
-def read_table(path: Path, data: ConfigDict, look: Look, asks: bool) -> PictureSplit:
+def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> PictureSplit:
     """Returns the pictures that a table names, see `open_pictures`; `data` names its columns."""
-    return _read_split(_rows(path, data, asks), path.parent, look)
+    return _read_split(_rows(path, data, label_type), path.parent, look)
 
 
-def _rows(path: Path, data: ConfigDict, asks: bool) -> list[tuple[str, str, str]]:
+def _rows(path: Path, data: ConfigDict, label_type: str) -> list[tuple[str, str, str]]:
     """Name, question and label in each row of a table."""
-    keys = (
-        ("picture_field", "text_field", "label_field") if asks else ("picture_field", "label_field")
-    )
+    keys = FIELDS[label_type]
 
     def make(*cells: Any) -> tuple[str, str, str]:
         values = [json.dumps(cell) if isinstance(cell, bool | int) else cell for cell in cells]
@@ -271,20 +280,23 @@ def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look)
     return PictureSplit(labelled, np.stack(pictures) if pictures else empty)
 
 
-def _tfds(data: ConfigDict, look: Look, asks: bool) -> dict[str, PictureSplit]:
+def _tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     splits = tfds.open_splits(data, ("picture", "label"), lambda picture, label: (picture, label))
     read = {}
     for split, records in splits.items():
         pictures, labels = zip(*records, strict=True)
-        read[split] = _unasked(labels, np.stack(pictures), look, split, asks)
+        read[split] = _classes(labels, np.stack(pictures), look, split)
     return read
 
 
-REGISTRY: dict[str, Callable[[ConfigDict, Look, bool], dict[str, PictureSplit]]] = {
-    "scenes": _scenes,
-    "digits": _digits,
-    "idx": _idx,
-    "easy_vqa": _easy_vqa,
-    "files": _files,
-    "tfds": _tfds,
+# The function of each source, and what can be learnt from it.
+REGISTRY: dict[
+    str, tuple[Callable[[ConfigDict, Look, str], dict[str, PictureSplit]], tuple[str, ...]]
+] = {
+    "scenes": (_scenes, (ANSWERS, CAPTIONS)),
+    "digits": (_digits, (CLASSES,)),
+    "idx": (_idx, (CLASSES,)),
+    "easy_vqa": (_easy_vqa, (ANSWERS,)),
+    "files": (_files, (CLASSES, ANSWERS, CAPTIONS)),
+    "tfds": (_tfds, (CLASSES,)),
 }

@@ -8,12 +8,14 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import NoPositions
 
-MAX_WAVELENGTH = 10_000.0  # over 2 pi [3.5]
+BASE = 10_000.0  # of the wavelengths, which grow up to 2 pi times it [3.5]
 
 
-def sinusoid_angles(positions: Int[Array, "*B L"], width: int) -> Float[Array, "*B L half"]:
-    """Returns pos / 10000^(2i / width) in radians for i below width / 2 [3.5]."""
-    frequencies = MAX_WAVELENGTH ** (-jnp.arange(0, width, 2) / width)
+def sinusoid_angles(
+    positions: Int[Array, "*B L"], width: int, base: float = BASE
+) -> Float[Array, "*B L half"]:
+    """Returns pos / base^(2i / width) in radians for i below width / 2 [3.5]."""
+    frequencies = base ** (-jnp.arange(0, width, 2) / width)
     return positions[..., None].astype(jnp.float32) * frequencies
 
 

@@ -1,0 +1,29 @@
+"""A Transformer that describes generated scenes: an encoder of patches, a decoder of words.
+
+    python launch.py --config=configs/scenes_captions.py --workdir=runs/captions
+
+docs/results/pictures.md has its scores.
+"""
+
+from configs import scenes_vqa
+
+
+def get_config():
+    config = scenes_vqa.get_config()
+    config.name = "scenes_captions"
+    config.task = "captioning"
+
+    config.model.num_encoder_layers = 3
+    config.model.num_decoder_layers = 2
+    config.model.encoder_positions = "learned+grid_rotary"
+    config.model.positions = "learned"  # of the decoder
+    config.model.tied_embeddings = "decoder"
+
+    config.data.train_size = 40_000
+    config.data.max_tokens = 40
+
+    config.train.steps = 2000
+    config.train.evaluate_every = 500
+    config.train.best_metric = "exact_match"
+    config.evaluate.sacrebleu_tokenizer = "none"  # captions are words between blanks
+    return config

@@ -1,0 +1,169 @@
+"""Captions: pictures, an encoder of patches, a decoder of text; the scores are a translator's."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from ml_collections import ConfigDict
+
+from transformer.data import held_out
+from transformer.data.pairs import LabelledPicture, Pair
+from transformer.data.pictures.encode import CaptionPlan, PictureStore, store_pictures
+from transformer.data.pictures.sources import CAPTIONS, PictureSplit, look_of, open_pictures
+from transformer.data.token_store import TokenStore, digest_arrays
+from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
+from transformer.inference.base import Variables
+from transformer.inference.pictures import Captioner, PictureReader
+from transformer.inference.translator import Translation
+from transformer.model.build import build_model
+from transformer.model.config import ModelConfig
+from transformer.tasks import pair_scores
+from transformer.tasks.base import model_fields
+from transformer.tasks.classification import SCORED_SPLITS, TOKENIZER
+from transformer.tasks.pictures import check_positions, refuse_empty, train_tokenizer
+from transformer.tasks.translation import TranslationTask, TranslationText, check_layers
+
+
+@dataclasses.dataclass(frozen=True)
+class CaptionCorpus:
+    """Training pictures and captions as the model reads them, and the held-out ones.
+
+    Attributes:
+      items: of the held-out splits, with `pixels`.
+      too_long: captions of more than `data.max_tokens`.
+    """
+
+    source: PictureStore
+    target: TokenStore
+    source_tokenizer: PictureReader
+    target_tokenizer: Tokenizer
+    items: Mapping[str, Sequence[LabelledPicture]]
+    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
+    too_long: int
+    sampler = None
+
+    @property
+    def arrays_digest(self) -> str:
+        """A digest of all arrays of the training set."""
+        return digest_arrays(*self.source, *vars(self.target).values())
+
+
+class CaptionTask(TranslationTask):
+    """Trains and scores a captioner; a pair is the name of a picture and its caption."""
+
+    predictor: Captioner  # pyright: ignore[reportIncompatibleVariableOverride]
+    plan_type = CaptionPlan
+    label_type = CAPTIONS
+
+    def read_text(self, folder: Path | None) -> TranslationText:
+        pair_scores.check_scores(self.config.evaluate)
+        data, size = self.config.data, self.config.model.patch_size
+        source = open_pictures(data, look_of(self.config), CAPTIONS)
+        items = {split: source.splits[split] for split in SCORED_SPLITS}
+        refuse_empty(items)
+        train = source.splits["train"]
+        tokenizer = train_tokenizer([item.label for item in train], self.config, folder).writer()
+        ids = tokenizer.encode([item.label for item in train])
+        short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
+        reader = make_reader(self.config)
+        corpus = CaptionCorpus(
+            store_pictures([train[i] for i in short], source.pixels["train"], size),
+            TokenStore.of([ids[i] for i in short]),
+            reader,
+            tokenizer,
+            items,
+            {split: source.pixels[split] for split in items},
+            len(train) - len(short),
+        )
+        return TranslationText(self._know(reader, items, corpus.pixels), corpus)
+
+    def read_kept_text(self, folder: Path) -> TranslationText:
+        splits = {split: held_out.read_pictures(folder, split, None) for split in SCORED_SPLITS}
+        items = {split: part for split, (part, _) in splits.items()}
+        pixels = {split: part for split, (_, part) in splits.items()}
+        return TranslationText(self._know(self.predictor.source_tokenizer, items, pixels), None)
+
+    def make_given_text(self, folder: Path, given: PictureSplit) -> TranslationText:
+        """Returns `text` with these pictures and their captions as the split "test"."""
+        items, pixels = {"test": given.items}, {"test": given.pixels}
+        return TranslationText(self._know(self.predictor.source_tokenizer, items, pixels), None)
+
+    def _know(
+        self,
+        reader: PictureReader,
+        items: Mapping[str, Sequence[LabelledPicture]],
+        pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]],
+    ) -> dict[str, list[Pair]]:
+        """The pairs of each split, whose pictures the reader then knows by name."""
+        for split, part in items.items():
+            names = [item.name for item in part]
+            reader.know(names, store_pictures(part, pixels[split], reader.size))
+        return {
+            split: [Pair(item.name, item.label) for item in part] for split, part in items.items()
+        }
+
+    def make_predictor(self) -> Captioner:
+        corpus = self.text.corpus
+        return make_captioner(self.config, corpus.source_tokenizer, corpus.target_tokenizer)
+
+    @staticmethod
+    def load(folder: Path, config: ConfigDict) -> Captioner:
+        tokenizer = load_tokenizer(folder / TOKENIZER).writer()
+        return make_captioner(config, make_reader(config), tokenizer)
+
+    def _mixture(self) -> None:
+        return None
+
+    def _perturbed_scores(
+        self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
+    ) -> dict[str, Any]:
+        return {}  # the source is no text
+
+    def save_assets(self, workdir: Path) -> None:
+        corpus = self.text.corpus
+        save_tokenizer(workdir / TOKENIZER, corpus.target_tokenizer)
+        held_out.save(workdir, corpus.items, corpus.pixels)
+
+    def describe(self) -> list[str]:
+        plan, corpus = self.plan, self.text.corpus
+        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        sizes = {"train": len(corpus.target), **{s: len(part) for s, part in corpus.items.items()}}
+        counts = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
+        too_long = f" ({corpus.too_long:,} of more than data.max_tokens are left out)"
+        pairs = self.decoded_pairs("validation", final=False)
+        return [
+            f"captions: {counts}{too_long * bool(corpus.too_long)}; "
+            f"vocabulary {corpus.target_tokenizer.vocab_size}",
+            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
+            f"shapes {shapes}",
+            pair_scores.choose_tokenizer(self.config.evaluate, (p.target for p in pairs))[1],
+            pair_scores.ceiling_line(pairs, self.predictor, self.config),
+        ]
+
+    def data_summary(self) -> dict[str, Any]:
+        plan, corpus = self.plan, self.text.corpus
+        sizes = {"train": corpus.target, **corpus.items}
+        return {
+            "splits": {split: {"captions": len(part)} for split, part in sizes.items()},
+            "oov_rate": 0.0,
+            "vocabulary": {"captions": corpus.target_tokenizer.vocab_size},
+            "batches_per_epoch": plan.epoch_length,
+            "padding_fraction": plan.padding_fraction,
+            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+        }
+
+
+def make_reader(config: ConfigDict) -> PictureReader:
+    """Returns the reader of a config's pictures."""
+    return PictureReader(look_of(config), config.model.patch_size)
+
+
+def make_captioner(config: ConfigDict, reader: PictureReader, tokenizer: Tokenizer) -> Captioner:
+    """Returns the captioner of a config and its tokenizer."""
+    check_layers(config)
+    model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(config)))
+    check_positions(1 + reader.grid**2, model.config.max_length)
+    return Captioner(model, reader, tokenizer, config.decode)
