@@ -167,6 +167,8 @@ def _add_rows(data: ConfigDict) -> None:
     data.picture_field = "picture"
     data.ink = False
     data.blind = False
+    # Random changes of training pictures, such as crop+flip: of crop, flip, rotate and colour.
+    data.augment = ""
     # Language models: what a document is, and the tokens of a sequence, which holds several of
     # them or a part of one. A split without a file is this fraction of the training text, cut off
     # at its end.
@@ -289,6 +291,8 @@ def _train() -> ConfigDict:
     train.r_drop = 0.0
     # none | balanced: equal total weight per class in the loss; for classification alone.
     train.class_weights = "none"
+    # Picture classes: alpha of mixup (Zhang et al. 2018), such as 0.2; 0 for none.
+    train.mixup = 0.0
     _add_start(train)
     train.ema_decay = 0.0  # of weights, per update, for evaluation; 0: none
     train.log_every = 100  # steps

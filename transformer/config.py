@@ -27,6 +27,7 @@ from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS, BagOfEmbeddings
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
+from transformer.model.vision.augment import CHANGES
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.tasks import REGISTRY, pair_scores
@@ -65,7 +66,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "data.train_subset data.batch_sentences data.max_token_ratio decode.seed decode.top_k "
         "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
         "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
-        "train.save_minutes train.r_drop "
+        "train.save_minutes train.r_drop train.mixup "
         "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
         "evaluate.snapshot_sentences evaluate.perturbed_sentences",
     ),
@@ -118,6 +119,8 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }
+CLASSES = ("image_classification",)
+QUESTIONS = (*CLASSES, "visual_question_answering")
 SEARCHED = ("translation", "captioning")  # tasks whose outputs a beam search finds
 # By task, the names of `data.source`.
 TASK_SOURCES: dict[str, Iterable[str]] = {
@@ -147,6 +150,7 @@ def check(config: ConfigDict) -> None:
             f"config.model.patch_size={config.model.patch_size} is of pictures, and "
             f"config.task={config.task}: {fix}"
         )
+    _check_pictures(config)
     measured = [name for name, metric in metrics_of(config.task).items() if not metric.final]
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
@@ -174,6 +178,20 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "config.evaluate.moses to the language of the translations"
         )
+
+
+def _check_pictures(config: ConfigDict) -> None:
+    """Raises UserError if training pictures are to be changed in an unknown way, or have none."""
+    changes, task = config.data.augment, config.task
+    for name in filter(None, changes.split("+")):
+        check_choice("config.data.augment", name, CHANGES)
+    fitting = {"data.augment": (changes, QUESTIONS), "train.mixup": (config.train.mixup, CLASSES)}
+    for key, (value, tasks) in fitting.items():
+        if value and task not in tasks:
+            raise UserError(
+                f"config.{key}={value} is for config.task={' or '.join(tasks)}, not {task}: leave "
+                "it out"
+            )
 
 
 def check_scores(config: ConfigDict) -> None:

@@ -160,9 +160,13 @@ class ClassificationTask(Task):
         variables, r_drop = {"params": params}, hparams.get("r_drop")
         batch = two_passes(batch, r_drop)
         scores = self.predictor.classify(variables, batch.source, rates_of(hparams), key)
+        return self.score_loss(scores.logits, batch.labels, hparams)
+
+    def score_loss(self, logits: jax.Array, labels: Any, hparams: dict) -> TokenSums:
+        """Returns the training loss of scores of classes, given the labels of their batch."""
         weights, smoothing = jnp.asarray(self.class_weights), hparams["label_smoothing"]
-        labels = jnp.asarray(batch.labels) - 1
-        return class_cross_entropy(scores.logits, labels, weights, smoothing, r_drop)
+        labels, r_drop = jnp.asarray(labels) - 1, hparams.get("r_drop")
+        return class_cross_entropy(logits, labels, weights, smoothing, r_drop)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `metrics.classification.class_scores`.

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt8
 from ml_collections import ConfigDict
@@ -13,17 +15,21 @@ from ml_collections import ConfigDict
 from transformer.analysis import pointing
 from transformer.data import held_out
 from transformer.data.encode import make_tokenizer
+from transformer.data.labelled.encode import LabelledBatch
 from transformer.data.pairs import LabelledPicture
 from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
 from transformer.data.pictures.sources import ANSWERS, CLASSES, TASKS, look_of, open_pictures
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
 from transformer.errors import RunError, UserError
+from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.model.architecture import Network
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
 from transformer.model.config import ModelConfig
-from transformer.tasks.base import initial_folder, model_fields
+from transformer.model.losses import TokenSums
+from transformer.model.vision.augment import augment, mix
+from transformer.tasks.base import initial_folder, model_fields, rates_of
 from transformer.tasks.classification import (
     SCORED_SPLITS,
     TOKENIZER,
@@ -106,6 +112,25 @@ class PictureTask(ClassificationTask):
         data = self.config.data
         sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
         return PicturePlan(self.text.train, self.config.seed, *sizes)
+
+    def loss(
+        self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
+    ) -> TokenSums:
+        """Returns the loss of pictures that are changed and mixed, by `data.augment` and mixup."""
+        names, alpha = self.config.data.augment, self.config.train.mixup
+        source, patches = batch.source, batch.source.patches
+        of_changes, of_mixture = jax.random.split(jax.random.fold_in(key, 1))
+        if names:
+            patches = augment(patches, self.config.model.patch_size, names.split("+"), of_changes)
+        if not alpha:
+            batch = batch._replace(source=source._replace(patches=patches))
+            return super().loss(params, batch, hparams, key)
+        patches, share = mix(patches, alpha, of_mixture)
+        source, variables = source._replace(patches=patches), {"params": params}
+        logits = self.predictor.classify(variables, source, rates_of(hparams), key).logits
+        labels = jnp.asarray(batch.labels)
+        sums, others = (self.score_loss(logits, each, hparams) for each in (labels, labels[::-1]))
+        return sums._replace(loss=share * sums.loss + (1 - share) * others.loss)
 
     @property
     def reading(self) -> str:

@@ -4,17 +4,17 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Int, UInt8
+from jaxtyping import Array, Int, Real
 
 
 class PictureText(NamedTuple):
     """Pictures as patches of bytes, and the tokens of a question about each, padded with 0.
 
-    There are P patches of F = size * size * channels numbers from 0 to 255, row by row; L is 0
-    without questions.
+    There are P patches of F = size * size * channels numbers from 0 to 255, row by row: bytes, or
+    float32 if training has changed them. L is 0 without questions.
     """
 
-    patches: UInt8[Array | np.ndarray, "*batch P F"]
+    patches: Real[Array | np.ndarray, "*batch P F"]
     tokens: Int[Array | np.ndarray, "*batch L"]
 
 

@@ -1,0 +1,61 @@
+"""Random changes of training pictures, on the device, by the library augmax."""
+
+from collections.abc import Collection
+from typing import Any
+
+import augmax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, UInt8
+
+from transformer.model.vision.inputs import from_patches, to_patches
+
+CHANGES = ("crop", "flip", "rotate", "colour")
+MARGIN = 8  # a crop moves by at most the side of a picture over this, into black (He et al. 2016)
+ANGLE = 15  # degrees either way, at most
+
+
+def augment(
+    patches: UInt8[Array | np.ndarray, "B P F"],
+    size: int,
+    names: Collection[str],
+    key: PRNGKeyArray,
+) -> Float[Array, "B P F"]:
+    """Returns the patches, from 0 to 255, of pictures that are each changed at random.
+
+    Args:
+      size: of a patch, pixels of its side.
+      names: some of CHANGES.
+    """
+    pixels = from_patches(jnp.asarray(patches, jnp.float32) / 255, size)
+    side = pixels.shape[1]
+    if "crop" in names:
+        around = side // MARGIN, side // MARGIN
+        pixels = jnp.pad(pixels, ((0, 0), around, around, (0, 0)))
+    changes = {
+        "crop": augmax.RandomCrop(side),
+        "flip": augmax.HorizontalFlip(),
+        "rotate": augmax.Rotate(ANGLE),
+        "colour": augmax.ColorJitter(),
+    }
+    change = augmax.Chain(*(changes[name] for name in CHANGES if name in names))
+    keys = jax.random.split(key, len(pixels))
+    pixels: Any = jax.vmap(change)(keys, pixels)  # pyright: ignore[reportArgumentType]
+    return to_patches(jnp.clip(pixels, 0, 1) * 255, size)
+
+
+def mix(
+    patches: Float[Array, "B P F"] | UInt8[Array | np.ndarray, "B P F"],
+    alpha: float,
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "B P F"], Float[Array, ""]]:
+    """Returns each picture times a share plus the picture in its place from the end times the rest.
+
+    The share, which is returned too, is drawn for the whole batch.
+
+    Source: Zhang et al. 2018, "mixup: Beyond Empirical Risk Minimization", section 2.
+    """
+    share = jax.random.beta(key, alpha, alpha)
+    pixels = jnp.asarray(patches, jnp.float32)
+    return share * pixels + (1 - share) * pixels[::-1], share
