@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from transformer.errors import UserError
-from transformer.files import DamageError, Each, read_sealed, sync, write_json
+from transformer.files import DamageError, read_sealed, sync, write_json
 from transformer.metrics.registry import rank
 from transformer.optim.parameters import named_leaves
 from transformer.runs.leaves import (
@@ -32,12 +32,7 @@ from transformer.runs.leaves import (
 )
 
 RECORD = "record.json"
-SHAPE = {
-    "progress": dict,
-    "leaves": Each({"shape": [int], "dtype": str}),
-    "files": Each(str),
-    "scores?": Each(float),
-}
+SHAPE = {"progress": dict, "leaves": dict, "files": dict}
 DELETED = "deleted"  # a checkpoint is moved there before it is deleted, so a kill leaves no half
 
 logger = logging.getLogger(__name__)

@@ -42,12 +42,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
 STORED = "stored"  # its key of the weights that were stored apart
-SHAPE = {
-    **{"rule": str, "average": int, "metric": str, "newest_step": int},
-    "steps": [int],
-    "candidates": [dict],
-    STORED: {"digest": str, "bytes": int, "progress": {"fingerprint": str}, "model": dict},
-}
+SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
