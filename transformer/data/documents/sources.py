@@ -58,16 +58,6 @@ def open_documents(settings: ConfigDict) -> Documents:
     return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
 
 
-def _quotations(settings: ConfigDict) -> Documents:
-    """Returns the same few quotations for every split, to measure memorisation."""
-    return dict.fromkeys(SPLITS, QUOTATIONS)
-
-
-def _tfds(settings: ConfigDict) -> Documents:
-    """Returns a text field of a dataset of TensorFlow Datasets."""
-    return tfds.open_splits(settings, ("text",), str)
-
-
 def _files(settings: ConfigDict) -> Documents:
     """Returns the documents of the files that the settings name.
 
@@ -169,6 +159,6 @@ def text_file(path: Path, settings: ConfigDict) -> TextFile:
 
 REGISTRY: dict[str, Callable[[Any], Documents]] = {
     "files": _files,
-    "quotations": _quotations,
-    "tfds": _tfds,
+    "quotations": lambda _: dict.fromkeys(SPLITS, QUOTATIONS),  # to measure memorisation
+    "tfds": lambda settings: tfds.open_splits(settings, ("text",), str),
 }

@@ -158,14 +158,10 @@ def _labelled(text: Any, label: Any) -> Labelled:
     return Labelled(text.strip(), label.strip())
 
 
-def _tfds(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
-    return tfds.open_splits(settings, ("text", "label"), Labelled), {}
-
-
 REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
     "toy_reviews": _toy_reviews,
     "files": _files,
-    "tfds": _tfds,
+    "tfds": lambda settings: (tfds.open_splits(settings, ("text", "label"), Labelled), {}),
 }
 # The key to check first if a source's training text is unusable.
 FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}
