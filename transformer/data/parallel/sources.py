@@ -83,11 +83,6 @@ def _generated(
     return make(settings.seed, sizes)
 
 
-def _tfds(settings: ConfigDict, _: Hashes | None) -> Splits:
-    """Returns a translation corpus of TensorFlow Datasets."""
-    return tfds.open_splits(settings, ("text", "text"), Pair)
-
-
 # -- files: for large ones, the numbers of the pairs that are held out and kept are in the cache, so
 # that a second start does not read them again. No place within a file is stored: files in any
 # format, compressed or not, are read in order.
@@ -256,7 +251,12 @@ def _remembered(
 
     values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
-    described = json.dumps([files, sorted(values.items()), _versions(), learnt], default=str)
+    code = hashlib.sha256()  # which reading and cleaning depend on, as on these libraries
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        code.update(path.read_bytes())
+    versions = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
+    versions = [code.hexdigest(), versions]
+    described = json.dumps([files, sorted(values.items()), versions, learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
     return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
 
@@ -269,19 +269,10 @@ def _files(texts: Texts) -> list[tuple[str, int, int]]:
     return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
 
 
-def _versions() -> list[Any]:
-    """The code and the libraries that reading and cleaning depend on."""
-    code = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        code.update(path.read_bytes())
-    installed = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
-    return [code.hexdigest(), installed]
-
-
 REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {
     "grammar": functools.partial(_generated, grammar.generate),
     "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
     "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),
     "files": open_files,
-    "tfds": _tfds,
+    "tfds": lambda settings, _: tfds.open_splits(settings, ("text", "text"), Pair),
 }
