@@ -11,7 +11,6 @@ Identification Tool" (2012).
 import collections
 import dataclasses
 import functools
-import itertools
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -122,7 +121,8 @@ class CleaningRules:
         if max(map(len, sides)) > self.max_characters:
             return "too_long"
         lengths = [[*map(len, sides)], [len(side.encode()) for side in sides]]
-        if min(itertools.starmap(_ratio, lengths)) > self.max_length_ratio:
+        ratios = [(max(own) + SHORT_SENTENCE) / (min(own) + SHORT_SENTENCE) for own in lengths]
+        if min(ratios) > self.max_length_ratio:
             return "length_ratio"
         if self.remove_mojibake and any(map(is_mojibake, sides)):
             return "mojibake"
@@ -131,8 +131,10 @@ class CleaningRules:
         if self.match_numbers and numbers_differ(source, target):
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
-            if language and likeliness(language, text) < self.min_language_ratio:
-                return "language"
+            if language:  # of few letters many are likely, of none all
+                ranked = dict(_identifier().rank(text))
+                if ranked[language] / max(ranked.values()) < self.min_language_ratio:
+                    return "language"
         for usual, text in zip(self.usual_scripts or (), sides, strict=False):
             scripts = scripts_of(text)
             if scripts[0] and usual.isdisjoint(scripts):
@@ -151,10 +153,6 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
         )
     values["languages"] = languages
     return CleaningRules(**values)
-
-
-def _ratio(a: int, b: int) -> float:
-    return (max(a, b) + SHORT_SENTENCE) / (min(a, b) + SHORT_SENTENCE)
 
 
 class CleaningReport(NamedTuple):
@@ -315,15 +313,6 @@ def check_language(language: str) -> None:
             f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
             f"source and target, such as en,de: {what}"
         )
-
-
-def likeliness(language: str, text: str) -> float:
-    """Returns the probability of a language, over that of the most probable one; from 0 to 1.
-
-    A text of few letters leaves many languages likely, and one without letters all.
-    """
-    ranked = _identifier().rank(text)
-    return dict(ranked)[language] / ranked[0][1]
 
 
 @functools.cache

@@ -81,12 +81,15 @@ def survey(
     parts = list(ordered_map(judge, _sides(pairs)))
     facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
-        rules = _with_usual_scripts(rules, facts)
-        for side, usual in enumerate(rules.usual_scripts or ()):
-            scripts = facts.scripts[:, side]
-            usual_scripts = np.isin(scripts, [SCRIPT_NUMBER[script] for script in usual])
-            wrong = (scripts[:, 0] > 0) & ~usual_scripts.any(axis=1) & (facts.faults == 0)
+        usual, unfaulty = [], facts.faults == 0
+        for scripts in facts.scripts.transpose(1, 0, 2):
+            counts = np.bincount(scripts[unfaulty, 0], minlength=len(SCRIPTS))
+            enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
+            enough[0] = False  # of texts without a script
+            usual.append(frozenset(itertools.compress(SCRIPTS, enough)))
+            wrong = (scripts[:, 0] > 0) & ~enough[scripts].any(axis=1) & (facts.faults == 0)
             facts.faults[wrong] = NUMBER["script"]
+        rules = dataclasses.replace(rules, usual_scripts=tuple(usual))
     return facts, rules
 
 
@@ -150,15 +153,6 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         if rules.min_script_fraction:
             facts.scripts[i] = [[*map(SCRIPT_NUMBER.get, scripts_of(text))] for text in texts]
     return facts
-
-
-def _with_usual_scripts(rules: CleaningRules, facts: Survey) -> CleaningRules:
-    usual = []
-    for numbers in facts.scripts[facts.faults == 0, :, 0].T:
-        counts = np.bincount(numbers, minlength=len(SCRIPTS))
-        enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
-        usual.append(frozenset(itertools.compress(SCRIPTS, enough)) - {""})
-    return dataclasses.replace(rules, usual_scripts=tuple(usual))
 
 
 def pair_hash(source: str, target: str) -> int:
