@@ -186,7 +186,8 @@ def encode(
                 if unknown := sum(ids.count(UNK_ID) for ids in side.tokens):
                     counts["unknown"] += unknown
                     what = "words" if tokenizers[name].kind == "word" else "characters"
-                    for piece in _unknown_pieces(tokenizers[name], side):
+                    encoded = side.tokens if side.encoded is None else side.encoded
+                    for piece in tokenizers[name].unknown_pieces(side.texts, encoded):
                         lost.update([piece] if what == "words" else piece)
         arrays = {name: np.array(values, np.int32) for name, values in numbers.items()}
         for name in tokenizers:
@@ -195,13 +196,6 @@ def encode(
     # Equally frequent ones are in alphabetical order.
     frequent = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
     return Encoded(arrays, {**counts, "lost": Lost(what, len(lost), tuple(frequent))})
-
-
-def _unknown_pieces(tokenizer: Tokenizer, side: Side) -> Iterator[str]:
-    encoded = side.tokens if side.encoded is None else side.encoded
-    strange = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
-    texts, ids = [side.texts[i] for i in strange], [encoded[i] for i in strange]
-    return tokenizer.unknown_pieces(texts, ids)
 
 
 def encode_training_text(

@@ -5,7 +5,7 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,12 @@ class Tokenizer:
     def _draws(self) -> Draws:
         return Draws(ModelProto.FromString(self.model))
 
-    def unknown_pieces(self, texts: Sequence[str], encoded: Iterable[Ids]) -> Iterator[str]:
+    def unknown_pieces(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> Iterator[str]:
         """Yields the unknown words, or parts of words, of texts with these ids."""
-        spelt = self._processor.encode([*map(self._canonical, texts)], out_type=str)
-        for ids, pieces in zip(encoded, spelt, strict=True):
-            for token, piece in zip(ids, pieces, strict=True):
+        numbers = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
+        spelt = self._processor.encode([self._canonical(texts[i]) for i in numbers], out_type=str)
+        for i, pieces in zip(numbers, spelt, strict=True):
+            for token, piece in zip(encoded[i], pieces, strict=True):
                 if token == UNK_ID:
                     yield from filter(None, piece.split("▁"))
 
