@@ -42,7 +42,9 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     columns than the first is broken: a cell may hold a separator that no quotes protect.
     """
     separator = _separator(path, path.stat().st_mtime_ns)
-    records = _csv_records(path, separator) if separator else _tsv_records(path, fields.exact)
+    lines = enumerate(read_lines(path), 1)
+    plain = ((n, line.split("\t")) for n, line in lines if line.strip() or not fields.exact)
+    records = _csv_records(path, separator) if separator else plain
     number, cells = next(records, (0, []))
     if not number:
         return RowTable("it has no lines", [], iter(()))
@@ -132,12 +134,6 @@ def _count_equal(path: Path, separator: str) -> int:
     records = itertools.islice(_csv_records(path, separator), SAMPLE_RECORDS)
     widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
     return widths.count(widths[0]) if widths and widths[0] > 1 else 0
-
-
-def _tsv_records(path: Path, skip_blank: bool) -> Records:
-    for number, line in enumerate(read_lines(path), 1):
-        if not skip_blank or line.strip():
-            yield number, line.split("\t")
 
 
 def _csv_records(path: Path, separator: str) -> Records:
