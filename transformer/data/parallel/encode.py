@@ -120,7 +120,10 @@ def encode_corpora(
       symbols: strings of sources that are always one token.
       initial: folder of the run whose tokenizers are kept or grow, if any.
     """
-    fingerprints = [_joined(each) for each in zip(*(c.fingerprints for c in corpora), strict=True)]
+    fingerprints = list(corpora[0].fingerprints)
+    if len(corpora) > 1:
+        joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
+        fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     tokenizers = _tokenizers(
         corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
@@ -207,12 +210,6 @@ def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
             f"warning: {count:,} of the first {len(tags):,} pairs have tags such as {names[0]}, "
             f"which are split: --config.tokenizer.symbols={shlex.quote(fit)} keeps each whole"
         )
-
-
-def _joined(fingerprints: Sequence[str]) -> str:
-    if len(fingerprints) == 1:
-        return fingerprints[0]
-    return hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
 def _file(folder: Path, name: str) -> Path:
