@@ -1,6 +1,5 @@
 """Training of subword tokenizers by sentencepiece on the text of the experiment, and growth."""
 
-import contextlib
 import dataclasses
 import functools
 import io
@@ -37,7 +36,7 @@ from transformer.data.tokenizer import (
 )
 from transformer.data.tokenizer.draws import UNK_ID
 from transformer.errors import RunError, UserError
-from transformer.files import OddFileError, read_file, write_bytes
+from transformer.files import write_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +114,8 @@ def train_tokenizer(
     key = digest_of(f"{described}{CHARACTER_RULE}{reads}{sentencepiece.__version__}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
-        with contextlib.suppress(OddFileError):
-            if path.name == _cached_name(key, model := read_file(path)):
-                return Tokenizer(model, origin)
+        if path.name == _cached_name(key, model := path.read_bytes()):
+            return Tokenizer(model, origin)
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
         path.unlink(missing_ok=True)
     normalization = f"{READING_PREFIX}{settings.normalization}" if any(reads) else "identity"
