@@ -200,10 +200,5 @@ def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every
 
 
 def _number(value: object) -> float:
-    """The value as a float; NaN for null, text, truth values and numbers that are not finite."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        return float(value) if math.isfinite(value) else math.nan
-    except OverflowError:
-        return math.nan
+    """The value as a float; NaN for null, text and numbers that are not finite."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
