@@ -1,6 +1,5 @@
 """The trials in a sweep's folder, for messages if it is given in place of a run's folder."""
 
-import contextlib
 import re
 import shlex
 from pathlib import Path
@@ -44,10 +43,8 @@ def find_trials(folder: Path) -> list[Trial]:
     """
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
-        # A name that a ConfigDict has itself cannot be a key.
-        with contextlib.suppress(ValueError, AttributeError):
-            if config := _read(path, {"train": dict}):
-                configs[path.parent] = flatten(ConfigDict(config))
+        if config := _read(path, {"train": dict}):
+            configs[path.parent] = flatten(ConfigDict(config))
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
     trials = []
