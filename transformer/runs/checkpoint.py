@@ -201,7 +201,12 @@ class Checkpoints:
                 )
                 damaged.append(step)
                 continue
-            self._move_aside(damaged)
+            for other in damaged:
+                # The folder may be a link to another disk.
+                place = self.folder.resolve().with_name(f"unreadable_{other}_{time.time_ns()}")
+                (self.folder / str(other)).rename(place)
+                self._records.pop(other, None)
+            self._manager.reload()
             state = jax.tree.unflatten(jax.tree.structure(template), [arrays[x] for x in leaves])
             return state, record["progress"]
         if damaged:
@@ -222,12 +227,15 @@ class Checkpoints:
         equal: dict[str, np.ndarray] = {}  # in all checkpoints so far
         for step in steps:
             try:
-                arrays = self._restore_weights(step, template)
+                groups = by_group(self._read(step)["leaves"])
+                group = EMA if EMA in groups else PARAMS
+                like = named_leaves({group: template})
+                arrays = self._restore(step, groups.get(group, {}), like, host=True)
             except DamageError as error:
                 error.step = step
                 raise
-            for name in list(arrays):
-                x = arrays.pop(name)
+            for full_name in list(arrays):
+                x, name = arrays.pop(full_name), full_name.removeprefix(f"{group}/")
                 if name not in total:
                     total[name] = equal[name] = x
                     continue
@@ -277,14 +285,6 @@ class Checkpoints:
             if unread:
                 logger.warning(f"checkpoint {self.folder / str(step)} is damaged: {error}")
             return {}
-
-    def _restore_weights(self, step: int, template: Any) -> dict[str, np.ndarray]:
-        """The weights of a checkpoint, by their place in the template."""
-        groups = by_group(self._read(step)["leaves"])
-        group = EMA if EMA in groups else PARAMS
-        like = named_leaves({group: template})
-        arrays = self._restore(step, groups.get(group, {}), like, host=True)
-        return {name.removeprefix(f"{group}/"): x for name, x in arrays.items()}
 
     def _restore(
         self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
@@ -338,14 +338,6 @@ class Checkpoints:
                     f"({_first_line(error)}): allow it and start the same command again"
                 ) from error
             self._records.pop(step, None)
-
-    def _move_aside(self, steps: Sequence[int]) -> None:
-        for step in steps:
-            # The folder may be a link to another disk.
-            place = self.folder.resolve().with_name(f"unreadable_{step}_{time.time_ns()}")
-            (self.folder / str(step)).rename(place)
-            self._records.pop(step, None)
-        self._manager.reload()
 
     def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
         kept = ", ".join(map(str, self.steps())) or "none"
