@@ -88,28 +88,22 @@ class Access:
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self._is_own(host):
+        name = _name_of(f"//{host}")
+        if name not in LOCAL | self._names and (self._is_local or not _is_address(name)):
             fix = "start it with --server_name=NAME to allow one"
             return 421, f"Host {quote(host)} is not a name of this server: {fix}"
         if method != "POST":
             return None
-        if origin is not None and not self._is_own_origin(origin, host):
-            rule = "only this server's own page and programs can post"
-            return 403, f"Origin {quote(origin)} is another site: {rule}"
+        if origin is not None:  # that of the page is the server's, or the proxy's before it
+            scheme, _, place = origin.lower().partition("://")
+            is_same = place == host.lower() or _name_of(origin) in self._names
+            if scheme not in ("http", "https") or not is_same:
+                rule = "only this server's own page and programs can post"
+                return 403, f"Origin {quote(origin)} is another site: {rule}"
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             return 415, f"Content-Type {quote(kind)} is not JSON: send application/json"
         return None
-
-    def _is_own(self, host: str) -> bool:
-        name = _name_of(f"//{host}")
-        return name in LOCAL | self._names or (not self._is_local and _is_address(name))
-
-    def _is_own_origin(self, origin: str, host: str) -> bool:
-        """Whether an origin is that of the page: the server's, or the proxy's before it."""
-        scheme, _, place = origin.lower().partition("://")
-        is_own = place == host.lower() or _name_of(origin) in self._names
-        return scheme in ("http", "https") and is_own
 
 
 def _name_of(url: str) -> str:
