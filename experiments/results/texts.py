@@ -49,24 +49,18 @@ class Outputs(NamedTuple):
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file that a run wrote, without their ends; at least one."""
+    """Returns the lines of a file that a run wrote, without their ends."""
     try:
         # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
         text = read_file(path, MAX_TEXTS).decode("utf-8")
     except (OSError, ValueError) as error:
         raise UnreadableError(path, error) from None
-    if not text:
-        raise UnreadableError(path, "it is empty")
     return text.removesuffix("\n").split("\n")
 
 
 def read_columns(path: Path) -> list[list[str]]:
     """Returns the columns of a table that a run wrote; the last one is text, and may have tabs."""
     rows = [line.split("\t", COLUMNS - 1) for line in read_lines(path)]
-    for number, row in enumerate(rows, 1):
-        if len(row) != COLUMNS:
-            reason = f"line {number} has {len(row)} columns instead of {COLUMNS}"
-            raise UnreadableError(path, reason)
     return list(map(list, zip(*rows, strict=True)))
 
 
@@ -83,10 +77,6 @@ def read_translations(
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
     texts = read_lines(folder / TRANSLATIONS)
     given = {name: read_lines(folder / name) for name in names}
-    for name, lines in given.items():
-        if len(lines) != len(texts):
-            reason = f"{len(lines)} lines, where test.txt has {len(texts)}"
-            raise UnreadableError(folder / name, reason)
     if config is not None:
         split = Tagger(config.data, None).split
         given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
@@ -120,15 +110,9 @@ def read_predictions(folder: Path, scores: Any = None, config: Any = None) -> Ou
 
 def read_likelihoods(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
     """Returns the scores of a language model for the segments that it keeps."""
-    path = folder / LIKELIHOODS
-    *numbers, texts = read_columns(path)
-    try:
-        nats = -np.array(numbers[0], np.float64)
-        tokens, size = np.array(numbers[1:], np.int64).astype(np.float64)
-    except ValueError as error:
-        raise UnreadableError(path, error) from None
-    if not np.isfinite(nats).all() or (tokens < 1).any():
-        raise UnreadableError(path, "a number is not finite, or a segment has no tokens")
+    *numbers, texts = read_columns(folder / LIKELIHOODS)
+    nats = -np.array(numbers[0], np.float64)
+    tokens, size = np.array(numbers[1:], np.int64).astype(np.float64)
     outputs = [f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)]
     counts = {
         "bits_per_byte": np.stack([nats / math.log(2), size], 1),
