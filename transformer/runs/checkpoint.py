@@ -120,10 +120,7 @@ class Checkpoints:
         """
         self.wait()
         record = self._read(step) | {"progress": dict(progress), "scores": dict(numbers)}
-        try:
-            write_json(self.folder / str(step) / RECORD, record)
-        except OSError as error:
-            raise self._refused(step, error, "the evaluation of checkpoint") from error
+        write_json(self.folder / str(step) / RECORD, record)
         self._records[step] = record
         self._prune()
 
@@ -329,21 +326,16 @@ class Checkpoints:
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in {*steps} - kept:
-            try:
-                self._manager.delete(step)
-                shutil.rmtree(self.folder / DELETED)
-            except OSError as error:
-                raise UserError(
-                    f"checkpoint {step} could not be deleted below {self.folder} "
-                    f"({_first_line(error)}): allow it and start the same command again"
-                ) from error
+            self._manager.delete(step)
+            shutil.rmtree(self.folder / DELETED)
             self._records.pop(step, None)
 
-    def _refused(self, step: int, error: Exception, what: str = "the checkpoint of step"):
+    def _refused(self, step: int, error: Exception) -> UserError:
         kept = ", ".join(map(str, self.steps())) or "none"
         return UserError(
-            f"{what} {step} could not be written below {self.folder} ({_first_line(error)}): make "
-            f"room there and start the same command again; kept: steps {kept}"
+            f"the checkpoint of step {step} could not be written below {self.folder} "
+            f"({_first_line(error)}): make room there and start the same command again; kept: "
+            f"steps {kept}"
         )
 
 
