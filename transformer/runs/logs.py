@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +23,11 @@ BOARD_VERSION = "brain.Event:2"  # of the events in it
 logger = logging.getLogger(__name__)
 
 
-@contextlib.contextmanager
-def without_torch() -> Iterator[None]:
-    """Within it, PyTorch cannot be imported, unless it was before."""
-    name = "torch"
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # pyright: ignore[reportArgumentType]
-    try:
-        yield
-    finally:
-        del sys.modules[name]
-
-
-with without_torch():  # tensorboardX would import it: a second and 180 MB, for nothing used here
+with contextlib.ExitStack() as after:
+    # tensorboardX would import PyTorch: a second and 180 MB, for nothing used here.
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
+        after.callback(sys.modules.pop, "torch")
     # protobuf makes these classes when they are imported.
     from tensorboardX.proto.event_pb2 import (
         Event,  # pyright: ignore[reportAttributeAccessIssue]
@@ -124,12 +114,8 @@ class MetricsWriter:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         line = {"step": step, "split": split, **finite}
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
-        except OSError as error:
-            error.filename = str(self._path)  # a full disk names none
-            raise
+        with self._path.open("a") as file:
+            file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
         for name, value in values.items():
             self._board.write(f"{split}/{name}", value, step)
 
