@@ -148,17 +148,9 @@ def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
 class LabelledPlan(BucketPlan[LabelledBatch]):
     """All training batches of labelled texts, see `BucketPlan`."""
 
-    def __init__(
-        self,
-        texts: EncodedTexts,
-        seed: int,
-        tokens: int,
-        num_buckets: int,
-        multiple: int,
-        rows: int = 0,
-    ):
+    def __init__(self, texts: EncodedTexts, *numbers: int, **named: int):
         self.texts = texts
-        super().__init__(texts.store.lengths, seed, tokens, num_buckets, multiple, rows)
+        super().__init__(texts.store.lengths, *numbers, **named)
 
     @property
     def padding_fraction(self) -> float:
