@@ -62,8 +62,6 @@ def permute(
 
 # -- length buckets
 
-SHAPE_SEED = 0  # of the order of batches by shape
-
 
 class Mixture(NamedTuple):
     """Corpora that follow one another: their sizes, and how often an epoch draws each sentence."""
@@ -206,7 +204,8 @@ class BucketPlan(Plan[BatchT]):
 
     def _place(self, i: int) -> Place:
         epoch, place = divmod(i, self.epoch_length)
-        place = shuffle([place], self.epoch_length, (SHAPE_SEED, epoch, 0))[0]
+        # The order of batches, and so of their shapes, is the same for any seed.
+        place = shuffle([place], self.epoch_length, (0, epoch, 0))[0]
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
