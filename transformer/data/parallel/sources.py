@@ -111,7 +111,10 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
         training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
-        {split: HeldOutReport.from_json(fields) for split, fields in notes["held_out"].items()},
+        {
+            split: HeldOutReport(size, CleaningReport(*faults), tuple(blank), *counts)
+            for split, (size, faults, blank, *counts) in notes["held_out"].items()
+        },
         arrays["hashes"],
         pairs,
         marks,

@@ -16,7 +16,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, UInt64
@@ -80,12 +80,6 @@ class HeldOutReport(NamedTuple):
         repeated = {"of them in the training text": self.repeated} if self.repeated else {}
         earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
         return dropped | repeated | earlier
-
-    @classmethod
-    def from_json(cls, fields: Sequence[Any]) -> "HeldOutReport":
-        """Returns the report that JSON turned into these fields."""
-        size, faults, blank, *counts = fields
-        return cls(size, CleaningReport(*faults), tuple(blank), *counts)
 
 
 @dataclasses.dataclass(frozen=True)
