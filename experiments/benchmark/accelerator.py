@@ -124,10 +124,6 @@ def _speed(out: Path, names: Sequence[str]) -> Iterator[str]:
         yield markdown_table(Table("", head, [*map(list, rows)], 2))
 
 
-def _tests(out: Path, names: Sequence[str]) -> Iterator[str]:
-    yield f"{ending(out / 'tests.log').strip('= ')}."
-
-
 def _multi30k(out: Path, names: Sequence[str]) -> Iterator[str]:
     run = out / MULTI30K
     results = json.loads((run / "results.json").read_text(encoding="utf-8"))
@@ -143,7 +139,7 @@ def _multi30k(out: Path, names: Sequence[str]) -> Iterator[str]:
 
 SECTIONS = {
     "Speed": (BENCHMARKS, _speed),
-    "Tests": ((TESTS,), _tests),
+    "Tests": ((TESTS,), lambda out, _: [f"{ending(out / 'tests.log').strip('= ')}."]),
     "Multi30k": ((MULTI30K,), _multi30k),
 }
 

@@ -37,7 +37,6 @@ ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 DECODED_SENTENCES = 128
 COLD, WARM = 1, 3  # starts
-PROGRAMS = "programs"  # the folder of compiled programs in the cache
 LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
 # Keys of the model that the line of a workload names by their values, and others that change work.
 NAMED_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
@@ -130,7 +129,11 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cache = folder / "cache"
-        _copy_without_programs(workload.config, cache)
+        cache.mkdir()  # with all that is in the user's, by links, but without compiled programs
+        users = Path(workload.config.data.cache_dir or "~/.cache/transformer").expanduser()
+        for path in users.absolute().iterdir() if users.is_dir() else ():
+            if path.name != "programs":
+                (cache / path.name).symlink_to(path)
         with SystemWorker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
             worker.receive()
             for number in range(COLD + WARM):
@@ -139,15 +142,6 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
                 seconds.append(second_step(workload.config, folder / f"run_{number}", cache))
     numbers = {name: timed_numbers(*times) for name, times in starts.items()}
     return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
-
-
-def _copy_without_programs(config: ConfigDict, folder: Path) -> None:
-    """Makes a cache with all that is in the user's, by links, but without compiled programs."""
-    folder.mkdir()
-    cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser().absolute()
-    for path in cache.iterdir() if cache.is_dir() else ():
-        if path.name != PROGRAMS:
-            (folder / path.name).symlink_to(path)
 
 
 def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
