@@ -25,7 +25,7 @@ from experiments.display.plotting import SEQUENTIAL, light_grid, new_figure, sav
 from transformer.analysis.attention import KINDS, Attention
 
 MARGIN = 0.1  # inches around a picture
-# Statistic -> its name with the unit; those without bounds of 0 and 1 have their own axes.
+# Statistic -> its name with the unit.
 PANEL_TITLES = {
     "relative_entropy": "entropy / largest possible",
     "diagonality": "diagonality",
@@ -34,7 +34,6 @@ PANEL_TITLES = {
     # `--mode=align` scores the test set instead.
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
-UNBOUNDED = ("distance",)
 # The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
 PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
 PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
@@ -106,7 +105,7 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
         style = {"color": colours[layer], "linewidth": 1.1, "alpha": 0.85, "markersize": 2.5}
         axes.plot(steps, values[:, layer], marker=marker, **style)
     axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
-    axes.set_ylim(0, None if name in UNBOUNDED else 1.02)
+    axes.set_ylim(0, None if name == "distance" else 1.02)
     axes.tick_params(labelsize=7)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
