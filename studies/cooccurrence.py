@@ -37,14 +37,13 @@ import optax
 from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from experiments.display.labels import AS_TEXT, fonts_for, visible
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
 from experiments.options import Parser, whole
 from experiments.process import exit_code
-from experiments.text_io import print_table
+from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 from transformer.files import write_arrays
@@ -212,10 +211,12 @@ def run(arguments: Sequence[str]) -> int:
     before, after, losses = (np.asarray(x) for x in (cosines(first), cosines(last), losses))
 
     kinds = mean_cosines(before, together), mean_cosines(after, together)
-    means = [(kind, *(f"{means[kind]:.2f}" for means in kinds)) for kind in kinds[0]]
+    means = [[kind, *(f"{means[kind]:.2f}" for means in kinds)] for kind in kinds[0]]
     nearest = zip(words, neighbours(before, words), neighbours(after, words), strict=True)
-    _print_table("The nearest words and their cosines", "word", nearest)
-    _print_table("Mean cosine of two words", "words", means)
+    times = "before training", "after training"
+    rows = list(map(list, nearest))
+    print_rows(Table("The nearest words and their cosines", ("word", *times), rows, 3))
+    print_rows(Table("Mean cosine of two words", ("words", *times), means, 3))
     final = pair_loss(last, jnp.asarray(together))
     print(f"loss {losses[0]:.4f} before training, {final:.4f} after")
 
@@ -234,13 +235,6 @@ def run(arguments: Sequence[str]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, or 2 after a line on a user error."""
     return exit_code(lambda: run(arguments), place="--output", memory="--width or the words")
-
-
-def _print_table(title: str, first_column: str, rows: Iterable[Sequence[str]]) -> None:
-    table = Table(first_column, "before training", "after training", title=title)
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from configs import base
 from experiments.display import plotting
 from experiments.options import Parser, whole
 from experiments.process import exit_code
-from experiments.text_io import print_table
+from experiments.results.table import Table, print_rows
 from transformer.files import write_arrays
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
@@ -161,14 +160,13 @@ def run(arguments: Sequence[str]) -> int:
     sizes = options.length, options.seeds
     norms = {name: measure(config, *sizes) for name, config in MODELS.items()}
     distances = [k for k in TABLE_DISTANCES if k < options.length]
-    table = Table("model", title="Gradient norm by distance k, over that at k = 0")
-    for column in ("parameters", *(f"k = {k}" for k in distances)):
-        table.add_column(column, justify="right")
+    rows = []
     for name, of_seeds in norms.items():
         parameters = sum(parameter_counts(first_params(MODELS[name], seed=0)).values())
         shares = relative(of_seeds).mean(axis=0)
-        table.add_row(name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances))
-    print_table(table)
+        rows.append([name, f"{parameters:,}", *(f"{shares[k]:.1e}" for k in distances)])
+    head = ("model", "parameters", *(f"k = {k}" for k in distances))
+    print_rows(Table("Gradient norm by distance k, over that at k = 0", head, rows))
     picture = options.output / "gradients.png"
     plotting.save_figure(build_figure(norms), picture)
     write_arrays(picture.with_suffix(".npz"), norms)

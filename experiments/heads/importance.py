@@ -13,11 +13,10 @@ from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 from ml_collections import ConfigDict
-from rich.table import Table
 
 from experiments.display import plotting
 from experiments.heads.ranking import MIN_HEADS, HeadScores, Ranking, rank, work
-from experiments.text_io import print_table
+from experiments.results.table import Table, print_rows
 from transformer import tasks
 from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
@@ -77,17 +76,14 @@ def print_ranking(ranking: Ranking) -> None:
     if ranking.bleu is not None:
         scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
     texts = f"{ranking.split} set, {ranking.tokens:,} {ranking.unit}"
-    table = Table(title=f"Ablation of each head: {texts}\n{scores}")
-    table.add_column("attention")
-    for name in ("layer", "head", "importance", "estimate", "loss", "accuracy"):
-        table.add_column(name, justify="right")
+    names = ["attention", "layer", "head", "importance", "estimate", "loss", "accuracy"]
     by_loss = {"importance": ranking.by_importance, "estimate": ranking.by_estimate}
     correlations = [(name, "loss", number) for name, number in by_loss.items()]
     if ranking.bleu is not None:
-        table.add_column("BLEU", justify="right")
+        names.append("BLEU")
         correlations.append(("importance", "BLEU", ranking.bleu_by_importance))
-    for head in sorted(ranking.heads, key=lambda head: -head.loss):
-        table.add_row(
+    rows = [
+        [
             KINDS[head.kind].title,
             str(head.layer),
             str(head.head),
@@ -96,8 +92,10 @@ def print_ranking(ranking: Ranking) -> None:
             f"{head.loss:+.4f}",
             f"{head.accuracy:+.2%}",
             *([] if head.bleu is None else [f"{head.bleu:+.2f}"]),
-        )
-    print_table(table)
+        ]
+        for head in sorted(ranking.heads, key=lambda head: -head.loss)
+    ]
+    print_rows(Table(f"Ablation of each head: {texts}\n{scores}", names, rows))
     missing = "too few heads" if len(ranking.heads) < MIN_HEADS else "all heads are equal"
     for name, change, correlation in correlations:
         number = f"none: {missing}" if correlation is None else f"{correlation:.3f}"
