@@ -121,7 +121,7 @@ class CleaningRules:
         if max(map(len, sides)) > self.max_characters:
             return "too_long"
         lengths = [[*map(len, sides)], [len(side.encode()) for side in sides]]
-        ratios = [(max(own) + SHORT_SENTENCE) / (min(own) + SHORT_SENTENCE) for own in lengths]
+        ratios = [(max(two) + SHORT_SENTENCE) / (min(two) + SHORT_SENTENCE) for two in lengths]
         if min(ratios) > self.max_length_ratio:
             return "length_ratio"
         if self.remove_mojibake and any(map(is_mojibake, sides)):
