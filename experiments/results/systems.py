@@ -302,10 +302,8 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
-    _check_main(runs, measures)
     if unlike := find_unlike(runs, SPLIT_ORDER):
         measures = _without_tokens(measures, unlike)
-        _check_main(runs, measures)
     systems: list[System] = []
     for run, trial in zip(_with_outputs(runs, measures), complete, strict=True):
         # A value may be a list, which has no hash.
@@ -322,19 +320,6 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     chosen = next((system for system in systems if [system.values] == marked), None)
     vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
     return Sweep(list(trials), systems, chosen, measures, vocabularies)
-
-
-def _check_main(runs: Sequence[ScoredRun], measures: TaskMeasures) -> None:
-    """Raises UserError if a run lacks the score that is compared."""
-    path = measures.main.path
-    for run in runs:
-        scores = run.results.get(measures.split) or {}
-        signature = scores.get(f"{measures.main_metric}_signature")
-        if run.score(path) is None or not isinstance(signature, str):
-            raise UserError(
-                f"{run.folder / 'results.json'} cannot be read (it holds no {path} with a "
-                f"signature): {_fix(run.folder)}"
-            )
 
 
 def _with_outputs(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
