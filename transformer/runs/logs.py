@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.files import SEAL, seal_of, write_arrays, write_text
+from transformer.files import SEAL, parse_json, seal_of, write_arrays, write_bytes
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
@@ -127,21 +127,12 @@ class MetricsWriter:
         if not self._path.exists():
             return
         lines = []
-        for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            place, split = _place_of(line)
+        for line in self._path.read_bytes().splitlines():
+            event, wrong = parse_json(line, {"step": int, "split": str})
+            place, split = (math.inf, "") if wrong else (event["step"], event["split"])
             if place < step or (place == step and (logged if split == "train" else evaluated)):
-                lines.append(f"{line}\n")
-        write_text(self._path, "".join(lines))
-
-
-def _place_of(line: str) -> tuple[int | float, str]:
-    """The (step, split) of a line; one that is incomplete or damaged is of no step."""
-    try:
-        parsed = json.loads(line)
-        step, split = parsed["step"], parsed["split"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return math.inf, ""
-    return (step if isinstance(step, int) else math.inf), split
+                lines.append(line + b"\n")
+        write_bytes(self._path, b"".join(lines))
 
 
 def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> None:
