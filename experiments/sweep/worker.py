@@ -18,6 +18,7 @@ from experiments.report import page
 from experiments.sweep.study import Study, SweepError
 from experiments.sweep.trial_configs import PlannedTrial, group_trials, is_vmapped, structure
 from transformer import tasks
+from transformer.data.encode import batched
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
 from transformer.runs import workdir
@@ -63,11 +64,7 @@ class Worker:
     def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
         """Logs the groups of trials that are trained by one program."""
         largest = self.max_vmapped_runs if self.max_vmapped_runs > 1 else len(planned)
-        groups = [
-            group[start : start + largest]
-            for group in group_trials(planned)
-            for start in range(0, len(group), largest)
-        ]
+        groups = [part for group in group_trials(planned) for part in batched(group, largest)]
         states = self.study.states()
         done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
         vmapped = self.max_vmapped_runs > 1
