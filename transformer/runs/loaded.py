@@ -125,13 +125,8 @@ class LoadedRun:
         """
         predictor = self._predictor("translate")
         sources = self._tagged(texts, source_tag)
-        answers = translate_lines(
-            predictor,
-            self.trained.variables,
-            self._segmenter,
-            sources,
-            num_best=self._count(num_best),
-        )
+        count, variables = self._count(num_best), self.trained.variables
+        answers = translate_lines(predictor, variables, self._segmenter, sources, num_best=count)
         return [best[0].text for best in answers] if num_best is None else answers
 
     def score(
