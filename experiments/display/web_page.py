@@ -6,7 +6,6 @@ The templates, in `experiments/web` and its folders, extend `page.html`.
 import base64
 import html
 import io
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +40,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns a page of one file; its template writes data for a script as `{{ name | json }}`."""
+    """Returns a page of one file; its template writes data for a script by the filter `tojson`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(
             [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
@@ -51,16 +50,9 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["json"] = to_json
+    compact = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = compact
     return environment.get_template(template).render(**values)
-
-
-def to_json(value: Any) -> markupsafe.Markup:
-    """Returns JSON that may stand within a `<script>`: no text in it can end that element."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return markupsafe.Markup(text)
 
 
 def encode_array(array: np.ndarray) -> dict[str, Any]:
