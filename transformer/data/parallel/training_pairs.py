@@ -195,9 +195,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
         return hashes
     logger.warning(
         "warning: not checked whether pairs for validation and test occur in the training text "
-        "of %a, which has no %s",
-        str(source.absolute()),
-        TRAINED_ON_FILE,
+        f"of {str(source.absolute())!a}, which has no {TRAINED_ON_FILE}"
     )
     return None
 

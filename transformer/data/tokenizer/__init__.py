@@ -224,12 +224,8 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
             "config.tokenizer.keep_spaces=False, or name a model that does"
         )
     logger.info(
-        "%s: %s subwords of kind %s; tokenizer.vocab_size=%s and the other keys of a tokenizer's "
-        "training do not count",
-        name,
-        f"{tokenizer.vocab_size:,}",
-        tokenizer.kind,
-        settings.vocab_size,
+        f"{name}: {tokenizer.vocab_size:,} subwords of kind {tokenizer.kind}; tokenizer.vocab_size="
+        f"{settings.vocab_size} and the other keys of a tokenizer's training do not count"
     )
     return tokenizer
 
