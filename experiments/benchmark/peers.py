@@ -58,16 +58,13 @@ PEERS |= {
     f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
     for name, peer in PEERS.items()
 }
+OURS = Peer("compiled step", (), f"{HERE}.jax_systems.step", by_default=False)
 PEERS |= {
-    "ours_bfloat16": Peer(
-        *("compiled step, factors of bfloat16", (), f"{HERE}.jax_systems.step"),
-        by_default=False,
-        keys={"model.matmul_dtype": "bfloat16"},
+    "ours_bfloat16": OURS.varied(", factors of bfloat16", by_default=False)._replace(
+        keys={"model.matmul_dtype": "bfloat16"}
     ),
-    "ours_flash": Peer(
-        *("compiled step, flash attention", (), f"{HERE}.jax_systems.step"),
-        by_default=False,
-        keys={"model.attention_implementation": "flash"},
+    "ours_flash": OURS.varied(", flash attention", by_default=False)._replace(
+        keys={"model.attention_implementation": "flash"}
     ),
     "ctranslate2": CTRANSLATE2,
     "ctranslate2_workers": CTRANSLATE2.varied(", a worker per core", workers=True),
