@@ -29,7 +29,7 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import PairSampler, make_sampler
-from transformer.data.parallel.modifiers import Augmentation, augmentation_of
+from transformer.data.parallel.modifiers import LETTER_CASES, Augmentation, augmentation_of
 from transformer.data.parallel.training_pairs import (
     Hashes,
     HeldOutReport,
@@ -175,7 +175,10 @@ def _tokenizers(
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
     warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), augmentation.symbols)
     count = sum(corpus.report.kept for corpus in corpora)
-    modified = augmentation.of_case() if spells_in_bytes(settings) else augmentation
+    modified = augmentation
+    if spells_in_bytes(settings):  # names take no subwords from the text
+        of_case = {k: v for k, v in augmentation.fractions.items() if k in LETTER_CASES}
+        modified = augmentation._replace(fractions=of_case)
     tokenizers: list[Tokenizer] = []
     for number, name in enumerate(tokenizer_names(settings.joint)):
         sides = (0, 1) if settings.joint else (number,)

@@ -186,12 +186,6 @@ class Augmentation(NamedTuple):
         """What draws depend on; empty if there is none."""
         return (MODIFIER_RULE, *self.fractions.items()) if self.fractions else ()
 
-    def of_case(self) -> "Augmentation":
-        """Returns the part that changes the case alone: names take no subwords from the text."""
-        return self._replace(
-            fractions={k: v for k, v in self.fractions.items() if k in LETTER_CASES}
-        )
-
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of the first pair; '' and None if that stays."""
         level = random.random()
