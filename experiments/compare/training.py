@@ -62,10 +62,7 @@ def parse_levels(text: str | None) -> list[float]:
 
 
 def read_training(
-    measures: TaskMeasures,
-    systems: Sequence[System],
-    names: Sequence[str],
-    levels: Sequence[float],
+    measures: TaskMeasures, systems: Sequence[System], names: Sequence[str], levels: Sequence[float]
 ) -> tuple[Training | None, list[str]]:
     """Returns how the systems were trained, and notes: if that is None, on why.
 

@@ -101,10 +101,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _train_only(
-    config: ConfigDict,
-    planned: Sequence[PlannedTrial] | None,
-    folder: Path,
-    only: int,
+    config: ConfigDict, planned: Sequence[PlannedTrial] | None, folder: Path, only: int
 ) -> int | None:
     """Trains one trial of a grid; the sweep finds it done when it comes to it."""
     if planned is None:

@@ -157,10 +157,7 @@ class LoadedRun:
         return [TextScore(log_prob, tokens) for log_prob, tokens in answers]
 
     def evaluate(
-        self,
-        texts: Iterable[str],
-        *references: Iterable[str],
-        source_tag: str | None = None,
+        self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
     ) -> dict[str, Any]:
         """Returns BLEU, chrF, TER, loss and the other scores of texts, as `results["test"]`.
 
