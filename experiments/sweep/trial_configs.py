@@ -13,6 +13,7 @@ from transformer.config import check, check_model, check_scores, check_start, ch
 from transformer.errors import UserError, shorten
 from transformer.keys import assign, flatten, value_of
 from transformer.model.layers import DropoutRates
+from transformer.runs.workdir import TEXT_KEYS
 from transformer.tasks.translation import check_vocabularies
 from transformer.training.start import check_source
 
@@ -48,7 +49,7 @@ RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
-    *("data.path", "data.fetch", "data.cache_dir", "data.tfds_dir", "data.prefetch"),
+    *TEXT_KEYS,
 )
 MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
 
