@@ -9,14 +9,13 @@ import hashlib
 import itertools
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from transformer.data import held_out, tfds
@@ -194,7 +193,13 @@ def _read(
     ]
     splits = {**texts, **held_out.take(text, numbers)}
     facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
-    gone = _not_trained_on(numbers.values(), facts, settings.train_subset)
+    gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
+    if settings.train_subset:
+        usable = facts.faults == 0
+        usable[gone] = False
+        places = np.flatnonzero(usable)
+        chosen = places[np.argsort(facts.ranks[places], kind="stable")[: settings.train_subset]]
+        gone = np.delete(np.arange(len(usable)), chosen)
     rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
     scored = {split: splits[split] for split in SPLITS[1:]}
     train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
@@ -215,20 +220,6 @@ def _sizes(settings: ConfigDict) -> dict[str, int]:
     return {
         split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
     }
-
-
-def _not_trained_on(
-    numbers: Iterable[Sequence[int]], facts: Survey, subset: int
-) -> Int[np.ndarray, "gone"]:
-    """The numbers of the pairs that are held out or, if there is a subset, not in it, ascending."""
-    gone = np.array(sorted(itertools.chain(*numbers)), np.int64)
-    if not subset:
-        return gone
-    usable = facts.faults == 0
-    usable[gone] = False
-    rest = np.flatnonzero(usable)
-    chosen = rest[np.argsort(facts.ranks[rest], kind="stable")[:subset]]
-    return np.delete(np.arange(len(usable)), chosen)
 
 
 def _remembered(
