@@ -57,7 +57,9 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     notes += more
     perturbed = table.copies_tables(systems)
     trained = [training.training_table(systems, course)] if course else []
-    signatures = table.comparison_signatures(measures, systems)
+    scores = systems[0].runs[0].results["test"]
+    signed = [name for name in measures.signed if f"{name}_signature" in scores]
+    signatures = {measures.metric(name).title: scores[f"{name}_signature"] for name in signed}
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
     rows = [[each.caption, *row] for each in tables for row in each.rows]

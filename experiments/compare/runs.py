@@ -116,17 +116,13 @@ def _parse_system(text: str) -> _Named:
         name, places = "", text
     parents = [workdir.run_folder(place.strip()) for place in places.split("+")]
     folders = [run for folder in parents for run in _runs_of(folder)]
-    stems = [_stem(folder) for folder in parents]
+    stems = []
+    for *_, sweep, place, last in (("", "", *folder.resolve().parts) for folder in parents):
+        stems.append(f"{sweep}/{last}" if place == "trials" else last)
     same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))
     common = "".join(letters[0] for letters in same)
     common = common if common in stems else SEEDS_OF_NAME.sub("", common)
     return _Named(one_line(name), common or " + ".join(stems), places, folders)
-
-
-def _stem(folder: Path) -> str:
-    """The last name of a folder; of a trial, after that of its sweep."""
-    *_, sweep, place, name = ("", "", *folder.resolve().parts)
-    return f"{sweep}/{name}" if place == "trials" else name
 
 
 def _runs_of(folder: Path) -> list[Path]:

@@ -303,7 +303,14 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
     if unlike := find_unlike(runs, SPLIT_ORDER):
-        measures = _without_tokens(measures, unlike)
+        others = [both for name, both in unlike.items() if name != PERPLEXITY]
+        if others or measures.main_metric != PERPLEXITY:
+            names, signatures = (others or [*unlike.values()])[0]
+            raise UserError(f"{names} have different signatures of {signatures}: such {APART}")
+        only = (BITS_PER_BYTE,)  # of language models whose vocabularies differ
+        measures = dataclasses.replace(
+            measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
+        )
     systems: list[System] = []
     for run, trial in zip(_with_outputs(runs, measures), complete, strict=True):
         # A value may be a list, which has no hash.
@@ -342,15 +349,3 @@ def _with_outputs(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Sco
                 outputs = whole.texts._replace(given={}, shown={}, texts=[])
         complete.append(run._replace(curves=curves, outputs=outputs))
     return complete
-
-
-def _without_tokens(measures: TaskMeasures, unlike: dict[str, tuple[str, str]]) -> TaskMeasures:
-    """The measures of language models whose vocabularies differ; refuses if more differs."""
-    others = [both for name, both in unlike.items() if name != PERPLEXITY]
-    if others or measures.main_metric != PERPLEXITY:
-        runs, signatures = (others or [*unlike.values()])[0]
-        raise UserError(f"{runs} have different signatures of {signatures}: such {APART}")
-    only = (BITS_PER_BYTE,)
-    return dataclasses.replace(
-        measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
-    )

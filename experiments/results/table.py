@@ -304,10 +304,3 @@ def copies_tables(systems: Sequence[System]) -> list[Table]:
         for s in systems
     ]
     return [Table(caption, ["system", *shared], rows)] if shared else []
-
-
-def comparison_signatures(measures: TaskMeasures, systems: Sequence[System]) -> dict[str, str]:
-    """Returns the signature of each score that has one, by its title."""
-    scores = systems[0].runs[0].results["test"]
-    names = [name for name in measures.signed if f"{name}_signature" in scores]
-    return {measures.metric(name).title: scores[f"{name}_signature"] for name in names}
