@@ -25,7 +25,7 @@ from experiments.benchmark.summary import (
 from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
 from experiments.plan.measure import shapes_of
-from transformer.errors import RunError, UserError
+from transformer.errors import RunError
 from transformer.files import write_json
 from transformer.keys import flatten
 from transformer.tasks.base import Task
@@ -100,8 +100,6 @@ def _results(numbers: dict[str, Any], records: dict[str, dict[str, Any]]) -> dic
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
     """Returns what translating takes with the weights of the seed."""
-    if workload.config.task != "translation":
-        raise UserError(f"decoding is of translators: config.task={workload.config.task}")
     task = make_task(workload)
     lines = first_sources(task, DECODED_SENTENCES)
     order = {**workload.order(), "sentences": DECODED_SENTENCES}
@@ -170,7 +168,11 @@ def describe(workload: Workload, task: Task) -> str:
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
-    changed = "".join(f", {key}={value}" for key, value in _changes(config).items())
+    values, usual = flatten(config), flatten(base.get_config())
+    # Keys that change what is computed, with other values than the paper's.
+    keys = sorted((*(f"model.{name}" for name in {*config.model} - {*NAMED_KEYS}), *COUNTED))
+    others = (key for key in keys if values[key] != usual[key])
+    changed = "".join(f", {key.partition('.')[2]}={values[key]}" for key in others)
     if workload.shape:
         rows, length, shortest = workload.shape
         text = f"{rows} x {length} random tokens, sentences of {shortest} to {length}"
@@ -179,14 +181,6 @@ def describe(workload: Workload, task: Task) -> str:
         sizes = ", ".join(f"{shape.rows} x {shape.length}" for shape in shapes)
         text = f"own text in batches of {sizes} tokens"
     return f"{config.name}: {layers}, {steps}{changed}; {text}"
-
-
-def _changes(config: ConfigDict) -> dict[str, Any]:
-    """The keys that change what is computed, with other values than the paper's."""
-    values, usual = flatten(config), flatten(base.get_config())
-    names = set(config.model) - set(NAMED_KEYS)
-    keys = sorted((*(f"model.{name}" for name in names), *COUNTED))
-    return {k.partition(".")[2]: values[k] for k in keys if values[k] != usual[k]}
 
 
 PARTS: Mapping[str, Callable[[Workload, Setting], dict[str, Any]]]
