@@ -32,7 +32,6 @@ from transformer.runs.workdir import (
     load_config,
     newest_step,
     run_folder,
-    without_places,
 )
 
 logger = logging.getLogger(__name__)
@@ -162,7 +161,10 @@ def forget_places(config: ConfigDict, training: bool) -> None:
     """
     defaults = flatten(base.get_config())
     if not training:
-        config.data.corpora = without_places(config.data.corpora)
+        config.data.corpora = tuple(
+            {key: value for key, value in corpus.items() if not PATH_KEYS.fullmatch(f"data.{key}")}
+            for corpus in config.data.corpora
+        )
         defaults["data.train_source"] = Path(config.data.train_source).name
         if not config.data.train_target:
             defaults["data.train_target"] = ""

@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -154,14 +154,6 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
             "folder, or name this one alone, without a config, to use the config that is there"
             + (f"; config.train.init_from={folder} starts from its weights" if training else "")
         )
-
-
-def without_places(corpora: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Returns `data.corpora` without the keys that name a path."""
-    return tuple(
-        {key: value for key, value in corpus.items() if not PATH_KEYS.fullmatch(f"data.{key}")}
-        for corpus in corpora
-    )
 
 
 def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
