@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer.data.files.rows import Fields, Rows, RowTable, listed, missing
+from transformer.data.files.text import unreadable
 from transformer.data.files.tmx import memories
-from transformer.errors import UserError, one_line
+from transformer.errors import UserError
 from transformer.files import read_json
 
 ROWS_AT_ONCE = 1024
@@ -110,11 +111,7 @@ def _open(file: Path) -> Iterator[tuple[Any, Any]]:
             "the file again"
         ) from None
     except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise UserError(f"{file} cannot be read ({error.strerror}): check the file") from None
-        raise UserError(
-            f"{file} is a damaged or incomplete {kind} file ({one_line(str(error))}): {DAMAGED}"
-        ) from None
+        raise unreadable(file, kind, error) from None
 
 
 def _batches(reader: Any, names: list[str]) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from transformer.errors import UserError
+from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 4096  # bytes that show an encoding
 LINES_SHOWN = 5  # lines that a message names
@@ -45,11 +45,15 @@ def open_unpacked(path: Path) -> Iterator[BinaryIO]:
             with OPENERS[kind](file) as stream:
                 yield stream
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise UserError(f"{path} cannot be read ({error.strerror}): check the file") from error
-        raise UserError(
-            f"{path} is a damaged or incomplete {kind} file ({error}): copy or download it again"
-        ) from error
+        raise unreadable(path, kind, error) from error
+
+
+def unreadable(path: Path, kind: str, error: Exception) -> UserError:
+    """Returns the error of a file that cannot be opened, or read as one of its kind."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return UserError(f"{path} cannot be read ({error.strerror}): check the file")
+    what = f"a damaged or incomplete {kind} file ({one_line(str(error))})"
+    return UserError(f"{path} is {what}: copy or download it again")
 
 
 def _open_zstd(file: Any) -> io.BufferedReader:
