@@ -155,10 +155,7 @@ def _read_note(path: Path) -> Any:
 
 def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
     """Returns the tokenizer of a run's folder, if it is undamaged and has this origin."""
-    try:
-        model = read_file(path)
-    except OSError:
-        return None
+    model = read_file(path) if path.is_file() else b""
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
     return Tokenizer(model, origin) if right else None
 
