@@ -225,16 +225,14 @@ def write_results(
 
 
 def _caption(name: str, sweep: Sweep) -> str:
-    measures, worse = sweep.measures, "higher"
-    if measures.metric(measures.main_metric).higher_is_better:
-        worse = "lower"
+    measures = sweep.measures
+    worse = "lower" if measures.metric(measures.main_metric).higher_is_better else "higher"
+    many = len(sweep.systems) > MAX_TOLD_APART
     return CAPTIONS[name].format(
         split=measures.split,
         curves=measures.curves_note,
         length=measures.length,
         noun=measures.noun,
-        others=f" Grey: settings with {worse} scores."
-        if len(sweep.systems) > MAX_TOLD_APART
-        else "",
+        others=f" Grey: settings with {worse} scores." * many,
         baseline=" The dotted line is the baseline." if sweep.baseline else "",
     )
