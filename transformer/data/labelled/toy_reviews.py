@@ -29,22 +29,13 @@ Option = TypeVar("Option")
 
 POSITIVE, NEGATIVE = "positive", "negative"
 PLAIN_FRACTION = 0.25  # of the reviews; the other kinds share the rest equally
-PATTERNS = (
-    "plain",
-    "negation",
-    "double negation",
-    "intensifier",
-    "contrast",
-    "concession",
-    "mockery",
-)
-
 TABLES = read_tables(Path(__file__).with_name("toy_reviews.txt"))
 LISTS = ("adjectives", "characters", "nouns", "praised")
 WORDS = {name: tuple(zip(*TABLES[name], strict=True)) for name in LISTS}  # favourable, unfavourable
 FILLERS = {name: words for name, *words in TABLES["fillers"]}
 OPENINGS = [f"{words} " if words else "" for [words] in TABLES["openings"]]
-TEMPLATES = {kind: TABLES[kind] for kind in PATTERNS}  # name of the words, text
+# The last sections: the name of the words, and the text.
+PATTERNS = tuple(TABLES)[list(TABLES).index("plain") :]
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
@@ -56,7 +47,7 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
 
     def draw() -> list[Labelled]:
         kind = "plain" if uniform() < PLAIN_FRACTION else pick(PATTERNS[1:])
-        (name, template), opening = pick(TEMPLATES[kind]), pick(OPENINGS)
+        (name, template), opening = pick(TABLES[kind]), pick(OPENINGS)
         fillers = {name: pick(options) for name, options in FILLERS.items()}
         fillers["other"] = pick([part for part in FILLERS["part"] if part != fillers["part"]])
         good, bad = map(pick, WORDS[name])
