@@ -34,13 +34,7 @@ from transformer.runs.workdir import newest_step
 
 LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
 MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed
-STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.FAIL: "failed",
-    TrialState.PRUNED: "pruned",
-    TrialState.RUNNING: "running",
-    TrialState.WAITING: "waiting",
-}
+STATES = {state: state.name.lower() for state in TrialState} | {TrialState.FAIL: "failed"}
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
 ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
