@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.display.labels import AS_TEXT, fonts_for, visible
+from experiments.display.labels import labels_of
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
 from experiments.options import Parser, whole
@@ -187,9 +187,8 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
     axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
     font = min(max(pitch / 1.1, MIN_FONT), MAX_FONT)
     shown = range(0, len(words), int(np.ceil(1.1 * font / pitch - 1e-6)))
-    families, covered = fonts_for(frozenset("".join(words)))
-    labels = [visible(words[i], covered) for i in shown]
-    look = {"fontsize": font, "fontfamily": families, **AS_TEXT}
+    texts, look = labels_of(words, font)
+    labels = [texts[i] for i in shown]
     axes.set_yticks(shown, labels, **look)
     axes.set_xticks(shown, labels, rotation=90, **look)
     return mesh
