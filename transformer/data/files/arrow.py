@@ -136,8 +136,18 @@ def data_files(path: Path) -> list[Path]:
         return [path]
     if files := memories(path):
         return files
-    if (path / STATE).is_file():
-        return _saved_files(path)
+    if (path / STATE).is_file():  # which `save_to_disk` wrote
+        state = read_json(path / STATE, {"_data_files": [{"filename": str}]}, DAMAGED)
+        if state.get("_indices_data_files"):
+            raise UserError(
+                f"{path} is a selection of rows by their numbers: save it again after "
+                "`dataset.flatten_indices()`"
+            )
+        names = [entry["filename"] for entry in state["_data_files"]]
+        for name in names:
+            if Path(name).name != name or not (path / name).is_file():
+                raise UserError(f"{path / STATE} names {name!a}, which is not there: {DAMAGED}")
+        return [path / name for name in names]
     files = _shards(path)
     shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
     splits = sorted(set(map(_split_of, files)))
@@ -169,18 +179,3 @@ def _shards(path: Path) -> list[Path]:
         return next(filter(None, kinds), [])
     files = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
     return [f for f in files if SHARD.fullmatch(f.name) and _split_of(f) == path.name]
-
-
-def _saved_files(path: Path) -> list[Path]:
-    """Returns the files of a folder that `save_to_disk` wrote."""
-    state = read_json(path / STATE, {"_data_files": [{"filename": str}]}, DAMAGED)
-    if state.get("_indices_data_files"):
-        raise UserError(
-            f"{path} is a selection of rows by their numbers: save it again after "
-            "`dataset.flatten_indices()`"
-        )
-    names = [entry["filename"] for entry in state["_data_files"]]
-    for name in names:
-        if Path(name).name != name or not (path / name).is_file():
-            raise UserError(f"{path / STATE} names {name!a}, which is not there: {DAMAGED}")
-    return [path / name for name in names]
