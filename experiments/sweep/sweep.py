@@ -4,11 +4,9 @@ Every worker is the same command on the same --workdir. The study (`study.Study`
 are taken and which are done. Who lists the trials or writes the results locks the sweep's folder.
 """
 
-import contextlib
 import json
 import logging
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from experiments.results.systems import Sweep, SweepTrial, read_sweep
 from experiments.sweep import trial_configs
 from experiments.sweep.saved import command_of, save_sweep
 from experiments.sweep.study import Study, find_trials
-from experiments.sweep.trial_configs import PlannedTrial, plan_trials, trial_folder
+from experiments.sweep.trial_configs import plan_trials, trial_folder
 from experiments.sweep.worker import Worker
 from transformer.errors import UserError
 from transformer.files import write_text
@@ -65,11 +63,17 @@ def sweep(
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_trials(config, trials or (), folder) if grid else None
     if only is not None:
-        return _train_only(config, planned, folder, only)
+        if planned is None:
+            raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
+        listed = find_trials(config, planned, folder)
+        if only not in listed:
+            raise UserError(f"--trial={only} is not there: this sweep has {_numbers(listed)}")
+        logger.info(listed[only].name)
+        return run.train(listed[only].config, listed[only].folder)
     if (folder / "config.json").exists():
         raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with workdir.locked(folder, wait=True):
         study = Study(config, planned, space, folder)
         save_sweep(folder, config, trials if grid else None)
     if study.trials is not None and config.sweep.baseline not in study.trials:
@@ -82,35 +86,9 @@ def sweep(
         worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
         return stopped_by
-    with _locked(folder):
+    with workdir.locked(folder, wait=True):
         _summarise(study)
     return None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Holds the lock of the sweep's folder, after whoever has it."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(workdir.locked(folder))
-                break
-            except UserError:
-                time.sleep(0.1)
-        yield
-
-
-def _train_only(
-    config: ConfigDict, planned: Sequence[PlannedTrial] | None, folder: Path, only: int
-) -> int | None:
-    """Trains one trial of a grid; the sweep finds it done when it comes to it."""
-    if planned is None:
-        raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
-    trials = find_trials(config, planned, folder)
-    if only not in trials:
-        raise UserError(f"--trial={only} is not there: this sweep has {_numbers(trials)}")
-    logger.info(trials[only].name)
-    return run.train(trials[only].config, trials[only].folder)
 
 
 def _numbers(trials: Iterable[int]) -> str:

@@ -69,17 +69,17 @@ class TrainedRun(Generic[PredictorT]):
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Keeps other processes from training in the folder, which is created if it is missing.
 
-    Raises UserError if one does. The system releases the lock when the process ends, even if it is
-    killed; the file stays.
+    Raises UserError if one does, or waits for its end. The system releases the lock when the
+    process ends, even if it is killed; the file stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # nothing else is touched
     with open(folder / "lock", opener=lambda name, _: os.open(name, flags, 0o666)) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise UserError(
                 f"another process trains in {folder}: wait for its end, or use another folder"
