@@ -100,7 +100,7 @@ class Study:
             if trials is not None:
                 self._list(trials)
             else:
-                listed = set(map(_number, self._all()))
+                listed = set(map(_number, self._study.get_trials(deepcopy=False)))
                 for number in sorted(set(range(config.sweep.trials)) - listed):
                     self._enqueue(trial=number)
             for frozen in self._newest().values() if config.sweep.retry_failed else ():
@@ -256,14 +256,11 @@ class Study:
             self._leases[number] = new
         return changed
 
-    def _all(self) -> list[FrozenTrial]:
-        """All attempts at trials, in the order of their listing."""
-        with self.reached():
-            return self._study.get_trials(deepcopy=False)
-
     def _newest(self) -> dict[int, FrozenTrial]:
         """The newest attempt at each trial of this sweep, by number."""
-        newest = {_number(frozen): frozen for frozen in self._all()}
+        with self.reached():
+            attempts = self._study.get_trials(deepcopy=False)
+        newest = {_number(frozen): frozen for frozen in attempts}  # in the order of their listing
         if self.trials is not None:
             return {n: frozen for n, frozen in newest.items() if n in self.trials}
         # Of a search there may be fewer trials than before.
