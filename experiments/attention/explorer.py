@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 TEMPLATE = "explorer.html"
 FRAME_HEIGHT = 760  # pixels within a notebook: all heads of a short sentence
 SIDES = ("source", "target")
+KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
 # Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
 MAX_CHARACTERS = 1_800_000
 MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
@@ -111,7 +112,7 @@ def live_example(seen: Attention) -> dict[str, Any]:
 def live_values() -> dict[str, Any]:
     """Returns the data of an explorer that has no sentence yet."""
     view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
-    return {"kinds": _kinds(), "examples": [], "notes": [], "open": view}
+    return {"kinds": KIND_NAMES, "examples": [], "notes": [], "open": view}
 
 
 def read_examples(folder: Path) -> list[Example]:
@@ -184,15 +185,11 @@ def _shorten(example: Example) -> Example:
 # -- data of the page's script
 
 
-def _kinds() -> dict[str, Any]:
-    return {kind: names._asdict() for kind, names in KINDS.items()}
-
-
 def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
     """The values of the explorer's template; it opens at the first example."""
     seen = examples[0].frames[-1]
     data = {
-        "kinds": _kinds(),
+        "kinds": KIND_NAMES,
         "examples": [_encode(example) for example in examples],
         "notes": _note(UNREAD, seen.unread) + notes,  # of the first the model itself warns
         "open": {
