@@ -51,12 +51,6 @@ def is_local(listening: socket.socket) -> bool:
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
-def address_of(listening: socket.socket) -> str:
-    """Returns the address of the page."""
-    host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 class _Stop(signals.StopSignals):
     answer = "finishing the running requests, then ending; repeat it to end at once"
 
