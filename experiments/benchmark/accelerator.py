@@ -44,12 +44,8 @@ logger = logging.getLogger("experiments.benchmark.accelerator")  # not that of `
 BENCHMARKS, TESTS, MULTI30K = ("base", "big", "text", "decoding"), "tests", "multi30k"
 ACCELERATOR_PARTS = (*BENCHMARKS, TESTS, MULTI30K)  # the most valuable ones first
 TEST_FILES = (
-    *(
-        "model/attention/test_attention",
-        "model/attention/test_long_attention",
-        "model/test_dropout",
-    ),
-    *("model/test_layers", "model/test_positions", "model/test_transformer"),
+    *("model/attention/test_attention", "model/attention/test_long_attention"),
+    *("model/test_dropout", "model/test_layers", "model/test_positions", "model/test_transformer"),
     *("model/test_stepwise", "inference/test_decode", "inference/test_decode_transformer"),
     *("inference/test_sampling", "model/test_losses", "training/test_step"),
     *("optim/test_optimizers", "optim/test_weight_decay"),

@@ -25,6 +25,7 @@ from experiments.benchmark.summary import (
 from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
 from experiments.plan.measure import shapes_of
+from transformer.data.encode import cache_folder
 from transformer.errors import RunError
 from transformer.files import write_json
 from transformer.keys import flatten
@@ -128,8 +129,8 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
         folder = Path(name)
         cache = folder / "cache"
         cache.mkdir()  # with all that is in the user's, by links, but without compiled programs
-        users = Path(workload.config.data.cache_dir or "~/.cache/transformer").expanduser()
-        for path in users.absolute().iterdir() if users.is_dir() else ():
+        users = cache_folder(workload.config.data).absolute()
+        for path in users.iterdir() if users.is_dir() else ():
             if path.name != "programs":
                 (cache / path.name).symlink_to(path)
         with SystemWorker(MATMUL, matmul(workload), folder / "matmul.log") as worker:

@@ -22,6 +22,7 @@ from experiments.process import keep_program_memory
 from experiments.sweep.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.data.corpora import corpora_of
+from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
@@ -199,5 +200,4 @@ def _texts(data: ConfigDict) -> list[str]:
 def _keep_compiled(config: ConfigDict) -> None:
     """Lets XLA keep compiled programs next to the tokenizers, or where the environment says."""
     if config.data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        cache = Path(config.data.cache_dir or "~/.cache/transformer").expanduser()
-        keep_programs(cache / "programs")
+        keep_programs(cache_folder(config.data) / "programs")
