@@ -130,7 +130,9 @@ class TextFile:
     rows: TableFile[str] | None  # of a file of rows
 
     def __iter__(self) -> Iterator[str]:
-        lines = self._lines()
+        lines: Iterable[str] = read_lines(self.path) if self.rows is None else self.rows
+        if self.rows is not None and self.documents == "paragraph":
+            lines = itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
         if self.documents == "file":
             text = "".join(f"{line}\n" for line in lines)
             if canonicalize(text):
@@ -141,13 +143,6 @@ class TextFile:
             for blank, block in itertools.groupby(lines, key=lambda line: not canonicalize(line)):
                 if not blank:
                     yield "\n".join(block)
-
-    def _lines(self) -> Iterable[str]:
-        if self.rows is None:
-            return read_lines(self.path)
-        if self.documents != "paragraph":
-            return self.rows
-        return itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
