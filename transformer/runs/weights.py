@@ -119,11 +119,16 @@ def load(
     with _checkpoints(folder, config) as checkpoints:
         choice = _read(folder, config, checkpoints.steps())
         if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
-            progress = choice[STORED]["progress"]
-            check_fingerprint(progress, fingerprint, checkpoints.folder)
+            stored = choice[STORED]
+            check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
             try:
-                weights = _read_stored(folder, config, choice[STORED], template)
-                return weights, choice["steps"], progress
+                arrays = safetensors.numpy.load(_read_file(folder, stored))
+                if stored["model"] != _model(config):  # its config has changed
+                    expected = describe_leaves(named_leaves(template()))
+                    what = f"the weights in {folder / WEIGHTS}"
+                    check_leaves(describe_leaves(arrays), expected, what)
+                weights = jax.device_put(unflatten_dict(arrays, sep="/"))
+                return weights, choice["steps"], stored["progress"]
             except DamageError as error:
                 logger.warning(f"{folder}: {error}: reading the checkpoints")
                 steps = choice["steps"]
@@ -169,17 +174,6 @@ def _read_file(folder: Path, stored: Mapping[str, Any]) -> bytes:
     if hashlib.sha256(data).hexdigest() != stored["digest"]:
         raise DamageError(f"{WEIGHTS} is not what was written")
     return data
-
-
-def _read_stored(
-    folder: Path, config: ConfigDict, stored: Mapping[str, Any], template: Callable[[], Any]
-) -> Any:
-    """The weights that were stored apart, checked against the model if its config has changed."""
-    arrays = safetensors.numpy.load(_read_file(folder, stored))
-    if stored["model"] != _model(config):
-        expected = describe_leaves(named_leaves(template()))
-        check_leaves(describe_leaves(arrays), expected, f"the weights in {folder / WEIGHTS}")
-    return jax.device_put(unflatten_dict(arrays, sep="/"))
 
 
 def _model(config: ConfigDict) -> dict[str, Any]:
