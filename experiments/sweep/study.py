@@ -98,7 +98,14 @@ class Study:
             )
             self._check_same()
             if trials is not None:
-                self._list(trials)
+                known = _known(self._study)
+                self.trials = trial_configs.number_trials(config, trials, known)
+                self.left_out = [number for number in known.values() if number not in self.trials]
+                new = [t for number, t in self.trials.items() if number not in known.values()]
+                # Those of one structure follow one another, so that a worker finds them together.
+                for trial in itertools.chain(*trial_configs.group_trials(new)):
+                    values = trial_configs.settings(config, trial)
+                    self._enqueue(trial=trial.number, settings=values)
             else:
                 listed = set(map(_number, self._study.get_trials(deepcopy=False)))
                 for number in sorted(set(range(config.sweep.trials)) - listed):
@@ -270,16 +277,6 @@ class Study:
     def _open(self) -> dict[int, FrozenTrial]:
         """The trials that have not ended."""
         return {n: frozen for n, frozen in self._newest().items() if not frozen.state.is_finished()}
-
-    def _list(self, trials: Sequence[PlannedTrial]) -> None:
-        """Numbers the trials, and lists those that are new."""
-        known = _known(self._study)
-        self.trials = trial_configs.number_trials(self.config, trials, known)
-        self.left_out = [number for number in known.values() if number not in self.trials]
-        new = [trial for number, trial in self.trials.items() if number not in known.values()]
-        # Those of one structure follow one another, so that a worker finds them together.
-        for trial in itertools.chain(*trial_configs.group_trials(new)):
-            self._enqueue(trial=trial.number, settings=trial_configs.settings(self.config, trial))
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
         self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE_LEASE})
