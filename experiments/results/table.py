@@ -145,7 +145,10 @@ def build_table(sweep: Sweep) -> Table:
         name: [value_text(s.values[key]) if key in s.values else NONE for s in systems]
         for key, name in keys.items()
     } or {"setting": ["as configured"] * len(systems)}
-    columns["n"] = [_count(system) for system in systems]
+    columns["n"] = [
+        f"{len(s.runs)} of {len(s.runs) + len(s.others)}" if s.others else str(len(s.runs))
+        for s in systems
+    ]
     columns[main.title] = [_measured(system, main) for system in systems]
     spreads = [None if system.lost else system.over_seeds(main.path) for system in systems]
     columns[INTERVAL] = [_interval(found, main) for found in spreads]
@@ -163,12 +166,6 @@ def build_table(sweep: Sweep) -> Table:
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     marked = next((i for i, system in enumerate(systems) if system is sweep.baseline), None)
     return Table("", list(columns), rows, max(1, len(keys)), marked)
-
-
-def _count(system: System) -> str:
-    """How many seeds are complete; of how many, if others are not."""
-    complete = len(system.runs)
-    return f"{complete} of {complete + len(system.others)}" if system.others else str(complete)
 
 
 def _measured(system: System, measure: Measure) -> str:
