@@ -148,7 +148,7 @@ def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
 class LabelledPlan(BucketPlan[LabelledBatch]):
     """All training batches of labelled texts, see `BucketPlan`."""
 
-    def __init__(self, texts: EncodedTexts, *numbers: int, **named: int):
+    def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
         self.texts = texts
         super().__init__(texts.store.lengths, *numbers, **named)
 
