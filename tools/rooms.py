@@ -13,14 +13,14 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model", 4_600, 4_300),
-    "data": Room("transformer/data", 6_600, 7_855),
+    "data": Room("transformer/data", 6_600, 7_750),
     "training": Room("transformer/optim transformer/training transformer/signals.py", 2_700, 2_560),
     "tasks": Room("transformer/tasks", 1_900, 2_420),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_000),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_345,
+        2_150,
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
@@ -29,7 +29,7 @@ ROOMS = {
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        5_090,
+        4_995,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "
@@ -41,7 +41,7 @@ ROOMS = {
         "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
         "experiments/plan",
         4_200,
-        4_770,
+        4_740,
     ),
     "studies": Room("studies", 900, 440),
 }
