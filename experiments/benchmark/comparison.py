@@ -1,5 +1,6 @@
 """What the peers are asked: the sizes and numbers of our model, and its batches or sentences."""
 
+import collections
 import copy
 import dataclasses
 import importlib.util
@@ -18,11 +19,11 @@ from configs import base
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import Workload
-from transformer.data.parallel.batches import Batch
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.inference.base import Params
+from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
 from transformer.keys import assign, flatten
 from transformer.model.config import ModelConfig
@@ -43,6 +44,8 @@ FREE_KEYS = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
     )
 ]
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
+PICTURES = ("patch_size", "picture_size", "picture_channels")
+SeenBatch = collections.namedtuple("SeenBatch", ["patches", "tokens", "labels"])  # noqa: PYI024
 TRAINING = (
     *("model.dropout_layer", "model.dropout_word", "optimizer.gradient_accumulation_steps"),
     *("train.r_drop", "train.freeze"),
@@ -82,14 +85,18 @@ def comparable(names: Sequence[str], kind: str, config: ConfigDict, task: Task) 
 
 def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
     """What the peers do not compute as a config does, or ''."""
-    if not isinstance(task.predictor, Translator):
-        return f"config.task={config.task} cannot be compared: peers are translators"
+    sees = isinstance(task.predictor, PictureClassifier)
+    if type(task.predictor) is not Translator and not sees:
+        return f"config.task={config.task} cannot be compared: peers translate, or see pictures"
     paper, values = flatten(base.get_config()), flatten(config)
     same = [key for key in paper if key.startswith("model.") and key not in FREE_KEYS]
     needed: dict[str, tuple] = {
         key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))
     }
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
+    if sees:
+        needed |= {"model.positions": ("learned",), "model.pooling": ("first",)}
+        needed |= {f"model.{key}": (config.model[key],) for key in PICTURES}
     if trains:
         needed |= {"optimizer.name": ("adam", "adamw")}
         needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
@@ -117,16 +124,23 @@ def training_peers(
         systems |= _systems([name], order)
     if not (names := comparable(names, "training", config, task)):
         return systems
-    path = folder / "batches.npz"
-    write_arrays(path, _arrays([task.plan[i] for i in range(steps * rounds)]))
+    path, predictor = folder / "batches.npz", task.predictor
+    batches, of_pictures = [task.plan[i] for i in range(steps * rounds)], {}
+    if isinstance(predictor, PictureClassifier):
+        names = [name for name in names if not PEERS[name].options.get("marian")]
+        batches = [SeenBatch(*each.source, labels=each.labels) for each in batches]
+        numbers = batches[0].patches.shape[-1]
+        of_pictures["pictures"] = numbers, 1 + len(predictor.labels)  # 0 is no class
+    write_arrays(path, _arrays(batches))
     order = {
+        **of_pictures,
         "model": dataclasses.asdict(task.predictor.model.config),
         "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
         "optimizer": {key: config.optimizer[key] for key in OPTIMIZER},
         "label_smoothing": config.train.label_smoothing,
         "device": TORCH_DEVICES[jax.default_backend()],
         "bfloat16": config.model.dtype == "bfloat16",
-        **{"batches": str(path), "arrays": Batch._fields, "steps": steps},
+        **{"batches": str(path), "arrays": batches[0]._fields, "steps": steps},
     }
     return systems | _systems(names, order)
 
@@ -175,10 +189,10 @@ def named_weights(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:
     return {**weights, "positions": np.asarray(added)[0]}
 
 
-def _arrays(batches: Sequence[Batch]) -> dict[str, np.ndarray]:
+def _arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
     """The arrays of batches by name; without rows of padding alone, which attention cannot read."""
     arrays = {}
     for i, batch in enumerate(batches):
-        rows = (np.asarray(batch.source) != PAD_ID).any(axis=1)
+        rows = (np.asarray(batch.labels).reshape(len(batch.labels), -1) != PAD_ID).any(axis=1)
         arrays |= {f"{name}_{i}": np.asarray(x)[rows] for name, x in batch._asdict().items()}
     return arrays

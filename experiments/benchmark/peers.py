@@ -127,9 +127,10 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
             inputs = {"input_ids": source, "attention_mask": (source != PAD_ID).long()}
             return model(**inputs, decoder_input_ids=target, use_cache=False).logits
     else:
-        from experiments.benchmark.torch_model import TorchTranslator
+        from experiments.benchmark.torch_model import TorchPictures, TorchTranslator
 
-        model = logits = TorchTranslator(config, rates)
+        sizes = order.get("pictures", ())  # numbers of a patch, and classes
+        model = logits = (TorchPictures if sizes else TorchTranslator)(config, rates, *sizes)
     if order.get("compile"):  # for each shape
         torch._dynamo.config.recompile_limit = 64  # by default the ninth runs uncompiled
         logits = torch.compile(logits, dynamic=False)
@@ -166,7 +167,10 @@ def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
 
 
 def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callable:
-    """Returns the training step: a function of source, target and labels that returns the loss."""
+    """Returns the training step: a function of source, target and labels that returns the loss.
+
+    Of pictures, patches and the tokens of questions are in the place of source and target.
+    """
     import torch
 
     settings = order["optimizer"]
@@ -182,7 +186,7 @@ def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callabl
 
     def step(source: Any, target: Any, labels: Any) -> Any:
         loss = torch.nn.functional.cross_entropy(
-            logits(source, target).flatten(0, 1),
+            logits(source, target).flatten(0, -2),
             labels.flatten(),
             ignore_index=PAD_ID,
             label_smoothing=order["label_smoothing"],

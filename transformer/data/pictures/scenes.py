@@ -23,6 +23,7 @@ Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et a
 """
 
 import itertools
+import operator
 import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -190,7 +191,8 @@ def _describe(
         unique = [
             names
             for names in itertools.combinations(usable, length)
-            if sum(all(getattr(t, n) == getattr(thing, n) for n in names) for t in things) == 1
+            for values in [[*map(operator.attrgetter(*names), things)]]
+            if values.count(operator.attrgetter(*names)(thing)) == 1
         ]
         if unique:
             names = draw.choice(unique)
@@ -206,17 +208,20 @@ _Y, _X = np.mgrid[:SIDE, :SIDE] + 0.5  # centres of the pixels
 
 def render(things: Sequence[Thing], noise: np.random.Generator) -> UInt8[np.ndarray, "S S 3"]:
     """Returns the picture of a scene: red, green and blue of each pixel, from the upper left."""
-    picture = np.full((SIDE, SIDE, 3), BACKGROUND, np.float64)
+    picture = np.full((SIDE, SIDE, 3), BACKGROUND, np.float32)
     for thing in things:
         colour = COLOURS[thing.colour] + noise.normal(0, NOISE, 3)
-        picture[_inside(thing)] = colour
-    picture += noise.normal(0, NOISE / 4, picture.shape)
+        x0, y0, x1, y1 = thing.box
+        place = slice(y0, y1), slice(x0, x1)
+        picture[place][_inside(thing, _X[place], _Y[place])] = colour
+    picture += NOISE / 4 * noise.standard_normal(picture.shape, np.float32)
     return picture.clip(0, 255).astype(np.uint8)
 
 
-def _inside(thing: Thing) -> Bool[np.ndarray, "S S"]:
-    x: Float[np.ndarray, "S S"] = np.abs(_X - thing.x)
-    y, radius = _Y - thing.y, RADII[thing.size]
+def _inside(
+    thing: Thing, x: Float[np.ndarray, "h w"], y: Float[np.ndarray, "h w"]
+) -> Bool[np.ndarray, "h w"]:
+    x, y, radius = np.abs(x - thing.x), y - thing.y, RADII[thing.size]
     if thing.shape == "circle":
         return x**2 + y**2 <= radius**2
     if thing.shape == "square":
