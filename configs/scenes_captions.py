@@ -15,15 +15,14 @@ def get_config():
 
     config.model.num_encoder_layers = 3
     config.model.num_decoder_layers = 2
-    config.model.encoder_positions = "learned+grid_rotary"
+    config.model.encoder_positions = config.model.positions
     config.model.positions = "learned"  # of the decoder
     config.model.tied_embeddings = "decoder"
 
     config.data.train_size = 40_000
     config.data.max_tokens = 40
 
-    config.train.steps = 2000
-    config.train.evaluate_every = 500
+    config.train.steps = 3000
     config.train.best_metric = "exact_match"
     config.evaluate.sacrebleu_tokenizer = "none"  # captions are words between blanks
     return config

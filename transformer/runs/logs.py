@@ -114,8 +114,12 @@ class MetricsWriter:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         line = {"step": step, "split": split, **finite}
-        with self._path.open("a") as file:
-            file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
+        try:
+            with self._path.open("a") as file:
+                file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
+        except OSError as error:
+            error.filename = str(self._path)  # a full disk names none
+            raise
         for name, value in values.items():
             self._board.write(f"{split}/{name}", value, step)
 
