@@ -20,7 +20,7 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_150,
+        2_155,
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),

@@ -45,7 +45,7 @@ FREE_KEYS = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
 ]
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
 PICTURES = ("patch_size", "picture_size", "picture_channels")
-SeenBatch = collections.namedtuple("SeenBatch", ["patches", "tokens", "labels"])  # noqa: PYI024
+SeenBatch = collections.namedtuple("SeenBatch", ["patches", "tokens", "labels"])
 TRAINING = (
     *("model.dropout_layer", "model.dropout_word", "optimizer.gradient_accumulation_steps"),
     *("train.r_drop", "train.freeze"),
