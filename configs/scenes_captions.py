@@ -1,6 +1,6 @@
 """A Transformer that describes generated scenes: an encoder of patches, a decoder of words.
 
-    python launch.py --config=configs/scenes_captions.py --workdir=runs/captions
+    python launch.py --config=configs/scenes_captions.py --workdir=runs/scenes_captions
 
 docs/results/pictures.md has its scores.
 """

@@ -62,7 +62,7 @@ def get_config(model: str = "transformer"):
     config.optimizer.learning_rate = 1e-3
     config.optimizer.warmup_steps = 200
 
-    config.train.steps = 7000
+    config.train.steps = 10_000
     config.train.label_smoothing = 0.0
     config.train.evaluate_every = 1000
     config.train.best_metric = "accuracy"

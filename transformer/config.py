@@ -185,6 +185,11 @@ def _check_pictures(config: ConfigDict) -> None:
     changes, task = config.data.augment, config.task
     for name in filter(None, changes.split("+")):
         check_choice("config.data.augment", name, CHANGES)
+    if "colour" in changes.split("+") and config.model.picture_channels != 3:
+        raise UserError(
+            f"config.data.augment={changes} changes colours, and config.model.picture_channels="
+            f"{config.model.picture_channels}: leave colour out, or set 3"
+        )
     fitting = {"data.augment": (changes, QUESTIONS), "train.mixup": (config.train.mixup, CLASSES)}
     for key, (value, tasks) in fitting.items():
         if value and task not in tasks:

@@ -34,10 +34,10 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
                 "encrypted: see docs/serving.md"
             )
         runs = [LoadedRun(folder, config, load_trained(folder, config)), *map(load, folders[1:])]
+        served = list(map(Served, names, runs))
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place
         logger.info(f"{', '.join(names)}: http://{place}:{number} (Ctrl-C ends it)")
-        served = list(map(Served, names, runs))
         server.serve_runs(served, listening, [host, *_split(options.server_name)])
 
 

@@ -92,17 +92,19 @@ def test_attention_of_each_word_is_drawn_over_the_picture(folder, photos):
 
 
 def test_a_table_of_other_pictures_is_scored(folder, photos):
-    rows = "".join(
-        f"{path.name},{text}\n".replace(" , ", " ")
-        for path, text in zip(photos, lines_of(folder, "test.txt"), strict=False)
-    )
-    (folder / "other.csv").write_text(f"picture,text\n{rows}")
+    captions = lines_of(folder, "test.reference.txt")[:2]
+    rows = [f'{path.name},"{text}"\n' for path, text in zip(photos, captions, strict=True)]
+    (folder / "other.csv").write_text("picture,text\n" + "".join(rows))
     ended = command(
         f"--workdir={folder / 'run'}", "--mode=evaluate", f"--input={folder / 'other.csv'}"
     )
     assert ended.code == 0, ended.err
     scores = json.loads((folder / "run/evaluations/other/results.json").read_text())["test"]
-    assert scores["exact_match"] == 100.0
+    assert scores["sentences"] == 2
+    written = (folder / "run/evaluations/other/translations/test.txt").read_text().splitlines()
+    assert written == lines_of(folder, "test.txt")[:2]
+    same = [a == b for a, b in zip(written, captions, strict=True)]
+    assert scores["exact_match"] == 100 * np.mean(same)
 
 
 def test_what_cannot_be_described_is_refused(folder):

@@ -122,6 +122,10 @@ class CaptionTask(TranslationTask):
     ) -> dict[str, Any]:
         return {}  # the source is no text
 
+    @property
+    def max_tokens(self) -> int:
+        return max(self.config.data.max_tokens, 1 + self.predictor.source_tokenizer.grid**2)
+
     def save_assets(self, workdir: Path) -> None:
         corpus = self.text.corpus
         save_tokenizer(workdir / TOKENIZER, corpus.target_tokenizer)

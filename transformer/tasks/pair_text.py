@@ -155,12 +155,11 @@ def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str
 
 
 def snapshot_of_pairs(
-    translator: Translator, pairs: Sequence[Pair], config: ConfigDict
+    translator: Translator, pairs: Sequence[Pair], config: ConfigDict, longest: int
 ) -> HeadSnapshots:
-    """Returns the snapshot of pairs, without those that are too long for training."""
+    """Returns the snapshot of pairs, without those with a side of `longest` tokens or more."""
     sources, targets = encode_pairs(pairs, translator)
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
-    longest = min(config.data.max_tokens, translator.max_length)
     first, model = config.evaluate.snapshot_sentences, config.model
     maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
     parts = divide(lengths, longest, first, maps, config.data.batch_tokens)

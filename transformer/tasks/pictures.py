@@ -86,9 +86,8 @@ class PictureTask(ClassificationTask):
 
     def make_given_text(self, folder: Path, given: Any) -> PictureData:
         """Returns `text` with these items and their pictures as the split "test"."""
-        items, pixels = given
         labels, weights = self.predictor.labels, load_weights(folder, self.predictor.labels)
-        texts = {"test": items}, {"test": pixels}
+        texts = {"test": given.items}, {"test": given.pixels}
         return self._make(self.predictor.tokenizer, labels, *texts, class_weights=weights)
 
     def _make(self, tokenizer, labels, held, pixels, *others, **named) -> PictureData:
@@ -247,8 +246,8 @@ def check_positions(positions: int, limit: int | None) -> None:
     """Raises RunError if a picture, and perhaps a question, has more positions than the model."""
     if limit is not None and positions > limit:
         raise RunError(
-            f"a class token, the patches and a question's data.max_tokens are {positions} "
-            f"positions, more than model.max_length={limit}: set "
+            f"a picture, with its class token and perhaps a question of data.max_tokens, has "
+            f"{positions} positions, more than model.max_length={limit}: set "
             f"config.model.max_length={positions}"
         )
 

@@ -237,7 +237,13 @@ class TranslationTask(TokenTask):
 
     def make_head_snapshot(self) -> HeadSnapshots:
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
-        return pair_text.snapshot_of_pairs(self.predictor, pairs, self.config)
+        longest = min(self.max_tokens, self.predictor.max_length)
+        return pair_text.snapshot_of_pairs(self.predictor, pairs, self.config, longest)
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens of a side of a training pair, its end included."""
+        return self.config.data.max_tokens
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
         pairs = self.decoded_pairs(split, final=False)

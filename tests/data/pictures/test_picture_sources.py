@@ -98,6 +98,23 @@ def test_an_answer_that_was_never_trained_on_is_named(tmp_path):
         open_pictures(settings(**changes), LOOK, ANSWERS)
 
 
+def test_what_is_held_out_does_not_depend_on_how_pictures_are_seen(tmp_path):
+    for number in range(30):
+        folder = tmp_path / "dark" if number % 2 else tmp_path / "light"
+        folder.mkdir(exist_ok=True)
+        shade = np.full((20, 20), 8 * number, np.uint8)
+        Image.fromarray(shade).save(folder / f"{number}.png")
+    changes = {"source": "files", "path": str(tmp_path), "validation_size": 5, "test_size": 6}
+    data = settings(**changes, train_source=".")
+    small, large = (open_pictures(data, look, CLASSES) for look in (Look(4, 1), Look(16, 3)))
+    assert small.splits.keys() == large.splits.keys()
+    for split, items in small.splits.items():
+        assert [item.name for item in items] == [item.name for item in large.splits[split]]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="has no folders with pictures"):
+        open_pictures(settings(**changes, train_source="empty"), LOOK, CLASSES)
+
+
 def write_idx(path, array):
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
     path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))

@@ -53,10 +53,16 @@ class Look(NamedTuple):
 
 
 class PictureSplit(NamedTuple):
-    """Items and the pictures that they are about."""
+    """Items and the pictures that they are about.
+
+    Attributes:
+      digests: of the pictures as they came, so that what is held out does not depend on the look;
+        none if all splits came.
+    """
 
     items: list[LabelledPicture]
     pixels: UInt8[np.ndarray, "pictures S S C"]
+    digests: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +118,8 @@ def _hold_out(
     train: PictureSplit, sizes: Mapping[str, int], data: ConfigDict
 ) -> dict[str, PictureSplit]:
     """The training items and those held out of them, all of a picture in the same split."""
-    digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in train.pixels]
     text = _Items(train.items, Path(data.train_source or data.source))
-    divided = held_out.hold_out(text, sizes, data, key=lambda item: digests[item.picture])
+    divided = held_out.hold_out(text, sizes, data, key=lambda item: train.digests[item.picture])
     return {split: _take(list(items), train.pixels) for split, items in divided.items()}
 
 
@@ -130,7 +135,8 @@ def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
 def _classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
     """Pictures with classes, such as digits, of another size and other channels perhaps."""
     items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
-    return PictureSplit(items, resize(pixels, look))
+    digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in pixels]
+    return PictureSplit(items, resize(pixels, look), digests)
 
 
 def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray, "N S S C"]:
@@ -238,7 +244,12 @@ def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSp
         if split == "train" or name:
             folder = corpus_folder(data) / Path(name).expanduser()
             if folder.is_dir() and label_type == CLASSES:
-                splits[split] = _read_split([*_folders(folder)], folder, look)
+                if not (items := [*_folders(folder)]):
+                    raise UserError(
+                        f"{folder} has no folders with pictures: put those of each class into a "
+                        "folder of its name"
+                    )
+                splits[split] = _read_split(items, folder, look)
             else:
                 splits[split] = read_table(locate(data, f"{split}_source"), data, look, label_type)
     return splits
@@ -275,9 +286,10 @@ def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look)
     """Items with the pictures of a folder that they name, each read once."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(name for name, *_ in items))}
     pictures = [read_picture(folder / name, *look) for name in numbers]
+    digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in numbers]
     labelled = [LabelledPicture(numbers[name], name, text, label) for name, text, label in items]
     empty = np.zeros((0, look.side, look.side, look.channels), np.uint8)
-    return PictureSplit(labelled, np.stack(pictures) if pictures else empty)
+    return PictureSplit(labelled, np.stack(pictures) if pictures else empty, digests)
 
 
 def _tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:

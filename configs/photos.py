@@ -1,0 +1,67 @@
+"""A Transformer of one's own photos: their classes, questions about them, or captions.
+
+    python launch.py --config=configs/photos.py --workdir=runs/photos --config.data.path=FOLDER
+
+docs/pictures.md says what is in the folder.
+"""
+
+from configs import base
+
+TASKS = {
+    "classes": "image_classification",
+    "questions": "visual_question_answering",
+    "captions": "captioning",
+}
+
+
+def get_config(label: str = "classes"):
+    """Returns the experiment with what is known of each photo.
+
+    Args:
+      label: "classes", the photos of each in a folder of its name | "questions", with their
+        answers in the table questions.csv | "captions", in captions.csv.
+
+    Raises:
+      ValueError: another label.
+    """
+    if label not in TASKS:
+        raise ValueError(f"label '{label}' is unknown: choose one of {', '.join(TASKS)}")
+    config = base.get_config()
+    config.name = "photos"
+    config.task = TASKS[label]
+
+    config.model.patch_size = 8
+    config.model.picture_size = 64
+    config.model.d_model = 128
+    config.model.d_ff = 256
+    config.model.num_heads = 4
+    config.model.num_encoder_layers = 4
+    config.model.num_decoder_layers = 2
+    config.model.norm_position = "pre"
+    config.model.encoder_positions = "learned+grid_rotary"
+    config.model.positions = "learned"
+    config.model.max_length = 128
+    config.model.tied_embeddings = "decoder"
+    config.model.pooling = "first"
+
+    config.data.source = "files"
+    config.data.train_source = "." if label == "classes" else f"{label}.csv"
+    # Photos for validation and test, held out of those of the folder.
+    config.data.validation_size = 20
+    config.data.test_size = 20
+    config.data.max_tokens = 40
+    config.data.batch_tokens = 4096
+    config.data.num_buckets = 2
+    config.data.augment = "crop+flip" if label == "classes" else ""
+    config.tokenizer.kind = "word"
+    config.tokenizer.vocab_size = 5000
+
+    config.optimizer.name = "muon"
+    config.optimizer.schedule = "cosine"
+    config.optimizer.learning_rate = 1e-3
+    config.optimizer.warmup_steps = 50
+
+    config.train.steps = 1000
+    config.train.evaluate_every = 100
+    config.train.best_metric = "loss"
+    return config
