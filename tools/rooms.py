@@ -41,7 +41,7 @@ ROOMS = {
         "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
         "experiments/plan",
         4_200,
-        4_790,
+        4_800,
     ),
     "studies": Room("studies", 900, 440),
 }

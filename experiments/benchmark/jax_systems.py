@@ -19,7 +19,9 @@ from experiments.compile_cache import keep_programs
 from experiments.plan.measure import shapes_of
 from experiments.process import keep_program_memory
 from transformer.data.buckets import Plan
+from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator
+from transformer.model.vision.inputs import PictureText
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue
@@ -84,7 +86,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(jax.tree.leaves(batch)[0].size for batch in batches)  # of one side
+        positions = sum(map(_positions, batches))  # of one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -93,6 +95,12 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         work = {"steps": steps, "tokens": tokens, "positions": positions, "flops": each * positions}
         turn({"seconds": seconds, **work})
     raise AssertionError
+
+
+def _positions(batch: Any) -> int:
+    source = getattr(batch, "source", None)
+    sees = isinstance(source, PictureText)
+    return source_mask(source).size if sees else jax.tree.leaves(batch)[0].size
 
 
 def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
