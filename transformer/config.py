@@ -119,8 +119,6 @@ CHOICES: dict[str, Iterable[str]] = {
     "sweep.search": ("grid", "random", "tpe"),
     "sweep.parallel": ("auto", "sequential", "vmap"),
 }
-CLASSES = ("image_classification",)
-QUESTIONS = (*CLASSES, "visual_question_answering")
 SEARCHED = ("translation", "captioning")  # tasks whose outputs a beam search finds
 # By task, the names of `data.source`.
 TASK_SOURCES: dict[str, Iterable[str]] = {
@@ -190,7 +188,11 @@ def _check_pictures(config: ConfigDict) -> None:
             f"config.data.augment={changes} changes colours, and config.model.picture_channels="
             f"{config.model.picture_channels}: leave colour out, or set 3"
         )
-    fitting = {"data.augment": (changes, QUESTIONS), "train.mixup": (config.train.mixup, CLASSES)}
+    classes, answers = (pictures.TASKS[each] for each in (pictures.CLASSES, pictures.ANSWERS))
+    fitting = {
+        "data.augment": (changes, [classes, answers]),
+        "train.mixup": (config.train.mixup, [classes]),
+    }
     for key, (value, tasks) in fitting.items():
         if value and task not in tasks:
             raise UserError(

@@ -9,15 +9,13 @@ from ml_collections import ConfigDict
 from experiments.attention import draw
 from experiments.options import Options
 from experiments.tasks.pictures import draw_picture, needed_picture
-from experiments.tasks.translation import write_best
+from experiments.tasks.translation import show_pairs, write_best
 from experiments.text_io import Lines, line_mode
 from transformer.inference.base import Variables
 from transformer.runs.workdir import load_trained
 from transformer.tasks.captioning import CaptionTask
 
 logger = logging.getLogger(__name__)
-
-EXAMPLES = 5  # captions shown after training, and the attention of the first
 
 
 @line_mode
@@ -47,13 +45,6 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
 
 def show(task: CaptionTask, variables: Variables, folder: Path) -> None:
     """Prints a few captions of the test set, and draws the attention of the first."""
-    pairs = task.examples("test", EXAMPLES)
-    names = [pair.source for pair in pairs]
-    for pair, best in zip(pairs, task.predictor.translate(variables, names), strict=True):
-        logger.info(f"  picture    {pair.source}")
-        logger.info(f"  reference  {pair.target}")
-        logger.info(f"  caption    {best[0].text}\n")
-    maps = task.predictor.attention(variables, names[0])
-    draw.show_attention(maps, folder)
-    for file in draw_picture(maps, names[0], folder / "figures"):
+    name, maps = show_pairs(task, variables, folder, "picture", "caption")
+    for file in draw_picture(maps, name, folder / "figures"):
         logger.info(f"wrote {file}")

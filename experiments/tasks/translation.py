@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from experiments.attention import draw
 from experiments.options import Options
 from experiments.text_io import Lines, join_lines, line_mode, two_columns
+from transformer.analysis.attention import Attention
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
@@ -86,11 +87,19 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
     """Prints a few translations of the test set, and draws the attention of the first."""
+    show_pairs(task, variables, folder, "source", "translation")
+
+
+def show_pairs(
+    task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
+) -> tuple[str, Attention]:
+    """Does what `show` does, with names of the two sides; returns a source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):
-        logger.info(f"  source       {pair.source}")
-        logger.info(f"  reference    {pair.target}")
-        logger.info(f"  translation  {best[0].text}\n")
+        texts = {source: pair.source, "reference": pair.target, output: best[0].text}
+        width = max(map(len, texts))
+        logger.info("\n".join(f"  {name:{width}}  {text}" for name, text in texts.items()) + "\n")
     maps = task.predictor.attention(variables, sources[0])
     draw.show_attention(maps, folder)
+    return sources[0], maps

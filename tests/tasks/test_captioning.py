@@ -10,6 +10,7 @@ from PIL import Image
 import transformer
 from tiny_captions import train_captions
 from tiny_run import command, refused
+from transformer.model.vision.inputs import from_patches
 from transformer.runs import workdir
 from transformer.tasks.captioning import CaptionTask
 
@@ -25,14 +26,12 @@ def folder(tmp_path_factory):
 def photos(folder):
     """The first scenes of the test set as files."""
     config = workdir.load_config(folder / "run")
-    known = CaptionTask.from_folder(folder / "run", config).predictor.source_tokenizer
-    from transformer.model.vision.inputs import from_patches
-
+    reader = CaptionTask.from_folder(folder / "run", config).predictor.source_tokenizer
     paths = []
     for number in range(2):
-        patches = known.encode([f"scene-test-{number}"])[0]
+        patches = reader.encode([f"scene-test-{number}"])[0]
         paths.append(folder / f"photo {number}.png")
-        Image.fromarray(from_patches(patches, known.size)).save(paths[-1])
+        Image.fromarray(from_patches(patches, reader.size)).save(paths[-1])
     return paths
 
 

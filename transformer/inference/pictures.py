@@ -168,19 +168,19 @@ class PictureReader:
       size: of a patch, pixels of its side.
 
     Attributes:
-      known: patches of held-out pictures by name; other names are those of files.
+      held_out: patches of held-out pictures by name; other names are those of files.
     """
 
     symbols = ()
 
     def __init__(self, look: Look, size: int):
         self.look, self.size, self.grid = look, size, look.side // size
-        self.known: dict[str, UInt8[np.ndarray, "P F"]] = {}
+        self.held_out: dict[str, UInt8[np.ndarray, "P F"]] = {}
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
         """Keeps the patches of items, given their names."""
-        self.known |= zip(names, pictures.patches[pictures.pictures], strict=True)
+        self.held_out |= zip(names, pictures.patches[pictures.pictures], strict=True)
 
     def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
         """Returns the patches of each picture; none for a blank line."""
@@ -189,8 +189,8 @@ class PictureReader:
     def _read(self, name: str) -> UInt8[np.ndarray, "P F"]:
         if not name:
             return np.zeros((0, self.size**2 * self.look.channels), np.uint8)
-        if name in self.known:
-            return self.known[name]
+        if name in self.held_out:
+            return self.held_out[name]
         return to_patches(read_picture(Path(name).expanduser(), *self.look), self.size)
 
     def pieces(self, patches: UInt8[np.ndarray, "P F"]) -> list[str]:

@@ -65,7 +65,7 @@ def test_a_mixture_is_of_two_pictures_and_its_loss_of_both_classes():
     log_probs = np.asarray(jax.nn.log_softmax(scores))
     labels, rows = batch.labels - 1, jnp.arange(len(batch.labels))
     parts = (share, labels), (1 - share, labels[::-1])  # rows of padding have no label
-    expected = sum(-part * log_probs[rows, own] * (own >= 0) for part, own in parts)
+    expected = sum(-part * log_probs[rows, each] * (each >= 0) for part, each in parts)
     hparams = {"label_smoothing": 0.0}
     found = task.loss(params, batch, hparams, key).loss
     assert float(found) == pytest.approx(float(expected.sum()), rel=1e-4)
