@@ -40,6 +40,7 @@ def get_config(corpus: str = "mnist"):
     config.data.source = "idx" if corpus == "mnist" else "digits"
     config.data.fetch = "mnist" if corpus == "mnist" else ""
     config.data.ink = True
+    config.data.augment = "crop+rotate" if corpus == "mnist" else ""
     config.data.train_source = "train-images-idx3-ubyte"
     config.data.train_target = "train-labels-idx1-ubyte"
     config.data.test_source = "t10k-images-idx3-ubyte"
@@ -54,7 +55,7 @@ def get_config(corpus: str = "mnist"):
     config.optimizer.learning_rate = 3e-3
     config.optimizer.warmup_steps = 100
 
-    config.train.steps = 3000 if corpus == "mnist" else 500
+    config.train.steps = 4000 if corpus == "mnist" else 500
     config.train.label_smoothing = 0.0
     config.train.evaluate_every = 500 if corpus == "mnist" else 100
     config.train.best_metric = "accuracy"

@@ -25,7 +25,7 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 39_275, 240, 43  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 39_275, 240, 38  # goals: 32,500, 225, 40
 MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
@@ -232,7 +232,8 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
             lines[fits[max(fits)]] += module.source.count("\n")
     tests = sum(f.read_text("utf-8").count("\n") for f in (ROOT / "tests").rglob("*.py"))
     source = [m for m in modules.values() if m.path.parts[0] in SOURCE]
-    alone = sum(len(users) == 1 for users in importers(modules).values())
+    users = {name: u for name, u in importers(modules).items() if not _within(name, "configs")}
+    alone = sum(len(each) == 1 for each in users.values())
     total = sum(lines.values())
     rows = {room: (lines[room], ROOMS[room].budget, ROOMS[room].limit) for room in ROOMS}
     rows |= {

@@ -4,6 +4,8 @@
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
     python launch.py --config=configs/sweeps/positions.py:multi30k --workdir=runs/positions_multi30k
 
+    python launch.py --config=configs/sweeps/positions.py:mnist --workdir=runs/positions_mnist
+
 On `copy`, models that learn from sequences of 4 to 12 letters are also tested on ones of 24:
 none copies any of these completely (docs/results/positions.md).
 """
@@ -21,6 +23,16 @@ ENCODINGS = (
     "sinusoidal+rotary",
     "none",
 )
+OF_PICTURES = (
+    "learned",
+    "sinusoidal",
+    "rotary",
+    "grid_sinusoidal",
+    "grid_rotary",
+    "grid_bias",
+    "learned+grid_bias",
+    "none",
+)
 
 
 def get_config(size: str = "grammar"):
@@ -29,7 +41,7 @@ def get_config(size: str = "grammar"):
     return config
 
 
-def sweep():
-    for encoding in ENCODINGS:
+def sweep(size: str = "grammar"):
+    for encoding in OF_PICTURES if size == "mnist" else ENCODINGS:
         for seed in range(3):
             yield {"model.positions": encoding, "seed": seed}

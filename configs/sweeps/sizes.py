@@ -1,18 +1,21 @@
 """The base of the included sweeps: a model for two cores, and one for a GPU."""
 
-from configs import multi30k, quickstart
+from configs import mnist, multi30k, quickstart
 
 
 def get_config(size: str = "grammar"):
-    """Returns the built-in grammar or `copy` at a size of a minute per run, or Multi30k's paper.
+    """Returns the built-in grammar, `copy` or 5,000 digits of MNIST at a size of a minute per run,
+    or Multi30k's paper.
 
     Raises:
       ValueError: another size.
     """
     if size == "multi30k":
         return multi30k.get_config()
+    if size == "mnist":
+        return _few_digits()
     if size not in ("grammar", "copy"):
-        raise ValueError(f"size '{size}' is unknown: choose grammar, copy or multi30k")
+        raise ValueError(f"size '{size}' is unknown: choose grammar, copy, mnist or multi30k")
     config = quickstart.get_config()
     config.model.d_model = 64
     config.model.d_ff = 128
@@ -30,4 +33,20 @@ def get_config(size: str = "grammar"):
         config.data.source = "copy"
         config.tokenizer.kind = "word"
         config.tokenizer.vocab_size = 20  # 16 letters, and four that are taken
+    return config
+
+
+def _few_digits():
+    config = mnist.get_config()
+    config.model.patch_size = 7
+    config.model.d_model = 64
+    config.model.d_ff = 128
+    config.model.num_encoder_layers = 3
+    config.data.train_size = 5000
+    config.data.augment = ""
+    config.data.batch_tokens = 2176  # 128 pictures of a class token and 16 patches
+    config.optimizer.learning_rate = 1e-3
+    config.train.steps = 1000
+    config.train.evaluate_every = 100
+    config.evaluate.checkpoint = "last"
     return config

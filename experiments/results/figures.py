@@ -66,7 +66,7 @@ def sweep_figures(sweep: Sweep) -> dict[str, Figure]:
 
     Of more than eight settings, the baseline and the best have their own colours in curves, and the
     others stand behind them in grey. `curves` is left out if no run has any, `lengths` if the task
-    keeps no texts.
+    has no texts whose length counts.
     """
     looks = _looks(sweep)
     with matplotlib.rc_context(STYLE):
@@ -166,7 +166,7 @@ def _draw_curves(sweep: Sweep, looks: list[_Look]) -> Figure | None:
 def _draw_lengths(sweep: Sweep, looks: list[_Look]) -> Figure | None:
     """What the task scores of the texts of the test set, by their words."""
     measures = sweep.measures
-    if not measures.all_texts:
+    if not measures.by_length:
         return None
     lengths = sweep.runs[0].texts.lengths
     buckets = length_buckets(lengths)

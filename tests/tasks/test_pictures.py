@@ -1,5 +1,6 @@
-"""Models of pictures, through the command line: questions about scenes, and digits."""
+"""Models of pictures: questions about scenes, and digits, through the command line."""
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -8,10 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from configs import mnist
+from runs import SpoiltPlan, identical, make_trainer, newest_state
 from tiny_run import command, refused
 from tiny_scenes import CONFIG, train_scenes
 from transformer.runs import workdir
-from transformer.tasks.pictures import QuestionTask
+from transformer.tasks.pictures import PictureTask, QuestionTask
+from transformer.training.run import TrainingRun
 
 
 @pytest.fixture(scope="module")
@@ -124,16 +128,23 @@ def test_baselines_train_and_score(folder, model, tmp_path):
     assert ("blind" in (run / "results.json").read_text()) == (model == "text_only")
 
 
-def test_digits_are_read_and_seeds_train_alike(tmp_path):
+def test_digits_are_read_and_a_sweep_trains_its_seeds_alike(tmp_path):
     changes = ("steps=6", "evaluate_every=6", "log_every=6", "keep_last=1")
     flags = [f"--config.train.{change}" for change in changes]
     flags += ["--config.model.d_model=16", "--config.model.num_encoder_layers=1"]
-    for name in ("a", "b"):
-        run = tmp_path / name
-        ended = command("--config=configs/mnist.py:digits", f"--workdir={run}", *flags)
+    flags += ["--config=configs/mnist.py:digits"]
+    for arguments in (
+        [f"--workdir={tmp_path / 'a'}"],
+        [f"--workdir={tmp_path / 'b'}", "--seeds=2"],
+    ):
+        ended = command(*flags, *arguments)
         assert ended.code == 0, ended.err
-    a, b = ((tmp_path / name / "weights.safetensors").read_bytes() for name in "ab")
-    assert a == b
+    assert "results.csv" in ended.out
+    alone, first, second = (
+        (tmp_path / folder / "weights.safetensors").read_bytes()
+        for folder in ("a", "b/trials/000", "b/trials/001")
+    )
+    assert alone == first != second
     Image.new("L", (30, 30), 255).save(tmp_path / "blank.png")
     refused(
         f"--workdir={tmp_path / 'a'}",
@@ -141,3 +152,32 @@ def test_digits_are_read_and_seeds_train_alike(tmp_path):
         says="has no ink",
         stdin=f"{tmp_path / 'blank.png'}\n".encode(),
     )
+
+
+def test_a_run_of_changed_and_mixed_pictures_that_is_killed_resumes_to_the_same_bits(tmp_path):
+    config = mnist.get_config("digits")
+    config.data.augment = "crop+flip+rotate"
+    config.data.train_size = 200
+    config.data.cache_dir = str(tmp_path / "cache")
+    config.model.d_model = 16
+    config.model.num_encoder_layers = 1
+    config.train.mixup = 0.2
+    config.train.steps, config.train.evaluate_every = 9, 4
+
+    def state(name, killed):
+        task = PictureTask(config)
+        plan = task.plan
+
+        def kill(i):
+            if i == 6:
+                raise KeyboardInterrupt
+
+        for kills in range(killed, -1, -1):
+            task.plan = SpoiltPlan(plan, on_read=kill) if kills else plan
+            with contextlib.suppress(KeyboardInterrupt):
+                make_trainer(TrainingRun(task, config, tmp_path / name)).run()
+        return newest_state(task, config, tmp_path / name)
+
+    whole, resumed = state("whole", killed=False), state("resumed", killed=True)
+    assert whole.step == 9
+    assert identical(whole, resumed)
