@@ -4,14 +4,12 @@ Rates are traced numbers, passed with every update, so that runs which differ on
 one compiled step.
 """
 
-import math
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
@@ -46,8 +44,7 @@ def make_optimizer(
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
-    # The gradient as one vector: see `make_direction`.
-    clip = [optax.flatten(optax.clip_by_global_norm(clip_norm))] if clip_norm else []
+    clip = [by_shape(optax.clip_by_global_norm(clip_norm))] if clip_norm else []
     direct = make_direction(name, beta1, beta2, epsilon, momentum, stacked)
     optimizer = optax.chain(*clip, direct, _descend(name != "adam", stacked, factor))
     return _gathering(optimizer) if accumulate > 1 else optimizer
@@ -165,7 +162,7 @@ def make_direction(
     adam = optax.scale_by_adam(beta1, beta2, epsilon)
     if name == "muon":
         return _muon(adam, momentum, stacked)
-    return _as_vector(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
+    return by_shape(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:
@@ -202,65 +199,45 @@ def _muon(
         return jax.tree.map(lambda x: MUON_RMS * max(x.shape[-2:]) ** 0.5 * x, tree)
 
     matrices = optax.chain(
-        _by_shape(scale_by_muon(beta=momentum, weight_dimension_numbers=axes)),
+        by_shape(scale_by_muon(beta=momentum, weight_dimension_numbers=axes)),
         optax.stateless(scale),
     )
     return optax.partition(
-        {"matrix": matrices, "other": _as_vector(others)},
+        {"matrix": matrices, "other": by_shape(others)},
         lambda params: jax.tree.map_with_path(label, params),
     )
 
 
-def _as_vector(direct: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Gives `direct` all parameters as one vector, unlike `optax.flatten` none at all, too.
-
-    With an array for each, XLA compiles a third more.
-    """
-
-    def init(params):
-        return direct.init(ravel_pytree(params)[0])
-
-    def update(gradient, state, params=None):
-        vector, apart = ravel_pytree(gradient)
-        vector, state = direct.update(vector, state)
-        return apart(cast(Array, vector)), state
-
-    return optax.GradientTransformation(init, cast(Any, update))
-
-
-def _by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Gives `direct` one array [matrices, inputs, outputs] for all matrices of a shape.
-
-    XLA compiles the iteration of Muon once per array.
-    """
-
-    def shape(x):
-        return "x".join(map(str, x.shape[-2:]))
-
-    def together(tree):
-        groups: dict[str, list[Array]] = {}
-        for x in jax.tree.leaves(tree):
-            groups.setdefault(shape(x), []).append(x.reshape(-1, *x.shape[-2:]))
-        return {name: jnp.concatenate(group) for name, group in groups.items()}
+def by_shape(direct: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Gives `direct` one array for all parameters of a shape, see `stack_by_shape`."""
 
     def apart(groups, tree):
-        start = dict.fromkeys(groups, 0)
-
-        def take(x):
-            name, first = shape(x), start[shape(x)]
-            start[name] += math.prod(x.shape[:-2])
-            return groups[name][first : start[name]].reshape(x.shape)
-
-        return jax.tree.map(take, tree)
-
-    def init(params):
-        return direct.init(together(params))
+        members = {name: iter(group) for name, group in groups.items()}
+        return jax.tree.map(lambda x: next(members[_shape(x)]), tree)
 
     def update(gradient, state, params=None):
-        groups, state = direct.update(together(gradient), state)
+        groups, state = direct.update(stack_by_shape(gradient), state)
         return apart(groups, gradient), state
 
-    return optax.GradientTransformation(init, cast(Any, update))
+    return optax.GradientTransformation(
+        lambda params: direct.init(stack_by_shape(params)), cast(Any, update)
+    )
+
+
+def stack_by_shape(tree: Any) -> dict[str, Array]:
+    """Returns the arrays of each shape as one array, in their order along its first axis.
+
+    A model has few shapes, and XLA compiles an optimizer's operations once for each array. As one
+    vector, parameters could not be divided among devices along the axes that divide a product.
+    """
+    groups: dict[str, list[Array]] = {}
+    for x in jax.tree.leaves(tree):
+        groups.setdefault(_shape(x), []).append(x)
+    return {name: jnp.stack(group) for name, group in groups.items()}
+
+
+def _shape(x: Any) -> str:
+    return "x".join(map(str, x.shape))
 
 
 class FactoredMoments(NamedTuple):

@@ -8,7 +8,6 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int
 
 from transformer.metrics.tokens import TokenMetrics
@@ -61,10 +60,12 @@ class TrainStep:
       gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
       update: (state, gradient, sums, hparams) -> (state, metrics). It knows no batch, so it is one
         program for batches of all shapes.
+      rules: which parameters move; a gradient has those alone.
     """
 
     gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
     update: Callable[[TrainState, Any, TokenSums, dict], tuple[TrainState, TokenMetrics]]
+    rules: ParameterRules = ALL_MOVE
 
     def __call__(
         self, state: TrainState, batch: Any, hparams: dict
@@ -106,7 +107,7 @@ def make_train_step(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
     ) -> tuple[TrainState, TokenMetrics]:
         # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
-        norm = optax.tree.norm(ravel_pytree(gradient)[0])
+        norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
         finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
         done = state.step + 1
@@ -141,7 +142,7 @@ def make_train_step(
         new = TrainState(done, params, opt_state, ema, *counts)
         return new, TokenMetrics.from_sums(sums)
 
-    return TrainStep(gradient, update)
+    return TrainStep(gradient, update, rules)
 
 
 def _mean(sums: TokenSums) -> Float[Array, ""]:
