@@ -302,6 +302,9 @@ def _train() -> ConfigDict:
     # On validation: any metric of the task in transformer/metrics/registry.py; ties by the loss.
     train.best_metric = "bleu"
     train.patience = 0  # evaluations without a better best_metric before stopping; 0: never
+    # Devices along each axis, such as data=4,tensor=2: data divides the rows of a batch, fsdp also
+    # the state (ZeRO), tensor heads, inner features and vocabulary; auto: all for data.
+    train.mesh = "auto"
     train.max_nonfinite_steps = 50  # in a row, before giving up; counted at log_every
     return train
 

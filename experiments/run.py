@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
 
 from experiments import environment, modes
@@ -20,6 +21,7 @@ from experiments.text_io import join_lines
 from transformer import tasks
 from transformer.config import SEARCHED
 from transformer.files import write_bytes, write_json
+from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.runs import json_files, weights, workdir
 from transformer.runs.checkpoint import check_fingerprint
@@ -45,6 +47,7 @@ def train(config: ConfigDict, folder: Path) -> int | None:
 
     Returns the signal that ended it early, or None.
     """
+    make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
     check_source(config, folder)
     workdir.check_same_run(folder, config, training=True)
     task = tasks.REGISTRY[config.task](config, folder=folder)

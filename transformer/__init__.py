@@ -34,8 +34,8 @@ Reading order, with the sections of the paper:
                           batches of each kind of text (parallel/ labelled/ documents/);
                           synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
-    train.py run.py       the loop, for any task, and a run in it; train_step.py: a step
-    devices/ finetuning/  placement and compiled programs; weights of another run to start from
+    training/             the loop, for any task; step.py: a step; start.py: weights of another run
+    mesh.py               the devices that compute one model, and their parts of its arrays
     config.py keys.py     a config: its checks, its keys
     runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python
     inference/            a model with its tokenizers: the forward pass of a task, text in, text out

@@ -22,6 +22,7 @@ from transformer.data.tokenizer.train import INITIAL_TOKENIZERS, NORMALIZATIONS
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.keys import flatten
+from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
 from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS, BagOfEmbeddings
@@ -153,6 +154,7 @@ def check(config: ConfigDict) -> None:
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
+    _check_mesh(config)
     _check_r_drop(config)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
@@ -176,6 +178,19 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "config.evaluate.moses to the language of the translations"
         )
+
+
+def _check_mesh(config: ConfigDict) -> None:
+    """Raises UserError if the devices along an axis do not divide the model's arrays."""
+    divided = {"fsdp": ("d_model",), "tensor": ("num_heads", "num_kv_heads", "d_ff")}
+    for axis, size in mesh_sizes(config.train.mesh).items():
+        for key in divided.get(axis, ()):
+            if (number := config.model[key]) % size:
+                fits = max(n for n in range(1, size) if number % n == 0)
+                raise UserError(
+                    f"config.train.mesh={config.train.mesh} does not divide config.model.{key}="
+                    f"{number}: use {axis}={fits}"
+                )
 
 
 def _check_pictures(config: ConfigDict) -> None:

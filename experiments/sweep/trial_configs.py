@@ -48,7 +48,7 @@ RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
 # Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
-    *("sweep.baseline", "sweep.prune", "sweep.retry_failed"),
+    *("sweep.baseline", "sweep.prune", "sweep.retry_failed", "train.mesh"),
     *TEXT_KEYS,
 )
 MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal

@@ -140,7 +140,13 @@ def placed_step(place, runs):
     def arguments(state, batch):
         return placement.arguments(state, batch, hparams, range(runs))
 
-    return plain, state, placement.compile(plain), placement.put([state] * runs), arguments
+    return (
+        plain,
+        state,
+        placement.compile(plain, lambda: state),
+        placement.put([state] * runs),
+        arguments,
+    )
 
 
 @pytest.mark.parametrize(("place", "runs"), [(SingleRun, 1), (VmappedRuns, 3)])

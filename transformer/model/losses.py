@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
+from transformer.mesh import ROWS_AXES
 from transformer.model.matmul import product, product_nt, product_tn
 
 # float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
@@ -17,7 +18,6 @@ from transformer.model.matmul import product, product_nt, product_tn
 # often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
 # and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
-ROWS_AXIS = "data"  # axis of the mesh of devices that divide the rows of a batch
 
 
 class TokenSums(NamedTuple):
@@ -55,9 +55,9 @@ def cross_entropy(
     The logits are by far the largest array of a batch. Therefore they are computed for a few target
     positions at a time, together with their gradient; on a CPU, those of padding are left out.
 
-    If the mesh of the program that is traced has an axis `ROWS_AXIS`, each of its devices adds up
-    its own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
-    XLA's own division of the loop among devices would reduce them in every turn of it.
+    If the mesh of the program that is traced has the axes `ROWS_AXES`, each of their devices adds
+    up its own rows, and the sums and the gradient of the table are reduced once, after the last
+    chunk. XLA's own division of the loop among devices would reduce them in every turn of it.
 
     Args:
       weights: 1 for tokens that count, 0 for padding.
@@ -168,18 +168,19 @@ def _forward(*arguments):
 
 def _on_own_rows(work: Callable) -> Callable:
     """Applies `work` to the rows of each device of the mesh, and adds up the first results."""
-    if ROWS_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
+    if not set(ROWS_AXES) <= set(jax.sharding.get_abstract_mesh().axis_names):
         return work
 
     def on_device(*arguments):
         sums, by_row = work(*arguments)
-        return jax.lax.psum(sums, ROWS_AXIS), by_row
+        return jax.lax.psum(sums, ROWS_AXES), by_row
 
-    rows, whole = PartitionSpec(ROWS_AXIS), PartitionSpec()
+    rows, whole = PartitionSpec(ROWS_AXES), PartitionSpec()
     return jax.shard_map(
         on_device,
         in_specs=(rows, whole, rows, rows, whole, whole),
         out_specs=(whole, rows),
+        axis_names=set(ROWS_AXES),  # XLA divides the table by the others
         check_vma=False,  # the loop starts with zeros, which are the same on all devices
     )
 

@@ -26,11 +26,12 @@ from transformer.runs.sweep_folder import refuse_sweep
 
 # Keys of where a text is and how it comes from there, which change none of its batches.
 TEXT_KEYS = ("data.path", "data.fetch", "data.cache_dir", "data.prefetch", "data.tfds_dir")
-# Keys that may change when a run resumes: its length, its scoring and the paths of its text.
+# Keys that may change when a run resumes: its length, its scoring, its devices and paths.
 FREE_KEYS = (
     *("name", "decode.", "sweep.", "evaluate.", *TEXT_KEYS),
     *("train.steps", "train.epochs", "train.minutes", "train.log_every", "train.evaluate_every"),
     *("train.save_minutes", "train.keep_last", "train.patience", "train.max_nonfinite_steps"),
+    "train.mesh",
 )
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
 PATH_KEYS = re.compile(

@@ -59,8 +59,11 @@ class Trainer:
     ):
         self.runs, self.snapshots = runs, snapshots
         place = SingleRun if len(runs) == 1 else VmappedRuns
-        self.placement = place(devices or jax.devices(), len(runs))
-        self.train_step = train_step or self.placement.compile(runs[0].make_train_step())
+        lead = runs[0]
+        self.placement = place(devices or jax.devices(), len(runs), lead.config.train.mesh)
+        self.train_step = train_step or self.placement.compile(
+            lead.make_train_step(), lead.state_shapes
+        )
         self.hparams = self.placement.put([run.hparams() for run in runs])
         self.failures: dict[int, str] = {}
         self.on_start: Callable[[Any], None] | None = None
@@ -111,8 +114,7 @@ class Trainer:
     def _prepare_first(self, plans: Sequence[Plan]) -> None:
         """Starts to compile for the first batch while the states are made or read."""
         lead = self.runs[0]
-        fresh = jax.eval_shape(lead.fresh_state, lead.task.predictor.param_shapes())
-        like = self.placement.like(fresh)
+        like = self.placement.like(lead.state_shapes())
         newest = max(lead.checkpoints.steps(), default=0)
         self._prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
 
@@ -157,7 +159,8 @@ class Trainer:
             try:
                 if not step and (start := self.on_start):
                     first = "evaluation of the first weights"
-                    self._try(lambda params=state.params: start(params), first, progress)
+                    params = self.placement.whole(state.params)
+                    self._try(lambda params=params: start(params), first, progress)
                 while True:
                     due = self._due(state, step)
                     if self._pending and (due or step % settings.log_every == 0):
@@ -253,7 +256,7 @@ class Trainer:
             run.checkpoints.wait()
             run.count_attempts(step, 1)
         self._spend()
-        params, before = state.ema or state.params, chosen[0].progress.seconds
+        params, before = self.placement.whole(state.ema or state.params), chosen[0].progress.seconds
         try:
             scores = self._try(lambda: self._scores(params), f"evaluation at step {step}", progress)
             if scores is None:

@@ -1,9 +1,10 @@
 """The placement of runs on devices, and how far the host runs ahead.
 
-One run's batches are divided among the devices; several runs are one vmapped program.
+One run's batches and arrays are divided among the devices; several runs are one vmapped program.
 """
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,36 +16,62 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.buckets import Plan, stream
-from transformer.model.losses import ROWS_AXIS
+from transformer.mesh import ROWS_AXES, layout, make_mesh, refuse_mesh
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
 
 
 class SingleRun:
-    """One run: each device has the whole state and some of a batch's rows.
+    """One run: the devices divide a batch's rows, and by `train.mesh` the arrays of the state.
+
+    `data` and `fsdp` divide the rows. Between steps, each device of `fsdp` has a part of every
+    parameter, moment and average (Rajbhandari et al. 2020, "ZeRO", stage 3); a step gathers the
+    parameters, and leaves to each device its part of the gradient. `tensor` divides what is
+    computed for each token, see `layout`; XLA adds the reductions.
 
     The training loop handles the arrays of one or several runs by the methods of this class and of
     `VmappedRuns`, which are made of the devices to use and the number of runs.
+
+    Args:
+      sizes: `train.mesh`.
     """
 
-    def __init__(self, devices: Sequence[Any], count: int):
-        mesh = Mesh(np.array(devices), (ROWS_AXIS,))
-        self.replicated = NamedSharding(mesh, PartitionSpec())
-        self.by_rows = NamedSharding(mesh, PartitionSpec(ROWS_AXIS))
-        self.mesh, self.device_count = mesh.abstract_mesh, mesh.size
+    def __init__(self, devices: Sequence[Any], count: int, sizes: str = "auto"):
+        self.mesh = make_mesh(devices, sizes)
+        self._layout = functools.partial(layout, self.mesh)
+        self.replicated = NamedSharding(self.mesh, PartitionSpec())
+        self.by_rows = NamedSharding(self.mesh, PartitionSpec(ROWS_AXES))
+        self.row_count = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
+        self._divides = self.row_count < self.mesh.size or self.mesh.shape["fsdp"] > 1
 
-    def compile(self, train_step: TrainStep) -> StepPrograms:
-        """Returns the programs of all runs, given the step of one."""
-        return StepPrograms(self.on_mesh(train_step.gradient), train_step.update, self.replicated)
+    def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
+        """Returns the programs of all runs.
+
+        Args:
+          train_step: that of one run.
+          state: returns the shapes of its state.
+        """
+        if not self._divides:
+            gradient = self.on_mesh(train_step.gradient)
+            return StepPrograms(gradient, train_step.update, self.replicated)
+
+        def gradient(params, *others):
+            whole = jax.lax.with_sharding_constraint(params, self._layout(params, fsdp=False))
+            return train_step.gradient(whole, *others)
+
+        shapes = state()
+        moving = jax.eval_shape(lambda params: train_step.rules.split(params)[0], shapes.params)
+        layouts = (self._layout(moving), self.replicated), (self._layout(shapes), self.replicated)
+        return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
 
     def on_mesh(self, function: Callable) -> Callable:
         """Returns the function, whose losses the devices divide, see `cross_entropy`."""
 
         def on_mesh(*arguments):
-            with jax.sharding.use_abstract_mesh(self.mesh):
+            with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
                 return function(*arguments)
 
-        return function if self.device_count == 1 else on_mesh
+        return function if self.mesh.size == 1 else on_mesh
 
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
@@ -58,17 +85,21 @@ class SingleRun:
 
     def put(self, trees: Sequence[Any]) -> Any:
         """Returns one tree on the devices, given a tree of each run."""
-        return jax.device_put(trees[0], self.replicated)
+        return jax.device_put(trees[0], self._layout(trees[0]))
+
+    def whole(self, tree: Any) -> Any:
+        """Returns the arrays of `put`, whole on every device."""
+        return jax.device_put(tree, self.replicated) if self._divides else tree
 
     def like(self, tree: Any) -> Any:
         """Returns the shapes of what `put` returns, given those of one run's tree."""
-        return jax.tree.map(lambda x: x.update(sharding=self.replicated), tree)
+        return jax.tree.map(lambda x, y: x.update(sharding=y), tree, self._layout(tree))
 
     def put_batch(self, batch: Any) -> Any:
         """Returns the batch with its rows divided among the devices, filled up with empty rows."""
 
         def pad(x):
-            lacking = -len(x) % self.device_count
+            lacking = -len(x) % self.row_count
             return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
 
         return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
@@ -99,14 +130,15 @@ class VmappedRuns:
       stacked: length of the leading axis of stacked trees: the runs and the copies.
     """
 
-    def __init__(self, devices: Sequence[Any], count: int):
+    def __init__(self, devices: Sequence[Any], count: int, sizes: str = "auto"):
+        refuse_mesh(sizes)
         on_each = math.ceil(count / len(devices))
         used = math.ceil(count / on_each)
         mesh = Mesh(np.array(devices)[:used], ("runs",))
         self.by_run, self.count = NamedSharding(mesh, PartitionSpec("runs")), count
         self.stacked = used * on_each
 
-    def compile(self, train_step: TrainStep) -> StepPrograms:
+    def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
         update = jax.vmap(_unless_ended(train_step.update))
         return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
 
@@ -118,6 +150,9 @@ class VmappedRuns:
 
     def put(self, trees: Sequence[Any]) -> Any:
         return jax.device_put(self.join(trees), self.by_run)
+
+    def whole(self, tree: Any) -> Any:
+        return tree
 
     def like(self, tree: Any) -> Any:
         return jax.tree.map(

@@ -29,11 +29,12 @@ class StepPrograms:
     Args:
       gradient, update: see `TrainStep`, of all runs; `update` may take more arguments.
       sharding: of gradients and sums.
+      updated: of states and metrics; None for that of the states which are updated.
     """
 
-    def __init__(self, gradient: Callable, update: Callable, sharding: Any):
+    def __init__(self, gradient: Callable, update: Callable, sharding: Any, updated: Any = None):
         self.gradient = jax.jit(gradient, out_shardings=sharding)
-        self.update = jax.jit(update, donate_argnums=0)
+        self.update = jax.jit(update, out_shardings=updated, donate_argnums=0)
         self._sharding = sharding
         self._ready: dict[Hashable, Future[None]] = {}
         self._tracing, self._updating = threading.Lock(), threading.Lock()
@@ -89,8 +90,9 @@ class StepPrograms:
         with self._tracing:
             gradient = self.gradient.lower(state.params, state.step, batch, hparams)
             like = jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._sharding),
+                lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
                 gradient.out_info,
+                jax.tree.broadcast(self._sharding, gradient.out_info),
             )
             update = self.update.lower(state, *like, hparams, *others)
         with self._compiling:

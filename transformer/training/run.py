@@ -108,6 +108,10 @@ class TrainingRun:
             params = self.task.draw_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
 
+    def state_shapes(self) -> TrainState:
+        """Returns the shapes of a state."""
+        return jax.eval_shape(self.fresh_state, self.task.predictor.param_shapes())
+
     def restore(self) -> TrainState:
         """Returns the newest checkpoint's state, and restores the progress saved with it.
 

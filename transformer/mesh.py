@@ -1,0 +1,95 @@
+"""The mesh of devices that compute one model, and which of them have which part of an array."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from transformer.errors import UserError
+
+AXES = ("data", "fsdp", "tensor")
+ROWS_AXES = ("data", "fsdp")  # whose devices divide the rows of a batch
+# The axis that the devices of `tensor` divide, by the parameter's name: heads, the inner features
+# of a feed-forward layer, and the vocabulary (Shoeybi et al. 2019, "Megatron-LM", section 3).
+DIVIDED = (
+    (r"(query|key|value|inner|gate)/(kernel|bias)$", -1),
+    (r"(self|cross)_attention/output/kernel$|outer/kernel$", -2),
+    (r"embedding\w*/table$", -2),
+)
+
+
+def mesh_sizes(sizes: str) -> dict[str, int]:
+    """Returns the number of devices along each axis that `train.mesh` names.
+
+    Raises:
+      UserError: it is neither `auto` nor axes with numbers.
+    """
+    if sizes == "auto":
+        return {}
+    pairs = re.findall(rf"({'|'.join(AXES)})=([1-9]\d{{0,5}})(?:,|$)", sizes)
+    if ",".join(f"{axis}={size}" for axis, size in pairs) != sizes or len(dict(pairs)) < len(pairs):
+        raise UserError(
+            f"config.train.mesh={sizes} is no mesh: use auto, or sizes of {', '.join(AXES)}, such "
+            "as data=4,tensor=2"
+        )
+    return {axis: int(size) for axis, size in pairs}
+
+
+def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
+    """Returns the mesh of `train.mesh`; `data` has the devices that the other axes leave.
+
+    Raises:
+      UserError: the axes do not divide the devices.
+    """
+    asked = mesh_sizes(sizes)
+    others = math.prod(size for axis, size in asked.items() if axis != "data")
+    shape = {"data": max(1, len(devices) // others), "fsdp": 1, "tensor": 1} | asked
+    if math.prod(shape.values()) != len(devices):
+        nearest = max(n for n in range(1, others + 1) if len(devices) % n == 0)
+        raise UserError(
+            f"config.train.mesh={sizes} does not divide the {len(devices)} devices here: choose "
+            f"sizes whose product is {len(devices)}, such as data={len(devices) // nearest},"
+            f"fsdp={nearest}, or auto"
+        )
+    return Mesh(np.reshape(devices, list(shape.values())), AXES)
+
+
+def refuse_mesh(sizes: str) -> None:
+    """Raises UserError if a mesh is asked for; of runs that train together, each has one device."""
+    if mesh_sizes(sizes):
+        raise UserError(
+            f"config.train.mesh={sizes} is for runs that train one after another: set "
+            "config.sweep.parallel=sequential, or config.train.mesh=auto"
+        )
+
+
+def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
+    """Returns the sharding of each array of a state, of parameters or of a gradient.
+
+    Args:
+      fsdp: whether the devices of that axis divide it; otherwise each has it whole.
+    """
+
+    def place(path, array) -> NamedSharding:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        axes: list[str | None] = [None] * array.ndim
+
+        def divide(by: str, choices: Iterable[int]) -> None:
+            size = mesh.shape[by]
+            fits = [i for i in choices if axes[i] is None and array.shape[i] % size == 0]
+            if fits and size > 1:
+                axes[max(fits, key=lambda i: (array.shape[i], i))] = by
+
+        if name.startswith("opt_state/"):  # of arrays of a shape, whose names differ
+            divide("tensor", range(array.ndim))
+        elif axis := next((axis for names, axis in DIVIDED if re.search(names, name)), None):
+            divide("tensor", [array.ndim + axis])
+        if fsdp:
+            divide("fsdp", range(array.ndim))
+        return NamedSharding(mesh, PartitionSpec(*axes))
+
+    return jax.tree.map_with_path(place, tree)
