@@ -5,7 +5,7 @@ WORKDIR ?= runs/quickstart
 OUT ?= runs/accelerator
 BENCH ?= runs/bench
 
-.PHONY: demo check test test-full test-slow test-browser accelerator bench lint docs clean
+.PHONY: demo check test test-full test-slow test-browser chaos accelerator bench lint docs clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -30,6 +30,10 @@ test-full:
 # Minutes long: kills and resumes a run, trains the quickstart.
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
+
+# Kills runs, flips bits, makes configs and files at random, and counts what was lost: see its docstring.
+chaos: .venv/installed
+	$(BIN)/python tests/chaos/chaos.py $(CHAOS)
 
 # Opens pages in Chromium, which must be there: apt-get install chromium.
 test-browser: .venv/installed

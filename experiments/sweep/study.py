@@ -13,9 +13,9 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import optuna
 import sqlalchemy
@@ -33,6 +33,7 @@ from transformer.metrics.registry import find
 from transformer.runs.workdir import newest_step
 
 LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
+PATIENCE = 60.0  # seconds in which a database that goes away may come back
 MAX_KILLS = 5  # of workers, at one step of a trial, before it has failed
 STATES = {state: state.name.lower() for state in TrialState} | {TrialState.FAIL: "failed"}
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
@@ -40,6 +41,8 @@ PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
 ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
     "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
 )
+
+Answer = TypeVar("Answer")
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +91,8 @@ class Study:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         higher = find(config.train.best_metric).higher_is_better
         with self.reached():
-            self._storage = optuna.storages.RDBStorage(_address(config, folder))
+            kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
+            self._storage = optuna.storages.RDBStorage(_address(config, folder), kwargs)
             self._study = optuna.create_study(
                 storage=self._storage,
                 study_name=identity(folder, config.name),
@@ -119,6 +123,25 @@ class Study:
     def reached(self) -> contextlib.AbstractContextManager[None]:
         """Turns a storage's failure into one line, a `SweepError`."""
         return _reached(self.config, self.folder)
+
+    def ask(self, work: Callable[[], Answer]) -> Answer:
+        """Returns what the storage answers; if it goes away, waits until it is back.
+
+        Args:
+          work: may be done twice: that an answer was lost does not say that nothing was done.
+        """
+        begin, said = time.monotonic(), False
+        while True:
+            try:
+                with self.reached():
+                    return work()
+            except SweepError:
+                if time.monotonic() > begin + PATIENCE:
+                    raise
+                if not said:
+                    logger.warning(f"the sweep's storage is away: waiting up to {PATIENCE:.0f} s")
+                said = True
+                time.sleep(1.0)
 
     def states(self) -> dict[int, str]:
         """Returns each trial's state, by number."""
@@ -170,19 +193,20 @@ class Study:
         study = self._study
         if self.trials is None:  # seeded for each trial, so that no two workers draw the same one
             sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
-            study = optuna.load_study(
-                study_name=study.study_name, storage=self._storage, sampler=sampler, pruner=PRUNER
-            )
-            study.get_trials(deepcopy=False)  # without which it knows no trial
+            settings = {"storage": self._storage, "sampler": sampler, "pruner": PRUNER}
+            name = study.study_name
+            study = self.ask(lambda: optuna.load_study(study_name=name, **settings))
+            self.ask(lambda: study.get_trials(deepcopy=False))  # without which it knows no trial
         if frozen.state == TrialState.WAITING:
-            self._storage.set_trial_state_values(frozen._trial_id, TrialState.RUNNING)
-        attempt = Attempt(study, frozen._trial_id)
+            running = frozen._trial_id, TrialState.RUNNING
+            self.ask(lambda: self._storage.set_trial_state_values(*running))
+        attempt = self.ask(lambda: Attempt(study, frozen._trial_id))
         if kills >= MAX_KILLS:
             self.end(attempt, None, "failed", f"its worker was killed {kills} times at one step")
             return None
+        for key, choice in self.space.items():
+            self.ask(lambda key=key, choice=choice: _suggest(attempt, key, choice))
         try:
-            for key, choice in self.space.items():
-                _suggest(attempt, key, choice)
             return self.trial(number), attempt
         except UserError as error:
             logger.warning(f"trial {number} failed: {error}")
@@ -197,7 +221,7 @@ class Study:
         def renew() -> None:
             while not done.wait(BEAT):
                 for number in numbers:
-                    with contextlib.suppress(SQLAlchemyError):  # until the next time
+                    with contextlib.suppress(SweepError):  # until the next time
                         old = self._leases[number]
                         self._swap(number, old, old._replace(until=time.time() + LEASE))
 
@@ -211,8 +235,7 @@ class Study:
 
     def let_go(self, attempt: Attempt) -> None:
         """Frees a trial: a worker that ends by itself was not killed by it."""
-        with self.reached():
-            attempt.set_user_attr("lease", FREE_LEASE)
+        self.ask(lambda: attempt.set_user_attr("lease", FREE_LEASE))
 
     def is_abandoned(self, busy: Collection[int]) -> bool:
         """Waits for the other workers: True once a lease runs out, False if all of them live.
@@ -235,18 +258,18 @@ class Study:
     def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
         """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
         states = {name: state for state, name in STATES.items()}
-        with self.reached():
-            if note:
-                attempt.set_user_attr("note", note)
-            self._study.tell(attempt, value if state == "complete" else None, states[state])
+        told = value if state == "complete" else None
+        if note:
+            self.ask(lambda: attempt.set_user_attr("note", note))
+        self.ask(lambda: self._study.tell(attempt, told, states[state], skip_if_finished=True))
 
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the trial shall be pruned."""
-        with self.reached(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # A run that resumes from a checkpoint reports the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
-            attempt.report(value, step)
-            return bool(self.config.sweep.prune and attempt.should_prune())
+            self.ask(lambda: attempt.report(value, step))
+            return self.config.sweep.prune and self.ask(attempt.should_prune)
 
     def _kills(self, frozen: FrozenTrial) -> int:
         """How many workers were killed since the trial came to its newest step."""
@@ -257,16 +280,18 @@ class Study:
         """Changes the lease of an attempt unless somebody else did; returns whether it is so."""
         fits = {"trial_id": number, "key": "lease", "value_json": json.dumps(old)}
         change = sqlalchemy.update(ATTRIBUTES).filter_by(**fits).values(value_json=json.dumps(new))
-        with self._storage.engine.begin() as connection:
-            changed = connection.execute(change).rowcount == 1
-        if changed:
+
+        def swap() -> bool:
+            with self._storage.engine.begin() as connection:
+                return connection.execute(change).rowcount == 1
+
+        if changed := self.ask(swap):
             self._leases[number] = new
         return changed
 
     def _newest(self) -> dict[int, FrozenTrial]:
         """The newest attempt at each trial of this sweep, by number."""
-        with self.reached():
-            attempts = self._study.get_trials(deepcopy=False)
+        attempts = self.ask(lambda: self._study.get_trials(deepcopy=False))
         newest = {_number(frozen): frozen for frozen in attempts}  # in the order of their listing
         if self.trials is not None:
             return {n: frozen for n, frozen in newest.items() if n in self.trials}

@@ -101,16 +101,15 @@ class Worker:
     def _take(self, locks: contextlib.ExitStack) -> Taken:
         """Takes trials that train at once, all abandoned ones or all new ones."""
         taken: Taken = []
-        with self.study.reached():
-            first: int | None = None
-            for number, rank in self.study.free():
-                if number in self._busy or first not in (None, rank):
-                    continue
-                if taken and not self._fits(taken, number, rank):
-                    continue
-                trial = self.study.take(number)
-                if trial is not None and self._lock(locks, *trial):
-                    taken, first = [*taken, trial], rank
+        first: int | None = None
+        for number, rank in self.study.free():
+            if number in self._busy or first not in (None, rank):
+                continue
+            if taken and not self._fits(taken, number, rank):
+                continue
+            trial = self.study.take(number)
+            if trial is not None and self._lock(locks, *trial):
+                taken, first = [*taken, trial], rank
         return taken
 
     def _fits(self, taken: Taken, number: int, rank: int) -> bool:

@@ -5,6 +5,7 @@ import dataclasses
 import fcntl
 import os
 import re
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -182,7 +183,7 @@ def check_folder(folder: Path) -> None:
     for place, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = os.path.join(place, name)
-            if name in files and os.path.exists(path) and not os.path.isfile(path):
+            if name in files and _is_odd(path):
                 raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
             in_run = place == str(root) or TRIAL.fullmatch(os.path.relpath(place, root))
             if not os.path.islink(path) or (name == MAY_BE_LINKED and in_run):
@@ -193,6 +194,14 @@ def check_folder(folder: Path) -> None:
                     f"{folder / Path(path).relative_to(root)} is a symbolic link out of the run's "
                     f"folder, to {target}: delete it, or put what is needed in its place"
                 )
+
+
+def _is_odd(path: str) -> bool:
+    """Whether there is something that is no regular file; what is being deleted is nothing."""
+    try:
+        return not stat.S_ISREG(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import time
 
 import optuna
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from configs import quickstart
 from experiments.sweep import study as sweep_study
-from experiments.sweep.study import Study, find_trials
+from experiments.sweep.study import Study, SweepError, find_trials
 from experiments.sweep.trial_configs import plan_trials
 from transformer.errors import UserError
 
@@ -53,6 +54,29 @@ def test_trials_end_as_complete_pruned_or_failed(tmp_path):
     assert study.states() == grid(tmp_path).states() == expected
     assert study.notes()[2] == "it diverged"
     assert waiting(study) == [3]
+
+
+def test_a_storage_that_is_away_is_asked_until_it_is_back_or_patience_ends(tmp_path, monkeypatch):
+    study, asked = grid(tmp_path), []
+    get_trials = study._study.get_trials
+
+    def away(times):
+        def answer(**settings):
+            asked.append(settings)
+            if len(asked) <= times:
+                raise OperationalError("select", {}, Exception("server closed the connection"))
+            return get_trials(**settings)
+
+        return answer
+
+    monkeypatch.setattr("experiments.sweep.study.time.sleep", lambda seconds: None)
+    monkeypatch.setattr(study._study, "get_trials", away(times=3))
+    assert study.states() == dict.fromkeys(range(4), "waiting")
+    assert len(asked) == 4
+    monkeypatch.setattr(sweep_study, "PATIENCE", 0.0)
+    monkeypatch.setattr(study._study, "get_trials", away(times=99))
+    with pytest.raises(SweepError, match=r"cannot be reached .*server closed"):
+        study.states()
 
 
 def test_a_trial_of_a_worker_that_died_is_free_once_its_lease_has_run_out(tmp_path, monkeypatch):

@@ -88,12 +88,13 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSourc
     Args:
       label_type: CLASSES, ANSWERS or CAPTIONS.
     """
-    read, types = REGISTRY[data.source]
-    if label_type not in types:
-        tasks = " or ".join(TASKS[each] for each in types)
+    sources = [name for name, (_, types) in REGISTRY.items() if label_type in types]
+    if data.source not in sources:
         raise UserError(
-            f"config.data.source={data.source} has no {label_type}: set config.task={tasks}"
+            f"config.data.source={data.source} has no {label_type} of pictures: choose one of "
+            f"{', '.join(sources)}, or another config.task"
         )
+    read, _ = REGISTRY[data.source]
     splits = read(data, look, label_type)
     for split in SPLITS[1:]:
         if split not in splits:
