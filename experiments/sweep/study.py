@@ -269,7 +269,7 @@ class Study:
             # A run that resumes from a checkpoint reports the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
             self.ask(lambda: attempt.report(value, step))
-            return self.config.sweep.prune and self.ask(attempt.should_prune)
+            return bool(self.config.sweep.prune and self.ask(attempt.should_prune))
 
     def _kills(self, frozen: FrozenTrial) -> int:
         """How many workers were killed since the trial came to its newest step."""
