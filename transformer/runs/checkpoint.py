@@ -63,6 +63,9 @@ class Checkpoints:
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(folder / DELETED, ignore_errors=True)
+            # What a kill left half written. Orbax would delete it while others read the folder.
+            for partial in folder.glob("*.orbax-checkpoint-tmp"):
+                shutil.rmtree(partial)
             self._manager.reload()
 
     @functools.cached_property
@@ -73,7 +76,6 @@ class Checkpoints:
         logging.getLogger("absl").setLevel(logging.CRITICAL)
         options = ocp.CheckpointManagerOptions(
             read_only=self._read_only,
-            cleanup_tmp_directories=not self._read_only,
             todelete_subdir=None if self._read_only else DELETED,
             lightweight_initialize=True,
             async_options=ocp.AsyncOptions(
