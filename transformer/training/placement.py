@@ -27,7 +27,7 @@ class SingleRun:
     `data` and `fsdp` divide the rows. Between steps, each device of `fsdp` has a part of every
     parameter, moment and average (Rajbhandari et al. 2020, "ZeRO", stage 3); a step gathers the
     parameters, and leaves to each device its part of the gradient. `tensor` divides what is
-    computed for each token, see `layout`; XLA adds the reductions.
+    computed for each token, see `transformer.mesh.DIVIDED`; XLA adds the reductions.
 
     The training loop handles the arrays of one or several runs by the methods of this class and of
     `VmappedRuns`, which are made of the devices to use and the number of runs.
