@@ -258,10 +258,10 @@ class Study:
     def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
         """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
         states = {name: state for state, name in STATES.items()}
-        told = value if state == "complete" else None
+        score = value if state == "complete" else None
         if note:
             self.ask(lambda: attempt.set_user_attr("note", note))
-        self.ask(lambda: self._study.tell(attempt, told, states[state], skip_if_finished=True))
+        self.ask(lambda: self._study.tell(attempt, score, states[state], skip_if_finished=True))
 
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
         """Tells a score during the training; returns whether the trial shall be pruned."""

