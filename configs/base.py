@@ -305,6 +305,8 @@ def _train() -> ConfigDict:
     # Devices along each axis, such as data=4,tensor=2: data divides the rows of a batch, fsdp also
     # the state (ZeRO), tensor heads, inner features and vocabulary; auto: all for data.
     train.mesh = "auto"
+    # Seconds within which a step of several processes ends and they meet; if not, all end.
+    train.deadline = 300.0
     train.max_nonfinite_steps = 50  # in a row, before giving up; counted at log_every
     return train
 

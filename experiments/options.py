@@ -18,6 +18,10 @@ class Options:
     """The value of each of these flags; which modes read it says the table of modes."""
 
     trial: int | None = _flag("train only the trial of the sweep with this number")
+    processes: str | None = _flag(
+        "processes that train this run together: HOST:PORT,COUNT,INDEX with the address of the "
+        "first, and the number of this one from 0; or auto in a job of Slurm, Open MPI or TPUs"
+    )
     seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         "input file, one text per line; default: standard input (align: the test set; evaluate: "

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from transformer import signals
-from transformer.errors import UserError, one_line, shorten
+from transformer.errors import LostError, UserError, one_line, shorten
 
 # What to do about an error of the system, by its number.
 REMEDIES = {
@@ -58,7 +58,10 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Returns the exit code of a command, or 2 after one line about a user error, see `explain`."""
+    """Returns the exit code of a command; after one line about a user error, see `explain`, 2.
+
+    It is that of `LostError` if another process of a training is lost.
+    """
     try:
         return run()
     except BrokenPipeError:
@@ -67,7 +70,7 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
         if (line := explain(error, place, memory)) is None:
             raise
         print(f"error: {line}", file=sys.stderr)
-        return 2
+        return LostError.code if isinstance(error, LostError) else 2
 
 
 class _Lines(logging.Handler):

@@ -15,18 +15,21 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments import environment, modes
+from experiments.processes import join
 from experiments.report import page, tables
 from experiments.results.table import Table, print_rows
 from experiments.text_io import join_lines
 from transformer import tasks
 from transformer.config import SEARCHED
 from transformer.files import write_bytes, write_json
+from transformer.keys import flatten
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.runs import json_files, weights, workdir
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
+from transformer.training.processes import Processes
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
@@ -37,28 +40,69 @@ SCORED_WITH = (
     *("evaluate.sacrebleu_tokenizer", "evaluate.moses"),
     *("decode.length_penalty", "decode.alpha", "decode.max_ratio", "decode.max_extra"),
 )
+TRAINING, SCORES, NOTHING = "training", "scores", "nothing"  # what is left to do of a run
 OF_REFERENCES = ("loss", "nll", "perplexity", "accuracy")
 
 logger = logging.getLogger(__name__)
 
 
-def train(config: ConfigDict, folder: Path) -> int | None:
+def train(config: ConfigDict, folder: Path, processes: str = "") -> int | None:
     """Trains or resumes the run of `folder`, then scores it and draws its pictures.
 
     Returns the signal that ended it early, or None.
+
+    Args:
+      processes: `--processes`, see `experiments.processes.join`.
     """
-    make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
-    check_source(config, folder)
-    workdir.check_same_run(folder, config, training=True)
-    task = tasks.REGISTRY[config.task](config, folder=folder)
-    # Opening the checkpoints clears away those half written: none may be another process's.
-    with workdir.locked(folder):
-        return _train(task, config, folder)
+    group = join(processes, config.train.deadline)
+    if not group.leads:
+        logging.disable(logging.WARNING)  # the leader says it
+    with group.together(), contextlib.ExitStack() as held:
+        group.compare(_about(config))
+        make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
+        check_source(config, folder)
+        workdir.check_same_run(folder, config, training=True)
+        task = group.first(functools.partial(tasks.REGISTRY[config.task], config, folder=folder))
+        group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
+        # Opening the checkpoints clears away those half written: none may be another process's.
+        group.agree(lambda: held.enter_context(workdir.locked(folder)))
+        return _train(task, config, folder, group)
 
 
-def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
-    run = TrainingRun(task, config, folder)
-    trainer = Trainer([run])
+def _about(config: ConfigDict) -> dict[str, str]:
+    """What all processes of a training have in common."""
+    code = environment.describe()["code"]
+    values = {k: v for k, v in flatten(config).items() if not workdir.PATH_KEYS.fullmatch(k)}
+    keys = {f"config.{key}": repr(value) for key, value in values.items()}
+    return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
+
+
+def _train(task: Task, config: ConfigDict, folder: Path, group: Processes) -> int | None:
+    run = TrainingRun(task, config, folder, writes=group.leads)
+    trainer = Trainer([run], processes=group)
+    if config.train.init_from:
+        trainer.on_start = functools.partial(_score_start, task, config, folder)
+    rest = group.agree(lambda: _begin(task, run, config, folder))
+    if rest == TRAINING and not trainer.run():
+        group.part()
+        return trainer.stop_signal
+    group.part()
+    if rest == NOTHING or not group.leads:
+        return None
+    if rest == TRAINING and workdir.is_scored(folder, workdir.newest_step(folder)):
+        # The last evaluation had failed, so weights were chosen without it.
+        for name in ("results.json", weights.CHOICE):
+            (folder / name).unlink(missing_ok=True)
+    if workdir.is_scored(folder, workdir.newest_step(folder)):
+        results = workdir.known_results(folder)
+    else:
+        results = score(task, config, folder)
+    show(task, config, folder, results)
+    return None
+
+
+def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> str:
+    """Checks and describes a run; returns what is left to do."""
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     newest, finished = workdir.newest_step(folder), run.finished()
     if finished and workdir.is_finished(folder, newest):
@@ -67,7 +111,7 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
         print_results(workdir.known_results(folder), config.task)
         advice = "raise it to continue, or use another folder to start from the beginning."
         logger.info(f"It ended by config.{finished.partition('=')[0]}: {advice}")
-        return None
+        return NOTHING
     if not newest:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
@@ -78,24 +122,11 @@ def _train(task: Task, config: ConfigDict, folder: Path) -> int | None:
     page.record_data(task, folder)
     if finished:  # but not scored or reported: a kill or a full disk came
         run.close()
-    else:
-        environment.record(folder)
-        for line in task.describe():
-            logger.info(line)
-        if config.train.init_from:
-            trainer.on_start = functools.partial(_score_start, task, config, folder)
-        if not trainer.run():
-            return trainer.stop_signal
-        if workdir.is_scored(folder, workdir.newest_step(folder)):
-            # The last evaluation had failed, so weights were chosen without it.
-            for name in ("results.json", weights.CHOICE):
-                (folder / name).unlink(missing_ok=True)
-    if workdir.is_scored(folder, workdir.newest_step(folder)):
-        results = workdir.known_results(folder)
-    else:
-        results = score(task, config, folder)
-    show(task, config, folder, results)
-    return None
+        return SCORES
+    environment.record(folder)
+    for line in task.describe():
+        logger.info(line)
+    return TRAINING
 
 
 def _warn_of_other_scores(run: TrainingRun, folder: Path) -> None:

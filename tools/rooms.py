@@ -17,18 +17,18 @@ ROOMS = {
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        2_690,
+        2_970,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_430),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_000),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_165,
+        2_170,
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 1_930),
+    "command": Room("experiments experiments/command", 1_600, 2_030),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",

@@ -53,8 +53,8 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         "data.max_characters data.batch_tokens data.num_buckets decode.max_new_tokens "
         "data.batch_multiple tokenizer.max_sentences "
         "optimizer.gradient_accumulation_steps train.steps train.log_every train.keep_last "
-        "train.max_nonfinite_steps evaluate.average_last_n evaluate.max_sentences sweep.trials "
-        "sweep.max_vmapped_runs",
+        "train.max_nonfinite_steps train.deadline evaluate.average_last_n evaluate.max_sentences "
+        "sweep.trials sweep.max_vmapped_runs",
     ),
     (1, 65_536, "decode.batch_size"),
     (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),

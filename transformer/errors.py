@@ -16,6 +16,15 @@ class RunError(UserError):
     """An error of this one run: other runs of a sweep can continue."""
 
 
+class LostError(UserError):
+    """Another process of a training is lost; all can be started again, as `code` says to scripts.
+
+    It is EX_TEMPFAIL of <sysexits.h>.
+    """
+
+    code = 75
+
+
 def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
     """Returns a text of at most `most` characters; the middle of a longer text is left out."""
     text = str(text)

@@ -82,6 +82,8 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
     # Each only if it is needed: statistics and Optuna take a second.
     if experiment.is_sweep:
+        if options.processes:
+            raise UserError("--processes is for one run: start each worker of a sweep without it")
         from experiments.sweep.sweep import sweep
 
         stopped_by = sweep(*experiment, folder, options.trial)
@@ -90,7 +92,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
         if not (folder / "config.json").exists():
             refuse_sweep(folder)
-        stopped_by = train_run(experiment.config, folder)
+        stopped_by = train_run(experiment.config, folder, options.processes or "")
     return 128 + stopped_by if stopped_by else 0
 
 

@@ -49,6 +49,7 @@ RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
 FREE_KEYS = (
     *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
     *("sweep.baseline", "sweep.prune", "sweep.retry_failed", "train.mesh"),
+    "train.deadline",
     *TEXT_KEYS,
 )
 MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal

@@ -143,7 +143,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
 
 FREE = """name data.path data.fetch data.cache_dir data.prefetch data.tfds_dir train.steps
 train.epochs train.minutes train.log_every train.evaluate_every train.save_minutes train.keep_last
-train.patience train.max_nonfinite_steps train.mesh"""
+train.patience train.max_nonfinite_steps train.mesh train.deadline"""
 
 
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):

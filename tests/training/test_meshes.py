@@ -24,14 +24,14 @@ MESHES = {"one": "auto", "data": "data=8", "fsdp": "fsdp=8", "tensor": "data=4,t
 STEPS = {}  # the compiled step of each mesh
 
 
-def mesh_trainer(folder, name, **changes):
+def mesh_trainer(folder, name, group=None, **changes):
     changes |= {"model.d_model": 16, "model.d_ff": 32, "train.mesh": MESHES[name]}
     changes |= {"train.epochs": 0.0, "train.evaluate_every": 99, "train.ema_decay": 0.9}
     # A rate at which the noise of rounding does not grow within fifty steps.
     config = toy_config(folder.parent / "cache", **changes, **{"optimizer.learning_rate": 1e-3})
-    run = TrainingRun(TranslationTask(config), config, folder)
+    run = TrainingRun(TranslationTask(config), config, folder, not group or group.leads)
     devices = jax.devices()[: 1 if name == "one" else 8]
-    trainer = Trainer([run], devices, train_step=STEPS.get(name))
+    trainer = Trainer([run], devices, train_step=STEPS.get(name), processes=group)
     STEPS[name] = trainer.train_step
     return trainer
 

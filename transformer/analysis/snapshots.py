@@ -156,7 +156,7 @@ def batch_rows(length: int, maps: int, tokens: int) -> int:
       maps: number of attention maps of a text, over all kinds, layers and heads.
       tokens: of a training batch.
     """
-    in_training = tokens // (length * jax.device_count())
+    in_training = tokens // (length * jax.local_device_count())
     return max(1, min(in_training, MAP_BYTES // (4 * max(1, maps) * length**2)))
 
 

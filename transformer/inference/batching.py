@@ -90,12 +90,12 @@ def compile_ahead(run: Callable[[int], object], longest: int, first: int = 1) ->
 def devices_of(variables: Mapping[str, Any]) -> set[Any]:
     """Returns the devices that programs with these variables run on."""
     leaves = (leaf for leaf in jax.tree.leaves(variables) if isinstance(leaf, jax.Array))
-    return {device for leaf in leaves for device in leaf.devices()} or {jax.devices()[0]}
+    return {device for leaf in leaves for device in leaf.devices()} or {jax.local_devices()[0]}
 
 
 def on_all_devices(tree: Any) -> Any:
     """Returns the arrays, whole on every device if there are several."""
-    devices = jax.devices()
+    devices = jax.local_devices()
     return tree if len(devices) == 1 else jax.device_put(tree, _over(devices, PartitionSpec()))
 
 
@@ -201,5 +201,5 @@ def check_search(
 
 def device_memory() -> int:
     """Returns the bytes of memory of the first device, or of the machine if that is a CPU."""
-    stats = jax.devices()[0].memory_stats() or {}
+    stats = jax.local_devices()[0].memory_stats() or {}
     return stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

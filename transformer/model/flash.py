@@ -106,7 +106,7 @@ def check_call(dropout: bool) -> None:
     """
     if dropout:
         raise UserError(NO_WEIGHT_DROPOUT)
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))
     if capability is None or int(capability[1]) < 8:
         raise UserError(

@@ -74,8 +74,13 @@ class Checkpoints:
 
         # Orbax logs each file it opens, and prints the errors that it also raises.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
+        index = jax.process_index()  # each process reads alone, and one writes
         options = ocp.CheckpointManagerOptions(
+            multiprocessing_options=ocp.options.MultiprocessingOptions(
+                index, {index}, f"process_{index}"
+            ),
             read_only=self._read_only,
+            create=False,
             todelete_subdir=None if self._read_only else DELETED,
             lightweight_initialize=True,
             async_options=ocp.AsyncOptions(

@@ -32,7 +32,7 @@ FREE_KEYS = (
     *("name", "decode.", "sweep.", "evaluate.", *TEXT_KEYS),
     *("train.steps", "train.epochs", "train.minutes", "train.log_every", "train.evaluate_every"),
     *("train.save_minutes", "train.keep_last", "train.patience", "train.max_nonfinite_steps"),
-    "train.mesh",
+    *("train.mesh", "train.deadline"),
 )
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
 PATH_KEYS = re.compile(

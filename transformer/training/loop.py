@@ -16,6 +16,7 @@ from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import TokenMetrics
 from transformer.signals import StoppedError, StopSignals
 from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
+from transformer.training.processes import Processes
 from transformer.training.programs import StepPrograms, look_ahead
 from transformer.training.progress import Progress, Stopwatch, mean_of, parameter_table
 from transformer.training.run import TrainingRun
@@ -41,6 +42,7 @@ class Trainer:
       train_step: that of another trainer whose runs have the same structure, so that it compiles
         once.
       snapshots: whether each evaluation also writes an attention snapshot.
+      processes: those that train the run, which all make such a trainer.
 
     Attributes:
       failures: the reason why a run of several failed, by the run's number.
@@ -56,8 +58,10 @@ class Trainer:
         devices: Sequence[Any] | None = None,
         train_step: StepPrograms | None = None,
         snapshots: bool = True,
+        processes: Processes | None = None,
     ):
         self.runs, self.snapshots = runs, snapshots
+        self.processes = processes or Processes()
         place = SingleRun if len(runs) == 1 else VmappedRuns
         lead = runs[0]
         self.placement = place(devices or jax.devices(), len(runs), lead.config.train.mesh)
@@ -72,6 +76,7 @@ class Trainer:
         self._trained = list(range(len(runs)))  # the runs that took the last step
         self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
         self._watch, self._unsaved = Stopwatch(), 0.0  # seconds of training since the last save
+        self._programs: list[Future[None]] = []  # that all processes have waited for
         self._signals = StopSignals()
 
     @property
@@ -99,7 +104,7 @@ class Trainer:
             logger.info(f"resuming from step {step}")
         elif len(self.runs) == 1:
             logger.info(parameter_table(states[0].params))
-        for run in self.runs:
+        for run in self.runs if self.processes.leads else ():
             run.start_writing()
         try:
             with self._signals:
@@ -108,6 +113,7 @@ class Trainer:
                 del states  # those of several runs were copied
                 return self._loop(state, step, batches)
         finally:
+            self.processes.rest()
             for run in self.runs:
                 run.close()
 
@@ -129,7 +135,8 @@ class Trainer:
         """The step from which the unfinished runs go on, and each run's state."""
         states = []
         for run in self.runs:
-            state = run.restore()
+            state = self.processes.first(run.restore)
+            self.processes.compare({"the checkpoint of step": str(run.saved_step)})
             # Several are stacked on the host, and need no place on a device until then.
             states.append(jax.device_get(state) if self.runs[1:] else state)
         # A damaged checkpoint has been moved away. A single run that is finished reports so itself.
@@ -145,8 +152,8 @@ class Trainer:
 
     def _loop(self, state: TrainState, step: int, batches: Iterator[Any]) -> bool:
         """Trains to the end or until a signal comes; returns whether the end was reached."""
-        lead = self.runs[0]
-        settings, queue = lead.config.train, StepQueue()
+        lead, queue = self.runs[0], StepQueue()
+        agree = functools.partial(self.processes.agree_or_stop, self._signals)
         coming = look_ahead(
             batches,
             lambda taken: self.train_step.ahead(taken, lead.config.data.prefetch),
@@ -160,25 +167,18 @@ class Trainer:
                 if not step and (start := self.on_start):
                     first = "evaluation of the first weights"
                     params = self.placement.whole(state.params)
-                    self._try(lambda params=params: start(params), first, progress)
+                    agree(self._try, lambda: start(params), first, progress)
+                active = self._trained
                 while True:
-                    due = self._due(state, step)
-                    if self._pending and (due or step % settings.log_every == 0):
-                        self._log(state, step, progress)
-                        # The steps in flight took time, which may be limited.
-                        due = [i for i in due or self._due(state, step) if i not in self.failures]
-                    over = [i for i in self._trained if step and self.runs[i].ended(step)]
-                    by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
-                    if due or by_clock:
-                        self._save(state, step, self._trained if by_clock else due)
-                        self._unsaved = 0.0
-                    wanted = not due or self._evaluate(state, step, due, progress)
-                    # By the time that was recorded: if it is up only since then, a step is due.
-                    over += [i for i in due if self.runs[i].ended(step)]
-                    if due:
-                        self._spend()
-                    active = [i for i in self._trained if i not in over]
-                    if self.stop_signal is not None or not (wanted and active):
+                    if self.processes.count == 1 or lead.may_decide(step):
+                        due, to_save, over = agree(self._plan, state, step, progress)
+                        if not self.processes.leads:
+                            self._pending.clear()  # the leader's has been written
+                        if to_save:
+                            self._save(state, step, to_save)
+                        params = self.placement.whole(state.ema or state.params) if due else None
+                        active = agree(self._finish, params, step, due, over, progress)
+                    if not active:
                         break
                     batch, ready = next(coming)
                     self._await(ready, progress)
@@ -187,14 +187,42 @@ class Trainer:
                     queue.wait(self._pending)
                     step, self._trained = step + 1, active
                     self._spend(steps=1)
+                    self.processes.alive()
                     progress.step(step, self.runs[active[0]].seconds_left())
             except StoppedError:
                 pass
+            # One may have come since the last step.
+            self._signals.received = self.processes.agree(lambda: self.stop_signal)
             if self.stop_signal is not None:
                 self._save(state, step, self._trained)
-        for run in self.runs:
-            run.checkpoints.wait()
+        self.processes.agree(lambda: [run.checkpoints.wait() for run in self.runs])
         return self._say_end(state, step)
+
+    def _plan(
+        self, state: TrainState, step: int, progress: Progress
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Writes a line if its time has come; returns the runs to evaluate, to save and to end."""
+        settings, due = self.runs[0].config.train, self._due(state, step)
+        if self._pending and (due or step % settings.log_every == 0):
+            self._log(state, step, progress)
+            # The steps in flight took time, which may be limited.
+            due = [i for i in due or self._due(state, step) if i not in self.failures]
+        over = [i for i in self._trained if step and self.runs[i].ended(step)]
+        by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
+        if due or by_clock:
+            self._unsaved = 0.0
+        return due, self._trained if by_clock else due, over
+
+    def _finish(
+        self, params: Any, step: int, due: list[int], over: list[int], progress: Progress
+    ) -> list[int]:
+        """Evaluates the runs that are due; returns those that take the next step."""
+        wanted = not due or self._evaluate(params, step, due, progress)
+        # By the time that was recorded: if it is up only since then, a step is due.
+        over = over + [i for i in due if self.runs[i].ended(step)]
+        if due:
+            self._spend()
+        return [i for i in self._trained if wanted and i not in over]
 
     def _due(self, state: TrainState, step: int) -> list[int]:
         """The runs whose state is to be saved and evaluated here."""
@@ -203,12 +231,28 @@ class Trainer:
         return [i for i in due if self.runs[i].needs_evaluation(step, bad[i])]
 
     def _await(self, ready: Future[None], progress: Progress) -> None:
-        """Waits for the program of the next batch; a signal leaves the state unchanged."""
-        if not ready.done():
-            with progress.busy("compiling"):
-                self._signals.wait_for(ready.result, progress.tick)
-            self._spend()
-        ready.result()
+        """Waits for the program of the next batch; a signal leaves the state unchanged.
+
+        Several processes begin to use it together: one that compiles for longer would make the
+        others give up in the middle of a sum (on CPUs after 30 seconds, whatever is set).
+        """
+
+        def wait() -> None:
+            if not ready.done():
+                with progress.busy("compiling"):
+                    self._signals.wait_for(ready.result, progress.tick)
+                self._spend()
+            ready.result()
+
+        if self.processes.count == 1:
+            wait()
+        elif ready not in self._programs:
+            self.processes.rest()
+            if not self.processes.leads:
+                ready.result()
+            self.processes.agree_or_stop(self._signals, wait)
+            self.processes.meet()
+            self._programs.append(ready)
 
     def _log(self, state: TrainState, step: int, progress: Progress) -> None:
         """Writes a line with the metrics that the devices have summed since the last one."""
@@ -239,14 +283,21 @@ class Trainer:
     def _save(self, state: TrainState, step: int, which: Sequence[int]) -> None:
         """Starts to save the states of these runs, unless they are saved already."""
         which = [i for i in which if self.runs[i].saved_step != step]
-        if which:
-            states = self.placement.split(state)
-            sums = self.placement.split(self._merge_pending()) if self._pending else None
+        if not which:
+            return
+        states = self.placement.split(self.placement.on_one_process(state))
+        sums = self.placement.split(self._merge_pending()) if self._pending else None
+
+        def save() -> None:
             for i in which:
                 self.runs[i].save(step, states[i], None if sums is None else sums[i])
-            self._spend()
 
-    def _evaluate(self, state, step: int, which: Sequence[int], progress: Progress) -> bool:
+        self.processes.agree(save)
+        for i in which:
+            self.runs[i].saved_step = step
+        self._spend()
+
+    def _evaluate(self, params: Any, step: int, which: Sequence[int], progress: Progress) -> bool:
         """Scores the validation set; returns whether the run should continue.
 
         An evaluation that fails, for example out of memory, leaves the step without scores.
@@ -256,7 +307,7 @@ class Trainer:
             run.checkpoints.wait()
             run.count_attempts(step, 1)
         self._spend()
-        params, before = self.placement.whole(state.ema or state.params), chosen[0].progress.seconds
+        before = chosen[0].progress.seconds
         try:
             scores = self._try(lambda: self._scores(params), f"evaluation at step {step}", progress)
             if scores is None:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from transformer.data.buckets import Plan, stream
@@ -43,6 +44,7 @@ class SingleRun:
         self.by_rows = NamedSharding(self.mesh, PartitionSpec(ROWS_AXES))
         self.row_count = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
         self._divides = self.row_count < self.mesh.size or self.mesh.shape["fsdp"] > 1
+        self._own = [device for device in devices if device.process_index == jax.process_index()]
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
         """Returns the programs of all runs.
@@ -85,11 +87,39 @@ class SingleRun:
 
     def put(self, trees: Sequence[Any]) -> Any:
         """Returns one tree on the devices, given a tree of each run."""
-        return jax.device_put(trees[0], self._layout(trees[0]))
+        return self._put(trees[0], self._layout(trees[0]))
 
     def whole(self, tree: Any) -> Any:
-        """Returns the arrays of `put`, whole on every device."""
-        return jax.device_put(tree, self.replicated) if self._divides else tree
+        """Returns the arrays of `put`, whole on every device of this process."""
+        if self._divides:  # one program: many small ones would wait for one another
+            tree = jax.jit(lambda arrays: arrays, out_shardings=self.replicated)(tree)
+        if len(self._own) == self.mesh.size:
+            return tree
+        place = NamedSharding(Mesh(np.array(self._own), ("data",)), PartitionSpec())
+
+        def of_process(x):
+            parts = [shard.data for shard in x.addressable_shards]
+            return jax.make_array_from_single_device_arrays(x.shape, place, parts)
+
+        return jax.tree.map(of_process, tree)
+
+    def on_one_process(self, tree: Any) -> Any:
+        """Returns the arrays of `put`, all of whose parts this process has."""
+        if len(self._own) == self.mesh.size:
+            return tree
+        # One array after the other: the devices need no place for all of them whole.
+        return jax.tree.map(lambda x: process_allgather(x, tiled=True), tree)
+
+    def _put(self, tree: Any, places: Any) -> Any:
+        """Places arrays that all processes have; each passes its devices their parts."""
+        if len(self._own) == self.mesh.size:
+            return jax.device_put(tree, places)
+
+        def put(x, place):
+            x = np.asarray(x)
+            return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
+
+        return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def like(self, tree: Any) -> Any:
         """Returns the shapes of what `put` returns, given those of one run's tree."""
@@ -102,7 +132,7 @@ class SingleRun:
             lacking = -len(x) % self.row_count
             return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
 
-        return jax.device_put(jax.tree.map(pad, batch), self.by_rows)
+        return self._put(jax.tree.map(pad, batch), self.by_rows)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
         """Yields the batches from number `start` on, of each run's plan."""
@@ -152,6 +182,9 @@ class VmappedRuns:
         return jax.device_put(self.join(trees), self.by_run)
 
     def whole(self, tree: Any) -> Any:
+        return tree
+
+    def on_one_process(self, tree: Any) -> Any:
         return tree
 
     def like(self, tree: Any) -> Any:

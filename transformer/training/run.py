@@ -33,6 +33,7 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
+DECIDE_EVERY = 10  # steps after which several processes look at clock and signals, at the latest
 MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
 
 
@@ -41,12 +42,13 @@ class TrainingRun:
 
     Args:
       workdir: the run's folder, absolute.
+      writes: whether this process may change the folder.
 
     Attributes:
       total_steps: the step at which the run ends, unless time or patience ends it earlier.
     """
 
-    def __init__(self, task: Task, config: ConfigDict, workdir: Path):
+    def __init__(self, task: Task, config: ConfigDict, workdir: Path, writes: bool = True):
         self.task, self.config, self.workdir = task, config, workdir
         self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
         settings = config.optimizer
@@ -67,6 +69,7 @@ class TrainingRun:
             workdir / "checkpoints",
             max(config.train.keep_last, config.evaluate.average_last_n),
             config.train.best_metric,
+            read_only=not writes,
         )
         self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
@@ -256,11 +259,15 @@ class TrainingRun:
         """Starts to save a checkpoint, with the metrics of all batches since the last line."""
         sums = [] if pending is None else pending.to_list()
         self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
-        self.saved_step = step
 
     def due(self, step: int) -> bool:
         """Returns whether the state after `step` steps should be saved and evaluated."""
         return step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
+
+    def may_decide(self, step: int) -> bool:
+        """Returns whether several processes agree after `step` steps on what comes next."""
+        every = DECIDE_EVERY, self.config.train.log_every, self.evaluate_every, self.total_steps
+        return any(step % number == 0 for number in every)
 
     def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
         """Returns whether a state that is due was not evaluated yet and should be."""

@@ -212,7 +212,8 @@ def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: P
     before = json_files.read_run(place).get("init_from", {})
     if before | start == before:  # and perhaps it has the scores of these weights
         start = before
-    json_files.record_run(place, init_from=start)
+    if jax.process_index() == 0:
+        json_files.record_run(place, init_from=start)
     logger.info("%s", json_files.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)

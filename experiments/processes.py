@@ -1,0 +1,73 @@
+"""How a command finds the other processes of its training."""
+
+import math
+import os
+import re
+import socket
+import sys
+import threading
+from typing import Any
+
+import jax
+
+from transformer import signals
+from transformer.errors import UserError, one_line, shorten
+from transformer.training.processes import FAREWELL, Processes
+
+
+def join(text: str, deadline: float) -> Processes:
+    """Returns the processes of a training, once all are there; call it before jax has started.
+
+    Args:
+      text: `--processes`: auto, or HOST:PORT,COUNT,INDEX with the address of process 0; empty for
+        one that is alone.
+
+    Raises:
+      UserError: the text has another form, or the others are not there within the deadline.
+    """
+    if not text:
+        return Processes()
+    match = re.fullmatch(r"(\S+:\d+),([1-9]\d*),(\d+)", text)
+    if text != "auto" and (not match or int(match[3]) >= int(match[2])):
+        raise UserError(
+            f"--processes={text} is neither auto nor HOST:PORT,COUNT,INDEX with an index below the "
+            "count, such as --processes=10.0.0.1:9876,2,0 of the first of two"
+        )
+    if match and match[3] == "0":
+        try:
+            socket.create_server(("", int(match[1].rpartition(":")[2]))).close()
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            raise UserError(f"--processes={text}: {why}: name another port") from None
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
+    place: dict[str, Any] = {}
+    if match:
+        place = {"num_processes": int(match[2]), "process_id": int(match[3])}
+        place |= {"coordinator_address": match[1], "cluster_detection_method": "deactivate"}
+    # Each measures for itself: one that finds a program on its disk would let the others wait.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_shard_autotuning=false"
+    fix = "start all, each with its own index" if match else "name HOST:PORT,COUNT,INDEX"
+
+    def give_up() -> None:
+        after = f"within {deadline:g} seconds (config.train.deadline)"
+        print(f"error: --processes={text}: not all were there {after}: {fix}", file=sys.stderr)
+        signals.end(2)
+
+    patience = threading.Timer(deadline, give_up)
+    patience.start()
+    try:
+        jax.distributed.initialize(
+            **place,
+            initialization_timeout=math.ceil(2 * deadline),  # our own message comes first
+            heartbeat_timeout_seconds=math.ceil(2 * deadline),
+            shutdown_timeout_seconds=math.ceil(FAREWELL),
+        )
+    except (ValueError, RuntimeError) as error:
+        why = shorten(one_line(str(error)))
+        raise UserError(f"--processes={text} finds no other processes ({why}): {fix}") from None
+    finally:
+        patience.cancel()
+    processes = Processes(jax.process_index(), jax.process_count(), deadline)
+    if processes.count > 1:
+        processes.watch()
+    return processes

@@ -1,0 +1,216 @@
+"""The processes that train one model together, of which the first leads.
+
+All take the same steps. The leader alone logs, evaluates and writes, and decides what comes next.
+The others learn this from the key-value store of JAX's coordination service, which needs no device.
+"""
+
+import contextlib
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import jax
+
+from transformer import signals
+from transformer.errors import LostError, UserError, one_line, shorten
+from transformer.signals import StoppedError, StopSignals
+
+T = TypeVar("T")
+POLL = 1.0  # seconds of one question to the store, during which Python handles no signal
+KEPT = 1000  # answers that stay in the store; no process is so far behind
+FAREWELL = 5.0  # seconds in which the others learn of an error
+OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
+AGAIN = "start the same command again on all"
+
+logger = logging.getLogger(__name__)
+
+
+class Processes:
+    """The processes of a training, seen by one of them; by default it is alone.
+
+    Args:
+      deadline: seconds that one of them waits for the others, between two evaluations.
+
+    Attributes:
+      leads: whether this process logs, evaluates, writes and decides.
+    """
+
+    def __init__(self, index: int = 0, count: int = 1, deadline: float = math.inf):
+        self.index, self.count, self.deadline = index, count, deadline
+        self.leads = index == 0
+        self._talks = self._meetings = 0  # so far, the same on all
+        self._alive = math.inf  # time of the last progress, while it is expected
+
+    @property
+    def _store(self) -> Any:
+        from jax._src import distributed  # no public module has the store
+
+        return distributed.global_state.client
+
+    def agree(self, decide: Callable[[], T]) -> T:
+        """Returns on each process what `decide()` returns on the leader: a value that JSON has.
+
+        Its errors are errors of all.
+        """
+        if self.count == 1:
+            return decide()
+        self._talks += 1
+        name, before = f"talk/{self._talks}", self._alive
+        self._alive = math.inf
+        try:
+            return self._lead(name, decide) if self.leads else self._follow(name)
+        finally:
+            self._alive = max(before, time.monotonic())
+
+    def _lead(self, name: str, decide: Callable[[], T]) -> T:
+        if errors := [word["error"] for word in self._words() if "error" in word]:
+            raise UserError(errors[0])
+        value = decide()
+        self._store.key_value_set(name, json.dumps({"value": value}))
+        self._store.key_value_delete(f"talk/{self._talks - KEPT}")
+        return value
+
+    def _follow(self, name: str) -> Any:
+        while True:
+            try:
+                said = json.loads(self._store.blocking_key_value_get(name, int(1000 * POLL)))
+            except jax.errors.JaxRuntimeError as error:
+                if "DEADLINE_EXCEEDED" in str(error):
+                    continue
+                raise
+            if "error" in said:
+                raise UserError(said["error"])
+            return said["value"]
+
+    def agree_or_stop(self, own: StopSignals, decide: Callable[..., T], *arguments: Any) -> T:
+        """Returns the same of `decide(*arguments)`, unless a signal came to one of the processes.
+
+        Then it raises StoppedError on all, and each has the signal as its `own`.
+        """
+
+        def answer() -> tuple[Any, int | None]:
+            result = None
+            with contextlib.suppress(StoppedError):
+                result = decide(*arguments)
+            others = [word["signal"] for word in self._words()]
+            return result, own.received or max(others, default=None)
+
+        if own.received is not None and not self.leads:
+            self.tell({"signal": own.received})
+        result, own.received = self.agree(answer)
+        if own.received is not None:
+            raise StoppedError
+        return result
+
+    def tell(self, word: Mapping[str, Any]) -> None:
+        """Tells the leader that this process has a `signal` or an `error`."""
+        self._store.key_value_set(f"word/{self.index}", json.dumps(word), allow_overwrite=True)
+
+    def _words(self) -> list[dict[str, Any]]:
+        """What the others have told the leader."""
+        if self.count == 1:
+            return []
+        return [json.loads(word) for _, word in self._store.key_value_dir_get("word/")]
+
+    def meet(self) -> None:
+        """Waits until all have come here; raises UserError on all if one has told of an error."""
+        if self.count > 1:
+            self._meetings += 1
+            self._store.wait_at_barrier(f"meeting/{self._meetings}", int(1000 * self.deadline))
+            self.agree(lambda: None)
+
+    def compare(self, about: Mapping[str, str]) -> None:
+        """Raises UserError on all processes if one has other values than the leader.
+
+        Args:
+          about: what must be equal, by the words that a message uses.
+        """
+        leaders = self.agree(lambda: dict(about))
+        if unlike := [name for name, value in about.items() if leaders[name] != value]:
+            name = unlike[0]
+            self.tell(
+                {
+                    "error": f"process {self.index} has {name} {about[name]}, and process 0 "
+                    f"{leaders[name]}: give all the same code, flags, text and folder"
+                }
+            )
+        self.meet()
+
+    def first(self, make: Callable[[], T]) -> T:
+        """Returns what `make()` returns here; the others find the files that the leader's wrote."""
+        results: list[T] = []
+
+        def lead() -> None:
+            results.append(make())
+
+        self.agree(lead)
+        if not self.leads:
+            try:
+                lead()
+            except UserError as error:
+                self.tell({"error": f"process {self.index}: {error}"})
+        self.meet()
+        return results[0]
+
+    def alive(self) -> None:
+        """Says that a step has ended; by the next call the deadline must not be over."""
+        self._alive = time.monotonic()
+
+    def rest(self) -> None:
+        """Says that no step is under way."""
+        self._alive = math.inf
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Within it, an error of one process ends all, and a lost process is a LostError."""
+        try:
+            yield
+        except BaseException as error:
+            if self.count == 1:
+                raise
+            self._alive = math.inf
+            line = str(error)
+            if not isinstance(error, UserError):
+                line = f"process {self.index} failed: {type(error).__name__}: {line}"
+            self._part_with(line)
+            of_jax = isinstance(error, jax.errors.JaxRuntimeError) or "Gloo" in str(error)
+            if not of_jax or OUT_OF_MEMORY in str(error):
+                raise
+            why = shorten(one_line(str(error)))
+            raise LostError(f"another process is lost ({why}): {AGAIN}") from error
+
+    def _part_with(self, error: str) -> None:
+        """Tells the others of an error, and waits a little until they know it."""
+        word = json.dumps({"error": one_line(error)})
+        talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may be answered
+        for name in talks if self.leads else [f"word/{self.index}"]:
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                self._store.key_value_set(name, word)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            self._store.wait_at_barrier("end", int(1000 * FAREWELL))
+
+    def watch(self) -> None:
+        """Ends this process when the deadline is over, in a thread for which no end waits."""
+        signals.call_aside(self._watch)
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(min(POLL, self.deadline / 4))
+            if time.monotonic() - self._alive > self.deadline:
+                print(
+                    f"error: no step has ended for {self.deadline:g} seconds "
+                    f"(config.train.deadline), so another process is stuck or lost: {AGAIN}",
+                    file=sys.stderr,
+                )
+                signals.end(LostError.code)
+
+    def part(self) -> None:
+        """Ends the connection, once all have come here; the leader goes on alone."""
+        if self.count > 1:
+            self.meet()
+            jax.distributed.shutdown()
+            self.count = 1
