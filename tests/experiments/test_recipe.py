@@ -137,7 +137,7 @@ def start(text, monkeypatch):
     """Starts a training up to its run's folder; returns the config that it would train."""
     seen = []
 
-    def train(config, folder):
+    def train(config, folder, processes):
         workdir.check_same_run(folder, config, training=True)
         workdir.claim(folder, config)
         seen.append(flatten(config))

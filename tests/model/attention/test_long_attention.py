@@ -287,7 +287,7 @@ def test_the_devices_that_have_flash_attention_are_known_by_their_capability(
     class Device:
         platform, device_kind, compute_capability = "gpu", "a GPU", capability
 
-    monkeypatch.setattr(jax, "devices", lambda: [Device])
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device])
     if has_it:
         flash.check_call(dropout=False)
     else:
