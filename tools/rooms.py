@@ -28,7 +28,7 @@ ROOMS = {
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_030),
+    "command": Room("experiments experiments/command", 1_600, 2_295),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",

@@ -52,6 +52,8 @@ class Command(NamedTuple):
 
 def run(command: Command) -> int:
     """Runs a command; returns its exit code, which is 0 but for a training that a signal ended."""
+    if "://" in (command.workdir or ""):
+        return _run_in_bucket(command)
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
     if command.workdir is not None:
         check_folder(folder)  # before anything in it is read, locked or written
@@ -76,6 +78,15 @@ def run(command: Command) -> int:
     for file in function(config, folder, *([options] if mode.flags else [])) or ():
         print(file, flush=True)
     return 0
+
+
+def _run_in_bucket(command: Command) -> int:
+    from experiments.command.bucket import mirror
+
+    if command.options.processes:
+        raise UserError("--processes is for a folder on a disk that all share: mount the bucket")
+    with mirror(str(command.workdir), command.mode == TRAIN) as folder:
+        return run(command._replace(workdir=str(folder)))
 
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
