@@ -192,8 +192,9 @@ class Trainer:
             except StoppedError:
                 pass
             # One may have come since the last step.
-            self._signals.received = self.processes.agree(lambda: self.stop_signal)
-            if self.stop_signal is not None:
+            number = self.processes.agree(lambda: self.stop_signal)
+            if number is not None:
+                self._signals.received = number
                 self._save(state, step, self._trained)
         self.processes.agree(lambda: [run.checkpoints.wait() for run in self.runs])
         return self._say_end(state, step)

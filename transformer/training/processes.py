@@ -22,6 +22,7 @@ from transformer.signals import StoppedError, StopSignals
 T = TypeVar("T")
 POLL = 1.0  # seconds of one question to the store, during which Python handles no signal
 KEPT = 1000  # answers that stay in the store; no process is so far behind
+PREPARATION = 86_400.0  # seconds in which a process reads its text
 FAREWELL = 5.0  # seconds in which the others learn of an error
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
 AGAIN = "start the same command again on all"
@@ -101,8 +102,9 @@ class Processes:
 
         if own.received is not None and not self.leads:
             self.tell({"signal": own.received})
-        result, own.received = self.agree(answer)
-        if own.received is not None:
+        result, number = self.agree(answer)
+        if number is not None:  # otherwise one that has come meanwhile stays
+            own.received = number
             raise StoppedError
         return result
 
@@ -116,11 +118,16 @@ class Processes:
             return []
         return [json.loads(word) for _, word in self._store.key_value_dir_get("word/")]
 
-    def meet(self) -> None:
-        """Waits until all have come here; raises UserError on all if one has told of an error."""
+    def meet(self, seconds: float = 0.0) -> None:
+        """Waits until all have come here; raises UserError on all if one has told of an error.
+
+        Args:
+          seconds: after which a process is lost that has not come; by default the deadline.
+        """
         if self.count > 1:
             self._meetings += 1
-            self._store.wait_at_barrier(f"meeting/{self._meetings}", int(1000 * self.deadline))
+            milliseconds = int(1000 * (seconds or self.deadline))
+            self._store.wait_at_barrier(f"meeting/{self._meetings}", milliseconds)
             self.agree(lambda: None)
 
     def compare(self, about: Mapping[str, str]) -> None:
@@ -130,12 +137,12 @@ class Processes:
           about: what must be equal, by the words that a message uses.
         """
         leaders = self.agree(lambda: dict(about))
-        if unlike := [name for name, value in about.items() if leaders[name] != value]:
+        if unlike := [name for name, value in about.items() if leaders.get(name) != value]:
             name = unlike[0]
             self.tell(
                 {
                     "error": f"process {self.index} has {name} {about[name]}, and process 0 "
-                    f"{leaders[name]}: give all the same code, flags, text and folder"
+                    f"{leaders.get(name)}: give all the same code, flags, text and folder"
                 }
             )
         self.meet()
@@ -153,7 +160,7 @@ class Processes:
                 lead()
             except UserError as error:
                 self.tell({"error": f"process {self.index}: {error}"})
-        self.meet()
+        self.meet(PREPARATION)
         return results[0]
 
     def alive(self) -> None:
