@@ -1,6 +1,7 @@
 """A run on a mesh of devices computes what it computes on one, and each device has its part."""
 
 import itertools
+import math
 import re
 import shutil
 from collections import Counter
@@ -54,6 +55,13 @@ def collectives(program):
     return result, within
 
 
+def reduced_bytes(program):
+    """The bytes of the numbers that the devices add."""
+    shapes = re.findall(r" = \(?(.*?)\)? all-reduce(?:-start)?\(", program.as_text())
+    sizes = [size.split(",") for shape in shapes for size in re.findall(r"f32\[([\d,]*)\]", shape)]
+    return 4 * sum(math.prod(map(int, filter(None, size))) for size in sizes)
+
+
 def compiled(trainer):
     """The programs of a gradient and an update."""
     batch, run = trainer.runs[0].task.plan[0], trainer.runs[0]
@@ -95,6 +103,14 @@ def train_on_each(folder):
     assert gradient["all-reduce"] == 2
     assert in_loops == 0
     assert update == {"all-reduce": 1}  # of the norm
+    # What docs/results/scaling.md counts: each parameter once. XLA for CPUs adds the gradient of a
+    # tied table separately for each of its uses, unless the state is divided.
+    size = 4 * sum(x.size for key, x in state.items() if key.startswith("params/"))
+    volume = {
+        name: reduced_bytes(compiled(mesh_trainer(folder / name, name))[0]) for name in MESHES
+    }
+    assert size < volume["fsdp"] < 1.01 * size
+    assert size < volume["data"] < 3 * size
     # The devices of `tensor` have parts of the logits, and so of each softmax over them.
     [(gradient, in_loops), _] = programs["tensor"]
     assert gradient.keys() == {"all-reduce"}

@@ -24,6 +24,7 @@ from transformer.errors import UserError
 
 EIGHT = ("data", "fsdp", "tensor")
 DEADLINE = 10  # seconds
+STEPS = 120
 
 
 def train_alone(folder):
@@ -69,7 +70,8 @@ class Two:
         self.run = folder / "run"
         config = folder / "tiny.py"
         config.write_text(CONFIG.replace("CACHE", str(folder / "cache")))
-        flags = {"train.deadline": DEADLINE, "train.evaluate_every": 10} | changes
+        flags = {"train.deadline": DEADLINE, "train.evaluate_every": 10, "train.steps": STEPS}
+        flags |= changes
         address = f"localhost:{portpicker.pick_unused_port()},2"
         command = [sys.executable, "launch.py", f"--config={config}", f"--workdir={self.run}"]
         command += [f"--config.{key}={value}" for key, value in flags.items()]
@@ -149,7 +151,7 @@ def test_a_process_that_is_stuck_ends_the_other_at_the_deadline(tmp_path):
 @pytest.mark.full
 def test_unlike_processes_are_refused_by_both(tmp_path):
     codes, errors = Two(tmp_path, ["--config.train.steps=7"]).ends()
-    error = "error: process 1 has config.train.steps 7, and process 0 40: give all the same code"
+    error = "error: process 1 has config.train.steps 7, and process 0 120: give all the same code"
     assert codes == [2, 2]
     assert [line[: len(error)] for [line] in errors] == [error, error]
 

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 BatchT = TypeVar("BatchT")
-# Items up to which all of a permutation cost less than some of `index_shuffle`, which walks through
-# 2 ** 16 numbers to stay among few.
-SMALL = 4096
+SMALL = 256  # items up to which a permutation is drawn as a whole
+ROUNDS = 6  # of the network that permutes more
 
 
 class Plan(abc.ABC, Generic[BatchT]):
@@ -42,22 +41,37 @@ def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
     return iter(dataset.to_iter_dataset(options))
 
 
-def shuffle(places: Sequence[int], size: int, stream: tuple[int, ...]) -> list[int]:
-    """Returns the images of positions under the stream's permutation of `size` items."""
-    from grain.experimental import index_shuffle
-
-    seed = int(np.random.SeedSequence(stream).generate_state(1)[0])
-    return [index_shuffle(place, size - 1, seed, rounds=4) for place in places]
-
-
-def permute(
+def shuffle(
     places: Sequence[int] | Int[np.ndarray, "places"], size: int, stream: tuple[int, ...]
-) -> list[int]:
-    """Returns the same as `shuffle`, by another permutation, which is fast for few items too."""
-    if size > SMALL:
-        return shuffle(np.asarray(places).tolist(), size, stream)
-    keys = np.random.SeedSequence(stream).generate_state(size, np.uint64)
-    return np.argsort(keys, kind="stable")[np.asarray(places)].tolist()
+) -> Int[np.ndarray, "places"]:
+    """Returns the images of some positions under the stream's permutation of `size` items.
+
+    That of many is a Feistel network (Luby and Rackoff 1988) over the next even number of bits, so
+    that it costs nothing to have all of them; what it maps beyond the items is mapped again until
+    it is among them (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    """
+    sequence = np.random.SeedSequence(stream)
+    if size <= SMALL:
+        keys = sequence.generate_state(size, np.uint64)
+        return np.argsort(keys, kind="stable")[np.asarray(places, np.int64)]
+    half = np.uint64(-(-(size - 1).bit_length() // 2))
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    images = np.array(places, np.uint64)
+    beyond = np.arange(len(images))
+    while len(beyond):
+        high, low = images[beyond] >> half, images[beyond] & mask
+        for key in sequence.generate_state(ROUNDS, np.uint64):
+            high, low = low, high ^ (_mix(low ^ key) & mask)
+        images[beyond] = high << half | low
+        beyond = beyond[images[beyond] >= size]
+    return images.astype(np.int64)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """A hash of 64-bit numbers: the last step of SplitMix64 (Steele, Lea and Flood 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
 
 
 # -- length buckets
@@ -205,7 +219,7 @@ class BucketPlan(Plan[BatchT]):
     def _place(self, i: int) -> Place:
         epoch, place = divmod(i, self.epoch_length)
         # The order of batches, and so of their shapes, is the same for any seed.
-        place = shuffle([place], self.epoch_length, (0, epoch, 0))[0]
+        place = int(shuffle([place], self.epoch_length, (0, epoch, 0))[0])
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
@@ -222,7 +236,7 @@ class BucketPlan(Plan[BatchT]):
         places = even_part(bucket.drawn, bucket.batches, batch)
         key = self.seed, epoch, number + 1
         if self._mixed:
-            return self._draw(place, np.array(permute(places, bucket.drawn, key)))
+            return self._draw(place, shuffle(places, bucket.drawn, key))
         [(members, _)] = bucket.parts
         return members[shuffle(places, len(members), key)].tolist()
 
@@ -237,7 +251,7 @@ class BucketPlan(Plan[BatchT]):
             for lap in np.unique(laps[own]).tolist():
                 here = own & (laps == lap)
                 key = (self.seed, lap, place.number + 1, corpus + 1)
-                sentences[here] = members[permute(places[here], len(members), key)]
+                sentences[here] = members[shuffle(places[here], len(members), key)]
             first += drawn
         return sentences.tolist()
 

@@ -176,8 +176,9 @@ class Trainer:
                             self._pending.clear()  # the leader's has been written
                         if to_save:
                             self._save(state, step, to_save)
-                        params = self.placement.whole(state.ema or state.params) if due else None
-                        active = agree(self._finish, params, step, due, over, progress)
+                        whole = self.placement.whole(state.ema or state.params) if due else None
+                        active = agree(self._finish, whole, step, due, over, progress)
+                        del whole  # which may be a copy
                     if not active:
                         break
                     batch, ready = next(coming)
@@ -234,8 +235,7 @@ class Trainer:
     def _await(self, ready: Future[None], progress: Progress) -> None:
         """Waits for the program of the next batch; a signal leaves the state unchanged.
 
-        Several processes begin to use it together: one that compiles for longer would make the
-        others give up in the middle of a sum (on CPUs after 30 seconds, whatever is set).
+        Several processes begin to use it together: on CPUs a sum fails if one is 30 seconds late.
         """
 
         def wait() -> None:

@@ -185,9 +185,9 @@ class TextPlan(Plan[TextBatch]):
 
     def __getitem__(self, i: int) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)
-        start = shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0]
+        start = int(shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0])
         places = even_part(self.windows, self.epoch_length, place)
-        windows = shuffle(places, self.windows, (self.seed, epoch, 1))
+        windows = shuffle(places, self.windows, (self.seed, epoch, 1)).tolist()
         starts = [start + w * self.context for w in windows]
         batch = read_rows(self.text, starts, self.rows, self.context)
         return spread_positions(batch) if self.each_position else batch
