@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import re
 import socket
 import sys
 import threading
@@ -77,9 +78,8 @@ class Bucket:
             raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run has")
 
         def is_whole(name: str) -> bool:
-            parts = name.split("/")
-            checkpoint = "/".join(parts[:2])
-            return parts[0] != "checkpoints" or f"{checkpoint}/{RECORD}" in names
+            checkpoint = re.match(r"(?:.*/)?checkpoints/\d+/", name)  # of a run or of a trial
+            return not checkpoint or f"{checkpoint[0]}{RECORD}" in names
 
         return {
             name: _identity(info)

@@ -6,7 +6,6 @@ The others learn this from the key-value store of JAX's coordination service, wh
 
 import contextlib
 import json
-import logging
 import math
 import sys
 import time
@@ -26,8 +25,6 @@ PREPARATION = 86_400.0  # seconds in which a process reads its text
 FAREWELL = 5.0  # seconds in which the others learn of an error
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
 AGAIN = "start the same command again on all"
-
-logger = logging.getLogger(__name__)
 
 
 class Processes:

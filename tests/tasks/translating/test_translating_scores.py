@@ -87,5 +87,5 @@ def test_final_scores_say_how_many_translations_are_degenerate(tiny, loaded, bea
     degenerate, empty = fraction(brief)
     assert degenerate == empty < 1  # the control: none loops
     assert (empty > 0) == (beam_size == 1)  # a beam has others
-    assert fraction(variables["params"])[0] < 1
+    assert (0 < fraction(variables["params"])[0] < 1) == (beam_size == 1)
     assert "degenerate" not in task.evaluate(brief, "test", final=False)
