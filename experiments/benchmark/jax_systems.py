@@ -18,7 +18,7 @@ from experiments.benchmark.workloads import first_sources, make_task, read_workl
 from experiments.compile_cache import keep_programs
 from experiments.plan.measure import shapes_of
 from experiments.process import keep_program_memory
-from transformer.data.buckets import Plan
+from transformer.data.buckets import WHOLE, Part, Plan
 from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator
 from transformer.model.vision.inputs import PictureText
@@ -126,10 +126,10 @@ class _AskedPlan(Plan):
     def __getitem__(self, i: int) -> Any:
         return self._plan[i]
 
-    def start_at(self, i: int, prefetch: int) -> Iterator[Any]:
+    def start_at(self, i: int, prefetch: int, part: Part = WHOLE) -> Iterator[Any]:
         """Yields the batches; the time since some were asked for ends with the last one's step."""
         yield from (shape.batch for shape in shapes_of(self._plan))
-        batches = self._plan.start_at(i, self._prefetch)
+        batches = self._plan.start_at(i, self._prefetch, part)
         jax.block_until_ready(jax.live_arrays())
         self._turn({})
         while True:

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from transformer.data.buckets import bucket_lengths, mix
+from transformer.data.buckets import Part, bucket_lengths, mix
 from transformer.data.documents.encode import Documents, TextPlan
 from transformer.data.labelled.encode import (
     NO_LABEL,
@@ -163,6 +163,33 @@ def test_stacked_batches_are_the_batches_of_each_plan(tmp_path):
             assert all(same(part, plan[i]) for part, plan in zip(parts, each, strict=True))
             assert {array.dtype for array in stacked} == {np.dtype(np.int32)}
             assert not same(parts[0], parts[1])  # control: the seeds differ
+
+
+def test_the_parts_of_processes_are_the_batch_with_padding_at_its_end(monkeypatch):
+    plans = [plan for _, plan, *_ in kinds_of_plans(97, 1, 32, 8)]
+    plans.append(make_plan(mixture=mix((20, 77), (3.0, 1.0), 1.0)))
+    gathered = []
+    gather = BatchPlan.gather
+    monkeypatch.setattr(
+        BatchPlan, "gather", lambda plan, n, *a: gathered.append(len(n)) or gather(plan, n, *a)
+    )
+    for plan in plans:
+        for i in (0, 1, 10**6):
+            whole = plan[i]
+            rows = len(whole[0])
+            for parts in ([Part(0, 3, 7), Part(3, 7, 7)], [Part(k, k + 1, 5) for k in range(5)]):
+                gathered.clear()
+                made = [plan.part(i, part) for part in parts]
+                each = -(-rows // parts[-1].groups)
+                assert [len(own[0]) for own in made] == [each * (p.end - p.first) for p in parts]
+                assert sum(gathered) in (0, each * parts[-1].groups)  # each makes its rows alone
+                joined = type(whole)(*map(np.concatenate, zip(*made, strict=True)))
+                assert same(type(whole)(*(array[:rows] for array in joined)), whole)
+                assert not any(array[rows:].any() for array in joined)
+                assert same(
+                    joined,
+                    type(whole)(*map(Part(0, parts[-1].groups, parts[-1].groups).cut, whole)),
+                )
 
 
 # -- buckets

@@ -9,6 +9,7 @@ import pytest
 
 from configs import base
 from transformer.config import check
+from transformer.data.buckets import Part
 from transformer.data.characters import sentence_case
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import BatchPlan
@@ -193,6 +194,13 @@ def test_an_epoch_has_each_pair_once_in_the_form_that_its_modifier_gives(tmp_pat
         assert capitals == pytest.approx(0.15, abs=0.12)
         assert joined == pytest.approx(0.15, abs=0.12)
     assert np.mean([epochs[0][i] == epochs[1][i] for i in epochs[0]]) < 0.4
+
+
+def test_the_parts_of_processes_are_the_batch(tmp_path):
+    _, plan = make_plan(tmp_path)
+    parts = [plan.part(3, Part(k, k + 1, 2)) for k in range(2)]
+    for array, *own in zip(plan[3], *parts, strict=True):
+        np.testing.assert_array_equal(array, np.concatenate(own)[: len(array)])
 
 
 def test_the_vocabulary_has_subwords_of_capitals(tmp_path):

@@ -14,7 +14,7 @@ from jax import monitoring
 
 from configs import base
 from transformer.analysis.snapshots import Snapshot
-from transformer.data.buckets import Plan
+from transformer.data.buckets import WHOLE, Plan
 from transformer.data.parallel.batches import BatchPlan
 from transformer.data.token_store import TokenStore
 from transformer.files import SEAL
@@ -40,8 +40,8 @@ class SpoiltPlan(Plan):
     def __getitem__(self, i: int):
         return self._spoil(i, self.plan[i])
 
-    def start_at(self, i: int, prefetch: int):
-        for j, batch in enumerate(self.plan.start_at(i, prefetch), i):
+    def start_at(self, i: int, prefetch: int, part=WHOLE):
+        for j, batch in enumerate(self.plan.start_at(i, prefetch, part), i):
             self.on_read(j)
             yield self._spoil(j, batch)
 

@@ -106,7 +106,7 @@ def test_a_run_that_goes_on_with_other_batches_ends_otherwise(unbroken, tmp_path
     run(Snapshots(), config, tmp_path, stop, 7)
     task = Snapshots()
     start_at = task.plan.start_at
-    task.plan.start_at = lambda i, prefetch: start_at(0, prefetch)
+    task.plan.start_at = lambda i, *others: start_at(0, *others)
     assert run(task, config, tmp_path)
     with pytest.raises(AssertionError):
         assert_same_run(Snapshots(), config, whole, tmp_path)

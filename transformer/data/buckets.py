@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,6 +11,32 @@ from jaxtyping import Float, Int, Real
 BatchT = TypeVar("BatchT")
 SMALL = 256  # items up to which a permutation is drawn as a whole
 ROUNDS = 6  # of the network that permutes more
+
+
+class Part(NamedTuple):
+    """The rows of a batch that a process makes: groups `first` to `end`, from zero, of `groups`.
+
+    All groups have the same number of rows, with rows of padding at the end.
+    """
+
+    first: int
+    end: int
+    groups: int
+
+    def rows(self, count: int) -> slice:
+        """Returns the part of a batch of `count` rows, which may go beyond them."""
+        each = -(-count // self.groups)
+        return slice(self.first * each, self.end * each)
+
+    def cut(self, array: np.ndarray) -> np.ndarray:
+        """Returns the part of an array of all rows; rows of padding are zero."""
+        rows = self.rows(len(array))
+        array = array[rows]
+        lacking = rows.stop - rows.start - len(array)
+        return np.pad(array, [(0, lacking)] + [(0, 0)] * (array.ndim - 1)) if lacking else array
+
+
+WHOLE = Part(0, 1, 1)
 
 
 class Plan(abc.ABC, Generic[BatchT]):
@@ -22,21 +48,26 @@ class Plan(abc.ABC, Generic[BatchT]):
     def __getitem__(self, i: int) -> BatchT:
         """Returns batch i, from zero."""
 
+    def part(self, i: int, part: Part) -> BatchT:
+        """Returns some rows of batch i."""
+        batch: Any = self[i]
+        return type(batch)(*map(part.cut, batch))
+
     def stack(self, plans: "Sequence[Plan[BatchT]]", i: int) -> BatchT:
         """Returns batch i of plans that differ in their seeds, with a leading axis of plans."""
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
-    def start_at(self, i: int, prefetch: int) -> Iterator[BatchT]:
-        """Yields batch i and all after it, see `stream`."""
-        return stream(self, i, prefetch)
+    def start_at(self, i: int, prefetch: int, part: Part = WHOLE) -> Iterator[BatchT]:
+        """Yields those rows of batch i and of all after it, see `stream`."""
+        return stream(lambda i: self.part(i, part), i, prefetch)
 
 
-def stream(batches: Any, first: int, prefetch: int) -> Iterator[Any]:
-    """Yields batches[first] and all after it, `prefetch` of them made ahead in the background."""
+def stream(make: Callable[[int], Any], first: int, prefetch: int) -> Iterator[Any]:
+    """Yields make(first) and all after it, `prefetch` of them made ahead in the background."""
     import grain  # of which a model in use has no need
 
-    dataset = grain.MapDataset.range(first, first + 2**62).map(batches.__getitem__)
+    dataset = grain.MapDataset.range(first, first + 2**62).map(make)
     options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
     return iter(dataset.to_iter_dataset(options))
 
@@ -203,8 +234,11 @@ class BucketPlan(Plan[BatchT]):
         """Returns the batch of these sentences, from zero, -1 for a row of padding."""
 
     def __getitem__(self, i: int) -> BatchT:
+        return self.part(i, WHOLE)
+
+    def part(self, i: int, part: Part) -> BatchT:
         place = self._place(i)
-        return self.gather(self._rows(place), place.bucket.length)
+        return self.gather(self._rows(place, part), place.bucket.length)
 
     def stack(self, plans: "Sequence[BucketPlan[BatchT]]", i: int) -> BatchT:
         place = self._place(i)  # the same for any seed
@@ -224,16 +258,17 @@ class BucketPlan(Plan[BatchT]):
         bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
 
-    def _rows(self, place: Place) -> Int[np.ndarray, "rows"]:
-        """The sentence in each row of a batch, from zero; -1 for a row without one."""
-        sentences = self._sentences(place)
-        rows = np.full(place.bucket.rows, -1)
+    def _rows(self, place: Place, part: Part = WHOLE) -> Int[np.ndarray, "rows"]:
+        """The sentence in each row of a part of a batch, from zero; -1 for a row without one."""
+        here = part.rows(place.bucket.rows)
+        sentences = self._sentences(place, here)
+        rows = np.full(here.stop - here.start, -1)
         rows[: len(sentences)] = sentences
         return rows
 
-    def _sentences(self, place: Place) -> list[int]:
+    def _sentences(self, place: Place, rows: slice = slice(None)) -> list[int]:
         epoch, number, bucket, batch = place
-        places = even_part(bucket.drawn, bucket.batches, batch)
+        places = even_part(bucket.drawn, bucket.batches, batch)[rows]
         key = self.seed, epoch, number + 1
         if self._mixed:
             return self._draw(place, shuffle(places, bucket.drawn, key))

@@ -3,7 +3,6 @@
 One run's batches and arrays are divided among the devices; several runs are one vmapped program.
 """
 
-import dataclasses
 import functools
 import math
 import time
@@ -16,7 +15,7 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.data.buckets import Plan, stream
+from transformer.data.buckets import Part, Plan, stream
 from transformer.mesh import ROWS_AXES, layout, make_mesh, refuse_mesh
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
@@ -45,6 +44,9 @@ class SingleRun:
         self.row_count = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
         self._divides = self.row_count < self.mesh.size or self.mesh.shape["fsdp"] > 1
         self._own = [device for device in devices if device.process_index == jax.process_index()]
+        groups = self.mesh.devices.reshape(self.row_count, -1)
+        numbers = [i for i, group in enumerate(groups) if {*group} & {*self._own}]
+        self._part = Part(numbers[0], numbers[-1] + 1, self.row_count)
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
         """Returns the programs of all runs.
@@ -126,17 +128,29 @@ class SingleRun:
         return jax.tree.map(lambda x, y: x.update(sharding=y), tree, self._layout(tree))
 
     def put_batch(self, batch: Any) -> Any:
-        """Returns the batch with its rows divided among the devices, filled up with empty rows."""
+        """Returns the batch with its rows divided among the devices, given this process's part.
 
-        def pad(x):
-            lacking = -len(x) % self.row_count
-            return np.pad(x, [(0, lacking)] + [(0, 0)] * (x.ndim - 1)) if lacking else x
+        One process may have a number of rows that the devices do not divide.
+        """
+        if len(self._own) == self.mesh.size:
+            return jax.device_put(jax.tree.map(self._part.cut, batch), self.by_rows)
+        first, end, groups = self._part
 
-        return self._put(jax.tree.map(pad, batch), self.by_rows)
+        def put(x):
+            each = len(x) // (end - first)
+            shape, before = (groups * each, *x.shape[1:]), first * each
+
+            def rows_of(index):
+                rows = index[0]
+                return x[slice((rows.start or 0) - before, (rows.stop or shape[0]) - before)]
+
+            return jax.make_array_from_callback(shape, self.by_rows, rows_of)
+
+        return jax.tree.map(put, batch)
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
-        """Yields the batches from number `start` on, of each run's plan."""
-        return plans[0].start_at(start, prefetch)
+        """Yields this process's part of the batches from number `start` on, of each run's plan."""
+        return plans[0].start_at(start, prefetch, self._part)
 
     def split(self, tree: Any) -> Sequence[Any]:
         """Returns each run's part of a tree."""
@@ -197,7 +211,8 @@ class VmappedRuns:
 
     def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
         """Yields the batches of all plans, stacked; the plans have one text, see `Plan.stack`."""
-        return stream(_StackedPlans(self._fill(plans)), start, prefetch)
+        filled = self._fill(plans)
+        return stream(lambda i: filled[0].stack(filled, i), start, prefetch)
 
     def split(self, tree: Any) -> Sequence[Any]:
         host = jax.device_get(tree)
@@ -211,16 +226,6 @@ class VmappedRuns:
     def _fill(self, each: Sequence[Any]) -> list[Any]:
         """Adds the copies of the last run to something of each run."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
-
-
-@dataclasses.dataclass(frozen=True)
-class _StackedPlans:
-    """Batch i of every run's plan, stacked."""
-
-    plans: Sequence[Plan]
-
-    def __getitem__(self, i: int) -> Any:
-        return self.plans[0].stack(self.plans, i)
 
 
 def _unless_ended(update: Callable) -> Callable:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.buckets import Plan, even_part, shuffle
+from transformer.data.buckets import WHOLE, Part, Plan, even_part, shuffle
 from transformer.data.encode import (
     Encoded,
     EncodedPart,
@@ -184,12 +184,16 @@ class TextPlan(Plan[TextBatch]):
         return self.rows * (self.context if self.each_position else 1), self.context
 
     def __getitem__(self, i: int) -> TextBatch:
+        return self.part(i, WHOLE)
+
+    def part(self, i: int, part: Part) -> TextBatch:
         epoch, place = divmod(i, self.epoch_length)
+        here = part.rows(self.rows)
         start = int(shuffle([0], self.slack + 1, (self.seed, epoch, 0))[0])
-        places = even_part(self.windows, self.epoch_length, place)
+        places = even_part(self.windows, self.epoch_length, place)[here]
         windows = shuffle(places, self.windows, (self.seed, epoch, 1)).tolist()
         starts = [start + w * self.context for w in windows]
-        batch = read_rows(self.text, starts, self.rows, self.context)
+        batch = read_rows(self.text, starts, here.stop - here.start, self.context)
         return spread_positions(batch) if self.each_position else batch
 
 

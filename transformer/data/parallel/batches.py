@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from transformer.data.buckets import BucketPlan, Mixture, Plan
+from transformer.data.buckets import BucketPlan, Mixture, Part, Plan
 from transformer.data.encode import Encoded, cache_folder
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
@@ -220,13 +220,14 @@ class BatchPlan(BucketPlan[Batch]):
         # Draws are made row by row.
         return Plan.stack(self, plans, i) if self.sampler else super().stack(plans, i)
 
-    def __getitem__(self, i: int) -> Batch:
+    def part(self, i: int, part: Part) -> Batch:
         if self.sampler is None:
-            return super().__getitem__(i)
+            return super().part(i, part)
         place, random = self._place(i), make_generator(self.seed, i)
         shortest = self.buckets[place.number - 1].length if place.number else 0
         lengths = range(shortest, place.bucket.length)  # without the end, which takes one position
         numbers = self._sentences(place)
         pairs = [self.sampler.draw(number, place.epoch, random, lengths) for number in numbers]
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-        return make_batch(sources, targets, place.bucket.rows, place.bucket.length)
+        batch: Any = make_batch(sources, targets, place.bucket.rows, place.bucket.length)
+        return Batch(*map(part.cut, batch))
