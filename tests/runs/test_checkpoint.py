@@ -1,5 +1,7 @@
 """Checkpoints hold every bit, the best and the newest stay, and damage is named, never used."""
 
+import errno
+import os
 import random
 import shutil
 from pathlib import Path
@@ -229,7 +231,8 @@ def is_named_or_harmless(folder, sure: bool) -> bool:
             used = jax.device_get(weights(checkpoints, 3))
         except DamageError:
             used = None
-        if len(checkpoints.scores()) < 3 and not said:
+        # What the error has named is not said again.
+        if len(checkpoints.scores()) < 3 and not said and used is not None:
             return False
     state, progress, said = resume(folder)
     step = 2 if any("going back to the one before" in line for line in said) else 3
@@ -310,6 +313,19 @@ def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tm
     names = [path.name.split("_")[0] for path in elsewhere.parent.iterdir()]
     assert sorted(names) == ["checkpoints", "unreadable"]
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_a_checkpoint_that_the_system_refuses_says_why(folder, monkeypatch, number):
+    def fail(*_, **__):  # as tensorstore does
+        raise ValueError(f"RESOURCE_EXHAUSTED: Error [os_error_code='{number}']")
+
+    monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
+    with Checkpoints(folder, 3) as checkpoints, pytest.raises(UserError) as refused:
+        checkpoints.save(4, make_state(4.0), PROGRESS)
+    assert f"({os.strerror(number)}): check room" in str(refused.value)
+    assert "kept: steps 1, 2, 3" in str(refused.value)
+    assert refused.value.__cause__.errno == number
 
 
 def test_what_a_system_cannot_read_now_is_no_damage(folder, monkeypatch):

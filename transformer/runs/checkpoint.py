@@ -7,6 +7,7 @@ digest of each file, which is checked before it is read, and the scores of the e
 import functools
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,8 @@ class Checkpoints:
         import orbax.checkpoint as ocp  # which takes a fifth of a second
 
         # Orbax logs each file it opens, and prints the errors that it also raises.
-        logging.getLogger("absl").setLevel(logging.CRITICAL)
+        for name in ("absl", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         index = jax.process_index()  # each process reads alone, and one writes
         options = ocp.CheckpointManagerOptions(
             multiprocessing_options=ocp.options.MultiprocessingOptions(
@@ -116,7 +118,8 @@ class Checkpoints:
         try:
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
         except Exception as error:
-            raise self._refused(step, error) from error
+            cause = _system_error(error)
+            raise self._refused(step, cause) from cause
 
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
@@ -165,7 +168,8 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            raise self._refused(step, error) from error
+            cause = _system_error(error)
+            raise self._refused(step, cause) from cause
         finally:
             self._saving = None
         self._prune()
@@ -315,10 +319,11 @@ class Checkpoints:
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         except Exception as error:
+            cause = _system_error(error)
             raise UserError(
-                f"{self.folder / str(step)} cannot be read now ({_first_line(error)}); it is left "
+                f"{self.folder / str(step)} cannot be read now ({_reason(cause)}); it is left "
                 "as it is: start the same command again when that is over"
-            ) from error
+            ) from cause
         arrays = {name: x for group in items for name, x in restored[group].items()}
         for name, x in arrays.items():
             if name.startswith((f"{PARAMS}/", f"{EMA}/")) and not is_finite(x):
@@ -341,8 +346,8 @@ class Checkpoints:
         kept = ", ".join(map(str, self.steps())) or "none"
         return UserError(
             f"the checkpoint of step {step} could not be written below {self.folder} "
-            f"({_first_line(error)}): make room there and start the same command again; kept: "
-            f"steps {kept}"
+            f"({_reason(error)}): check room, permissions and `ulimit -n` there, and start the "
+            f"same command again; kept: steps {kept}"
         )
 
 
@@ -378,6 +383,14 @@ def check_fingerprint(
         )
 
 
-def _first_line(error: BaseException) -> str:
+def _system_error(error: Exception) -> Exception:
+    """Returns the system's error that tensorstore met; any other as it is."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    return OSError(int(code[1]), os.strerror(int(code[1]))) if code else error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200] if text else ''}"

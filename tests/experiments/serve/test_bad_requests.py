@@ -4,10 +4,13 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from serving import SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import operations
-from experiments.serve.schema import BODY
+from experiments.serve.schema import API, BODY
 
 LONG = json.dumps({"texts": ["a" * 5_001]}).encode()
 MISTAKES = [
@@ -64,6 +67,39 @@ def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch
         assert not first.done()
         gate.set()
         assert first.result().status == 200
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(max_size=3), part),
+    max_leaves=5,
+)
+FIELDS = {
+    "run": st.sampled_from(["translation", "language_model", "classification", "x"]),
+    "texts": st.lists(st.text(max_size=9), max_size=3),
+    "targets": st.lists(st.text(max_size=9), max_size=3),
+    "text": st.text(max_size=9),
+    "target": st.text(max_size=9),
+    "num_best": st.integers(-1, 5),
+    "source_tag": st.text(max_size=5),
+}
+REQUESTS = VALUES | st.fixed_dictionaries({}, optional={k: v | VALUES for k, v in FIELDS.items()})
+
+
+@pytest.mark.full
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(operation=st.sampled_from([*API]), fields=REQUESTS)
+def test_any_request_has_an_answer_or_one_line(site, operation, fields):
+    answer = site.post(operation, fields)
+    if answer.status != 200:
+        assert answer.status in (400, 404)
+        is_one_line(answer, answer.status, "")
 
 
 def test_a_body_that_is_too_large_is_refused(site):

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import os
 
 import jax
 import pytest
@@ -48,9 +49,10 @@ def test_an_error_of_one_trial_fails_it_with_its_reason_and_the_others_go_on(
     assert not file.exists() or "Traceback" in file.read_text()
 
 
-def full_disk_of_a_checkpoint():
+def refused_checkpoint(number):
     error = UserError("the checkpoint could not be written")
-    error.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    error.__cause__ = OSError(number, os.strerror(number))
+    error.__context__ = ValueError(f"RESOURCE_EXHAUSTED: [os_error_code='{number}']")
     return error
 
 
@@ -60,8 +62,8 @@ def full_disk_of_a_checkpoint():
         KeyboardInterrupt,
         lambda: SweepError("the storage cannot be reached"),
         lambda: OSError(errno.ENOSPC, "No space left on device", "x"),
-        lambda: UserError("could not be written (ValueError: No space left on device)"),
-        full_disk_of_a_checkpoint,
+        lambda: refused_checkpoint(errno.ENOSPC),
+        lambda: refused_checkpoint(errno.EMFILE),  # which is no lack of memory
     ],
 )
 def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkeypatch, make):
