@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments import run
@@ -81,7 +82,7 @@ def sweep(
             f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
             f"{_numbers(study.trials)}"
         )
-    worker = Worker(study)
+    worker = Worker(study, lambda progress: _show(study, progress))
     if study.trials is not None:
         worker.print_plan(list(study.trials.values()))
     if (stopped_by := worker.work()) is not None:
@@ -100,7 +101,7 @@ def _numbers(trials: Iterable[int]) -> str:
 
 def _summarise(study: Study) -> None:
     """Writes the results over what is complete, and says where and what is missing."""
-    states, notes, folder = study.states(), study.notes(), study.folder
+    states, folder = study.states(), study.folder
     if study.left_out:
         logger.info(
             f"trials {_numbers(study.left_out)} of {folder} are no longer in this sweep's list: "
@@ -115,17 +116,35 @@ def _summarise(study: Study) -> None:
         )
         if "complete" not in states.values():
             return
-    trials = []
+    config, command = study.config, command_of(folder)
+    result = _trials(study), folder, config.name, command, _baseline(study)
+    for path in write_results(config.task, *result):
+        logger.info(f"wrote {path}")
+
+
+def _show(study: Study, progress: str) -> None:
+    """Writes the page over what is complete so far."""
+    trials = _trials(study)
+    if any(trial.state == "complete" for trial in trials):
+        sweep = read_sweep(study.config.task, trials, _baseline(study))
+        parts = sweep, tables.build_table(sweep), sweep_figures(sweep)
+        page = _page(*parts, study.config.name, command_of(study.folder), progress)
+        write_text(study.folder / "index.html", page)
+
+
+def _baseline(study: Study) -> int | None:
+    return study.config.sweep.baseline if study.trials is not None else None
+
+
+def _trials(study: Study) -> list[SweepTrial]:
+    states, notes, trials = study.states(), study.notes(), []
     for number, values in study.values().items():
         state, note = states.get(number, "waiting"), notes.get(number, "")
         if state == "complete" and (changed := _changes(study, number)):
             state, note = "changed", changed
-        trials.append(SweepTrial(number, dict(values), trial_folder(folder, number), state, note))
-    config = study.config
-    baseline = config.sweep.baseline if study.trials is not None else None
-    command = command_of(folder)
-    for path in write_results(config.task, trials, folder, config.name, command, baseline):
-        logger.info(f"wrote {path}")
+        folder = trial_folder(study.folder, number)
+        trials.append(SweepTrial(number, dict(values), folder, state, note))
+    return trials
 
 
 def _changes(study: Study, number: int) -> str:
@@ -164,25 +183,11 @@ def write_results(
       `index.html`, `results.md`, `results.csv` and the pictures, see `sweep_figures`.
     """
     sweep = read_sweep(task, trials, baseline)
-    table, figures, notes = tables.build_table(sweep), sweep_figures(sweep), sweep_notes(sweep)
-    signatures, absent = tables.sweep_signatures(sweep), tables.missing(sweep)
-    captions = {name: _caption(name, sweep) for name in figures}
-    page = render(
-        "sweep.html",
-        title=title,
-        command=command,
-        table=table,
-        notes=notes,
-        signatures=signatures,
-        missing=absent,
-        figures=[
-            (figure_svg(figure, name, captions[name], {INK: "currentColor"}), captions[name])
-            for name, figure in figures.items()
-        ],
-    )
+    table, figures = tables.build_table(sweep), sweep_figures(sweep)
+    below = sweep_notes(sweep), tables.sweep_signatures(sweep), tables.missing(sweep)
     texts = {
-        "index.html": page,
-        "results.md": tables.to_markdown(title, command, [table], notes, signatures, absent),
+        "index.html": _page(sweep, table, figures, title, command),
+        "results.md": tables.to_markdown(title, command, [table], *below),
         "results.csv": tables.to_csv(sweep),
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -200,6 +205,32 @@ def write_results(
     )
     print(f"results.md has all {len(table.head)} columns, notes and signatures", flush=True)
     return [*(folder / name for name in texts), *pictures]
+
+
+def _page(
+    sweep: Sweep,
+    table: tables.Table,
+    figures: Mapping[str, Figure],
+    title: str,
+    command: str,
+    progress: str = "",
+) -> str:
+    """Returns the page; with `progress` it is of a sweep that goes on, and loads itself again."""
+    captions = {name: _caption(name, sweep) for name in figures}
+    return render(
+        "sweep.html",
+        title=title,
+        command=command,
+        progress=progress,
+        table=table,
+        notes=sweep_notes(sweep),
+        signatures=tables.sweep_signatures(sweep),
+        missing=tables.missing(sweep),
+        figures=[
+            (figure_svg(figure, name, captions[name], {INK: "currentColor"}), captions[name])
+            for name, figure in figures.items()
+        ],
+    )
 
 
 def _caption(name: str, sweep: Sweep) -> str:

@@ -7,7 +7,7 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -37,6 +37,7 @@ OF_ALL = frozenset(
 )
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
 MAX_REASON_LENGTH = 300  # characters of a reason
+SHOW_EVERY = 60.0  # seconds
 
 Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
 
@@ -44,10 +45,14 @@ logger = logging.getLogger(__name__)
 
 
 class Worker:
-    """One process that takes trials, trains and scores them until none is left."""
+    """One process that takes trials, trains and scores them until none is left.
 
-    def __init__(self, study: Study):
-        self.study = study
+    Args:
+      show: is told in a line how far the sweep is, at most once in `SHOW_EVERY` seconds.
+    """
+
+    def __init__(self, study: Study, show: Callable[[str], None] = lambda progress: None):
+        self.study, self._show, self._shown = study, show, time.monotonic()
         settings, trials = study.config.sweep, (study.trials or {}).values()
         models = [study.config.model, *(trial.config.model for trial in trials)]
         vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
@@ -95,7 +100,11 @@ class Worker:
             self._seconds += [(time.monotonic() - start) / len(taken)] * len(taken)
             if left := sum(state == "waiting" for state in self.study.states().values()):
                 minutes = left * sum(self._seconds) / len(self._seconds) / 60
-                logger.info(f"{left} trials left, about {minutes:.0f} minutes of one worker")
+                progress = f"{left} trials left, about {minutes:.0f} minutes of one worker"
+                logger.info(progress)
+                if time.monotonic() > self._shown + SHOW_EVERY:
+                    self._show(progress)
+                    self._shown = time.monotonic()
 
     def _take(self, locks: contextlib.ExitStack) -> Taken:
         """Takes trials that train at once, all abandoned ones or all new ones."""

@@ -11,6 +11,8 @@ from unittest import mock
 
 import pytest
 
+from experiments.sweep import sweep as sweep_module
+from experiments.sweep import worker as sweep_worker
 from experiments.sweep.study import Study
 from places import ROOT
 from runs import without_search
@@ -75,7 +77,15 @@ def test_a_seed_of_a_sweep_trains_as_the_config_with_that_seed_alone(finished, t
     assert str(loss) == rows(folder)[1]["test_loss"]
 
 
-def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp_path):
+def record_pages(monkeypatch):
+    """The pages that sweeps make from now on, one after each trial."""
+    page, shown = sweep_module._page, []
+    monkeypatch.setattr(sweep_worker, "SHOW_EVERY", -1.0)
+    monkeypatch.setattr(sweep_module, "_page", lambda *told: shown.append(page(*told)) or shown[-1])
+    return shown
+
+
+def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp_path, monkeypatch):
     _, before, _ = finished
     folder = shutil.copytree(before, tmp_path / "moved")
     first, times = rows(folder), stamps(folder)
@@ -83,7 +93,13 @@ def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp
     assert (rows(folder), stamps(folder)) == (first, times)
     shutil.rmtree(folder / "trials/001")
     (folder / "study.db").unlink()
+    shown = record_pages(monkeypatch)
     assert "trial 0 (seed=3)" in sweep(f"--workdir={folder}")
+    on_the_way, last = shown
+    for text in ('http-equiv="refresh"', "1 trials left, about 0 minutes", "trial 1, waiting"):
+        assert text in on_the_way
+        assert text not in last
+    assert (folder / "index.html").read_text() == last
     assert [row["test_loss"] for row in rows(folder)] == [row["test_loss"] for row in first]
     assert stamps(folder)["000"] == times["000"]
     assert "--seeds=2" in json.loads((folder / "sweep.json").read_text())["command"]
