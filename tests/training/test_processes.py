@@ -99,39 +99,28 @@ class Two:
         self.both[index].send_signal(number)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    two = Two(tmp_path_factory.mktemp("whole"))
-    assert two.ends() == ([0, 0], [[], []])
-    return two.run
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("index", [0, 1])
-def test_a_signal_to_one_stops_both_and_the_rest_is_as_if_it_had_not_come(whole, tmp_path, index):
-    two = Two(tmp_path)
-    two.await_step(10)
-    two.send(signal.SIGTERM, index)
-    assert two.ends() == ([143, 143], [[], []])
-    assert Two(tmp_path).ends() == ([0, 0], [[], []])
-    assert_same(two.run, whole)
-
-
-@pytest.mark.full
-def test_a_lost_process_ends_the_other_and_loses_no_checkpoint(whole, tmp_path):
-    two = Two(tmp_path)
-    two.await_step(10)
+def test_processes_that_are_stopped_or_lost_lose_nothing(tmp_path):
+    whole = Two(tmp_path / "whole")
+    assert whole.ends() == ([0, 0], [[], []])
+    for index in (0, 1):  # a signal to one stops both
+        two = Two(tmp_path / "broken")
+        two.await_step(20 * index + 10)
+        two.send(signal.SIGTERM, index)
+        assert two.ends() == ([143, 143], [[], []])
+    two = Two(tmp_path / "broken")
+    two.await_step(60)
     two.send(signal.SIGKILL, 1)
     codes, [[error], _] = two.ends()
     assert codes == [75, -9]
     assert error.startswith("error: another process is lost (")
     assert error.endswith("): start the same command again on all")
-    two = Two(tmp_path)
-    two.await_step(20)
+    two = Two(tmp_path / "broken")
+    two.await_step(90)
     two.send(signal.SIGKILL, 0)
     assert two.ends()[0] == [-9, -signal.SIGABRT]  # which jax sends itself
-    assert Two(tmp_path).ends() == ([0, 0], [[], []])
-    assert_same(two.run, whole)
+    assert Two(tmp_path / "broken").ends() == ([0, 0], [[], []])
+    assert_same(two.run, whole.run)
 
 
 @pytest.mark.full
