@@ -166,6 +166,12 @@ TABLE = (
         "draw maps of the token embeddings",
         ("token",),
     ),
+    Mode(
+        "export",
+        "experiments.export.export",
+        "write a run for other people or for other programs",
+        ("format", "output"),
+    ),
     Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
     Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
     Mode("report", "experiments.report.page.report", "write the report of a run again"),

@@ -34,7 +34,10 @@ class Options:
     name: str | None = _flag("name of the results of --input; default: the name of the file")
     output: str | None = _flag(
         "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
-        "folder, default runs/comparison)"
+        "folder, default runs/comparison; export: a new folder)"
+    )
+    format: str | None = _flag(
+        "format in which to export: bundle (the default), ctranslate2 or ctranslate2_int8"
     )
     runs: str | None = _flag(
         "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "

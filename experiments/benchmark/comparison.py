@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -19,16 +18,14 @@ from configs import base
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import Workload
+from transformer.bridges.ctranslate2 import make_spec
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_arrays
-from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
 from transformer.keys import assign, flatten
-from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.positions.registry import SumOfPositions
 from transformer.tasks.base import Task
 
 logger = logging.getLogger(__name__)
@@ -155,14 +152,15 @@ def decoding_peers(
     config, decode = workload.config, workload.config.decode
     if not (names := comparable(names, "decoding", config, task)):
         return {}
-    path, predictor = folder / "weights.npz", task.predictor
-    params = task.draw_params(jax.random.key(config.seed))
-    write_arrays(path, named_weights(predictor.model.config, params))
+    predictor, params = task.predictor, task.draw_params(jax.random.key(config.seed))
+    model = predictor.model.config
+    sizes = model.source_vocab_size, model.target_vocab_size
+    numbers = ([str(i) for i in range(size)] for size in sizes)  # its tokens are ours
+    make_spec(model, params, *numbers).save(str(folder))
     sentences = predictor.source_tokenizer.encode(lines)
     limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)
     order = {
-        "model": dataclasses.asdict(predictor.model.config),
-        **{"weights": str(path), "sentences": sentences},
+        **{"folder": str(folder), "sentences": sentences},
         "tokens": round(statistics.mean(min(each, predictor.max_length) for each in limits)),
         **{"beam": decode.beam_size, "batch": decode.batch_size},
     }
@@ -175,18 +173,6 @@ def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, Measur
         name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
     }
-
-
-def named_weights(config: ModelConfig, params: Params) -> dict[str, np.ndarray]:
-    """Returns the parameters by their paths, and the encoding of each of the `positions`."""
-    encoding = SumOfPositions(config, names=config.positions)
-    nothing = jnp.zeros((1, config.max_length, config.d_model))
-    added = encoding.apply({}, nothing, jnp.arange(config.max_length), method="add")
-    weights = {
-        jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf)
-        for path, leaf in jax.tree.leaves_with_path(params)
-    }
-    return {**weights, "positions": np.asarray(added)[0]}
 
 
 def _arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:

@@ -6,10 +6,8 @@ Each gets an order, see `comparison`, and `turn`, see `turns.rotate`.
 
 import importlib
 import itertools
-import tempfile
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from experiments.benchmark.turns import Turn, cores
 from experiments.process import keep_freed_memory
-from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.model.config import ModelConfig
 
 HERE = "experiments.benchmark"
@@ -205,14 +203,11 @@ def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     """Translates sentences, in batches of similar length, with our weights."""
     package = importlib.import_module("ctranslate2")
     workers = cores() if order.get("workers") else 1
-    with tempfile.TemporaryDirectory() as name:
-        with np.load(order["weights"]) as weights:
-            save_model(package, ModelConfig(**order["model"]), weights, Path(name))
-        translator = package.Translator(
-            name,
-            compute_type=order.get("compute_type", "float32"),
-            **{"inter_threads": workers, "intra_threads": cores() // workers},
-        )
+    translator = package.Translator(
+        order["folder"],
+        compute_type=order.get("compute_type", "float32"),
+        **{"inter_threads": workers, "intra_threads": cores() // workers},
+    )
     sentences = [[str(token) for token in ids] for ids in order["sentences"]]
     settings = {"beam_size": order["beam"], "max_batch_size": max(1, order["batch"] // workers)}
     lengths = {f"{name}_decoding_length": order["tokens"] for name in ("min", "max")}
@@ -225,59 +220,3 @@ def translate(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     turn({"first_seconds": seconds()})
     while True:
         turn({"seconds": seconds()})
-
-
-def save_model(package: Any, config: ModelConfig, weights: Weights, folder: Path) -> None:
-    """Writes the model into a folder for `ctranslate2`; its tokens are the numbers of ours."""
-    spec = package.specs.TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers),
-        config.num_heads,
-        pre_norm=config.normalizes_input,
-        activation=package.specs.common_spec.Activation.RELU,
-    )
-    spec.config.unk_token, spec.config.eos_token = str(UNK_ID), str(EOS_ID)
-    spec.config.bos_token = spec.config.decoder_start_token = str(BOS_ID)
-    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
-    _fill(spec, config, weights)
-    spec.register_source_vocabulary([str(i) for i in range(config.source_vocab_size)])
-    spec.register_target_vocabulary([str(i) for i in range(config.target_vocab_size)])
-    spec.validate()
-    spec.save(str(folder))
-
-
-def _fill(spec: Any, config: ModelConfig, weights: Weights) -> None:
-    def linear(own: Any, prefix: str, *names: str) -> None:
-        """Fills a map that computes those of several modules side by side."""
-        own.weight = np.concatenate([weights[f"{prefix}/{name}/kernel"].T for name in names])
-        if f"{prefix}/{names[0]}/bias" in weights:
-            own.bias = np.concatenate([weights[f"{prefix}/{name}/bias"] for name in names])
-
-    def norm(own: Any, prefix: str) -> None:
-        own.gamma, own.beta = weights[f"{prefix}/scale"], weights[f"{prefix}/bias"]
-
-    def attention(own: Any, prefix: str, *maps: tuple[str, ...]) -> None:
-        for part, names in zip(own.linear, maps, strict=True):
-            linear(part, prefix, *names)
-        norm(own.layer_norm, f"{prefix}_residual/norm")
-
-    def table(name: str) -> np.ndarray:  # tied ones are that of the target
-        path = f"{name}_embedding/table"
-        return weights[path if path in weights else "target_embedding/table"]
-
-    spec.encoder.embeddings[0].weight = table("source")
-    spec.decoder.embeddings.weight = table("target")
-    spec.decoder.projection.weight = table("output")
-    for half, stack in {"encoder": spec.encoder, "decoder": spec.decoder}.items():
-        stack.position_encodings.encodings = weights["positions"]
-        if config.normalizes_input:
-            norm(stack.layer_norm, f"{half}_norm")
-        for i, layer in enumerate(stack.layer):
-            place = f"{half}_layers_{i}"
-            maps = ("query", "key", "value"), ("output",)
-            attention(layer.self_attention, f"{place}/self_attention", *maps)
-            if half == "decoder":
-                maps = ("query",), ("key", "value"), ("output",)
-                attention(layer.attention, f"{place}/cross_attention", *maps)
-            linear(layer.ffn.linear_0, f"{place}/feed_forward", "inner")
-            linear(layer.ffn.linear_1, f"{place}/feed_forward", "outer")
-            norm(layer.ffn.layer_norm, f"{place}/feed_forward_residual/norm")

@@ -89,54 +89,60 @@ class Study:
         self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
         trial_configs.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        higher = find(config.train.best_metric).higher_is_better
-        with self.reached():
-            kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
-            self._storage = optuna.storages.RDBStorage(_address(config, folder), kwargs)
-            self._study = optuna.create_study(
-                storage=self._storage,
-                study_name=identity(folder, config.name),
-                direction="maximize" if higher else "minimize",
-                pruner=PRUNER,
-                load_if_exists=True,
-            )
-            self._check_same()
-            if trials is not None:
-                known = _known(self._study)
-                self.trials = trial_configs.number_trials(config, trials, known)
-                self.left_out = [number for number in known.values() if number not in self.trials]
-                new = [t for number, t in self.trials.items() if number not in known.values()]
-                # Those of one structure follow one another, so that a worker finds them together.
-                for trial in itertools.chain(*trial_configs.group_trials(new)):
-                    values = trial_configs.settings(config, trial)
-                    self._enqueue(trial=trial.number, settings=values)
-            else:
-                listed = set(map(_number, self._study.get_trials(deepcopy=False)))
-                for number in sorted(set(range(config.sweep.trials)) - listed):
-                    self._enqueue(trial=number)
-            for frozen in self._newest().values() if config.sweep.retry_failed else ():
-                if frozen.state == TrialState.FAIL:
-                    names = frozen.user_attrs.keys() & {"trial", "settings"}
-                    attributes = {name: frozen.user_attrs[name] for name in names}
-                    self._enqueue(frozen.params, **attributes)
+        # The database of a sweep that began may be away for a while; of another it is misnamed.
+        self.ask(lambda: self._open_study(trials), waits=(folder / "study.id").exists())
+
+    def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
+        """Connects to the storage, and lists the trials that it lacks."""
+        higher = find(self.config.train.best_metric).higher_is_better
+        kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
+        self._storage = optuna.storages.RDBStorage(_address(self.config, self.folder), kwargs)
+        self._study = optuna.create_study(
+            storage=self._storage,
+            study_name=identity(self.folder, self.config.name),
+            direction="maximize" if higher else "minimize",
+            pruner=PRUNER,
+            load_if_exists=True,
+        )
+        self._check_same()
+        if trials is not None:
+            known = _known(self._study)
+            self.trials = trial_configs.number_trials(self.config, trials, known)
+            self.left_out = [number for number in known.values() if number not in self.trials]
+            new = [t for number, t in self.trials.items() if number not in known.values()]
+            # Those of one structure follow one another, so that a worker finds them together.
+            for trial in itertools.chain(*trial_configs.group_trials(new)):
+                values = trial_configs.settings(self.config, trial)
+                self._enqueue(trial=trial.number, settings=values)
+        else:
+            listed = set(map(_number, self._study.get_trials(deepcopy=False)))
+            for number in sorted(set(range(self.config.sweep.trials)) - listed):
+                self._enqueue(trial=number)
+        for frozen in self._newest().values() if self.config.sweep.retry_failed else ():
+            if frozen.state == TrialState.FAIL:
+                names = frozen.user_attrs.keys() & {"trial", "settings"}
+                attributes = {name: frozen.user_attrs[name] for name in names}
+                self._enqueue(frozen.params, **attributes)
 
     def reached(self) -> contextlib.AbstractContextManager[None]:
         """Turns a storage's failure into one line, a `SweepError`."""
         return _reached(self.config, self.folder)
 
-    def ask(self, work: Callable[[], Answer]) -> Answer:
+    def ask(self, work: Callable[[], Answer], waits: bool = True) -> Answer:
         """Returns what the storage answers; if it goes away, waits until it is back.
 
         Args:
           work: may be done twice: that an answer was lost does not say that nothing was done.
+          waits: otherwise an error of the storage is raised at once.
         """
         begin, said = time.monotonic(), False
         while True:
             try:
                 with self.reached():
                     return work()
-            except SweepError:
-                if time.monotonic() > begin + PATIENCE:
+            except SweepError as error:
+                lacks_driver = isinstance(error.__context__, ImportError)
+                if lacks_driver or not waits or time.monotonic() > begin + PATIENCE:
                     raise
                 if not said:
                     logger.warning(f"the sweep's storage is away: waiting up to {PATIENCE:.0f} s")

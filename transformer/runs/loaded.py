@@ -11,6 +11,7 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
+from transformer.bridges.formats import Export, write_export
 from transformer.config import check, check_scores
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
@@ -264,6 +265,17 @@ class LoadedRun:
                 f"config.model.architecture={self.config.model.architecture} has no attention"
             )
         return attention
+
+    def export(self, format: str, folder: str | Path) -> Path:
+        """Writes the run in a format of `bridges.formats`, with a model card; returns the folder.
+
+        Args:
+          folder: a new one.
+        """
+        scores = (self.results or {}).get("test", {})
+        params, predictor = self.trained.variables["params"], self.trained.predictor
+        export = Export(self.folder, self.config, predictor, params, scores)
+        return write_export(export, format, Path(folder))
 
     @property
     def embeddings(self) -> dict[str, Embeddings]:

@@ -1,6 +1,7 @@
 """The store of a sweep: who has which trial, and what it has come to."""
 
 import concurrent.futures
+import contextlib
 import json
 import time
 
@@ -60,21 +61,31 @@ def test_a_storage_that_is_away_is_asked_until_it_is_back_or_patience_ends(tmp_p
     study, asked = grid(tmp_path), []
     get_trials = study._study.get_trials
 
-    def away(times):
+    def away(times, work):
         def answer(**settings):
             asked.append(settings)
             if len(asked) <= times:
                 raise OperationalError("select", {}, Exception("server closed the connection"))
-            return get_trials(**settings)
+            return work(**settings)
 
         return answer
 
     monkeypatch.setattr("experiments.sweep.study.time.sleep", lambda seconds: None)
-    monkeypatch.setattr(study._study, "get_trials", away(times=3))
+    monkeypatch.setattr(study._study, "get_trials", away(3, get_trials))
     assert study.states() == dict.fromkeys(range(4), "waiting")
     assert len(asked) == 4
+    # A worker that starts waits, too, if the sweep was begun; otherwise the storage is misnamed.
+    for folder, waits in ((tmp_path, True), (tmp_path / "new", False)):
+        asked.clear()
+        folder.mkdir(exist_ok=True)
+        with monkeypatch.context() as patch:
+            create = sweep_study.optuna.create_study
+            patch.setattr(sweep_study.optuna, "create_study", away(2, create))
+            with contextlib.nullcontext() if waits else pytest.raises(SweepError, match="server"):
+                assert grid(folder).states() == dict.fromkeys(range(4), "waiting")
+        assert len(asked) == (3 if waits else 1)
     monkeypatch.setattr(sweep_study, "PATIENCE", 0.0)
-    monkeypatch.setattr(study._study, "get_trials", away(times=99))
+    monkeypatch.setattr(study._study, "get_trials", away(99, get_trials))
     with pytest.raises(SweepError, match=r"cannot be reached .*server closed"):
         study.states()
 

@@ -1,0 +1,89 @@
+"""What is exported does what the run does, or a line says why it cannot be."""
+
+import shutil
+import sys
+
+import pytest
+
+import transformer
+from places import ROOT
+from tiny_run import command, refused, shared_run
+from transformer.bridges import ctranslate2
+from transformer.errors import UserError
+from transformer.files import DamageError
+
+TEXTS = ["a b c", "d e", "f"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return shared_run(tmp_path_factory)
+
+
+def export(folder, *flags):
+    return command(f"--workdir={folder}", "--mode=export", *flags)
+
+
+def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny, tmp_path):
+    bundle = tmp_path / "given" / "bundle"
+    ended = export(tiny.workdir, f"--output={bundle}")
+    assert (ended.code, ended.out) == (0, f"{bundle}\n")
+    names = {path.name for path in bundle.iterdir()}
+    assert {"README.md", "config.json", "tokenizer.model", "weights.safetensors"} <= names
+    assert not names & {"checkpoints", "trained_on.npz", "metrics.jsonl", "held_out"}
+    run, given = transformer.load(tiny.workdir), transformer.load(bundle)
+    assert given.translate(TEXTS, num_best=2) == run.translate(TEXTS, num_best=2)
+    assert given.results == run.results
+    card = (bundle / "README.md").read_text()
+    assert "pipeline_tag: translation" in card
+    assert "| BLEU |" in card
+    start = f"--config.train.init_from={bundle}", f"--workdir={tmp_path / 'next'}"
+    ended = command(f"--config={tiny.config}", *start, "--config.train.steps=1")
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "tokenizer.model", "config.json"])
+def test_a_changed_byte_of_a_bundle_is_named(tiny, tmp_path, name):
+    bundle = transformer.load(tiny.workdir).export("bundle", tmp_path / "bundle")
+    path = bundle / name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises((UserError, DamageError), match=path.stem):
+        transformer.load(bundle)
+
+
+def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
+    flags = f"--workdir={tiny.workdir}", "--mode=export"
+    refused(*flags, says="--mode=export needs --output, the folder to write")
+    refused(*flags, f"--output={tmp_path}", says=f"{tmp_path} is there already: name a new folder")
+    output = f"--output={tmp_path / 'new'}"
+    refused(*flags, output, "--format=onxn", says="format='onxn' is unknown: choose one of bundle")
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    says = "format ctranslate2 needs its package: pip install ctranslate2"
+    refused(*flags, output, "--format=ctranslate2", says=says)
+    assert list(tmp_path.iterdir()) == []  # nothing is left of what failed
+
+
+def test_a_full_disk_leaves_nothing_half_written(tiny, tmp_path, monkeypatch):
+    def fail(source, target):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", fail)
+    refused(
+        *(f"--workdir={tiny.workdir}", "--mode=export", f"--output={tmp_path / 'new'}"),
+        says="No space left on device",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_documentation_lists_what_ctranslate2_computes():
+    text = (ROOT / "docs/export.md").read_text()
+    rows = [
+        f"| `model.{key}` | {', '.join(f'`{value}`' for value in values)} |"
+        for key, values in ctranslate2.EXPRESSIBLE.items()
+    ]
+    added = ", ".join(f"`{name}`" for name in ctranslate2.ADDED)
+    rows.append(f"| `model.positions` | {added} and their sums; `rotary` |")
+    assert "\n".join(rows) in text

@@ -1,0 +1,1 @@
+"""Models of a run in the formats of other programs."""

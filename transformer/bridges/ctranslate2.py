@@ -1,0 +1,177 @@
+"""A translator for CTranslate2, which translates without JAX, on any CPU or GPU.
+
+Its specification is written here, not by way of its converters, whose Marian and OpenNMT models
+start a translation and normalise otherwise. https://opennmt.net/CTranslate2
+"""
+
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer.bridges.layers import HALVES, layer_arrays, position_table
+from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
+from transformer.errors import UserError
+from transformer.inference.translator import Translator
+from transformer.model.config import ModelConfig
+from transformer.model.positions.registry import max_positions, split_names
+
+PACKAGE = "ctranslate2"
+MAX_TOKENS = 1024  # that it reads of a sentence, and positions in a table
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
+GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
+# What it can compute, by key of `model`; other keys may have any value.
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    "architecture": ("transformer",),
+    "patch_size": (0,),
+    "talking_heads": (False,),
+    "query_key_norm": ("none",),
+    "cross_positions": ("none",),
+    "norm_position": ("pre", "post"),
+    "activation": (*ACTIVATIONS, *GATED),
+}
+USAGE = """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
+
+    import ctranslate2, sentencepiece
+
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_file=f"FOLDER/{side}.spm")
+        for side in ("source", "target")
+    )
+    translator = ctranslate2.Translator("FOLDER")
+    text = source.encode("A sentence.", out_type=str)
+    never = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
+    [result] = translator.translate_batch([text], beam_size=4, **never)
+    print(target.decode(result.hypotheses[0]))
+
+Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the training."""
+
+
+def find_obstacle(config: ModelConfig) -> str:
+    """Returns the key of what CTranslate2 cannot compute, with its value; '' if it can."""
+    for key, choices in EXPRESSIBLE.items():
+        if getattr(config, key) not in choices:
+            return f"model.{key}={getattr(config, key)!r}"
+    for half in HALVES:
+        names = getattr(config, f"{half}_names")
+        if names != "rotary" and not {*ADDED}.issuperset(split_names(names)):
+            return f"model.{half}_positions={names!r}"
+    return ""
+
+
+def write(predictor: Translator, params: Any, folder: Path, quantization: str) -> None:
+    """Writes a model, its vocabularies and its sentencepiece models into a folder.
+
+    Args:
+      quantization: "int8" for weights of 8 bits, or "" for float32.
+    """
+    source, target = predictor.source_tokenizer, predictor.target_tokenizer
+    spec = make_spec(
+        predictor.model.config,
+        params,
+        *(tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in (source, target)),
+    )
+    spec.optimize(quantization=quantization or None)  # which also keeps a tied table once
+    spec.save(str(folder))
+    (folder / "source.spm").write_bytes(source.model)
+    (folder / "target.spm").write_bytes(target.model)
+
+
+def make_spec(
+    config: ModelConfig, params: Any, source: Sequence[str], target: Sequence[str]
+) -> Any:
+    """Returns the specification of a model with its weights.
+
+    Args:
+      source: the tokens of the source's vocabulary, by id; `target` likewise.
+
+    Raises:
+      UserError: the package is missing, or the model is none that it can compute.
+    """
+    try:
+        specs = importlib.import_module(PACKAGE).specs
+    except ModuleNotFoundError:
+        raise UserError(f"format {PACKAGE} needs its package: pip install {PACKAGE}") from None
+    if obstacle := find_obstacle(config):
+        raise UserError(f"CTranslate2 cannot compute {obstacle}: choose another format")
+    rotary = [getattr(config, f"{half}_names") == "rotary" for half in HALVES]
+    common = {
+        "num_heads": config.num_heads,
+        "pre_norm": config.normalizes_input,
+        "activation": getattr(
+            specs.Activation, ACTIVATIONS[GATED.get(config.activation, config.activation)]
+        ),
+        "ffn_glu": config.activation in GATED,
+        "rms_norm": config.norm == "rms",
+        "head_dim": config.head_width if config.head_size else None,
+    }
+    parts = (
+        (specs.TransformerEncoderSpec, config.num_encoder_layers),
+        (specs.TransformerDecoderSpec, config.num_decoder_layers),
+    )
+    spec = specs.TransformerSpec(
+        *(
+            part(depth, rotary_dim=0 if rotates else None, **common)
+            for (part, depth), rotates in zip(parts, rotary, strict=True)
+        )
+    )
+    for half, rotates in zip(HALVES, rotary, strict=True):
+        stack = getattr(spec, half)
+        if rotates:
+            vars(stack).pop("position_encodings", None)
+        else:
+            length = min(MAX_TOKENS, max_positions(config) or MAX_TOKENS)
+            stack.position_encodings.encodings = position_table(config, params, half, length)
+    _fill(spec, config, layer_arrays(config, params))
+    spec.config.unk_token, spec.config.eos_token = target[UNK_ID], target[EOS_ID]
+    spec.config.bos_token = spec.config.decoder_start_token = target[BOS_ID]
+    spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
+    spec.register_source_vocabulary(list(source))
+    spec.register_target_vocabulary(list(target))
+    spec.validate()
+    return spec
+
+
+def _fill(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None:
+    def linear(part: Any, prefix: str, *names: str) -> None:
+        """Fills a map that computes those of several modules, one after another."""
+        part.weight = np.concatenate([arrays[f"{prefix}/{name}/kernel"].T for name in names])
+        if f"{prefix}/{names[0]}/bias" in arrays:
+            part.bias = np.concatenate([arrays[f"{prefix}/{name}/bias"] for name in names])
+
+    def norm(part: Any, prefix: str) -> None:
+        part.gamma = arrays[f"{prefix}/scale"]
+        if config.norm == "layer":
+            part.beta = arrays[f"{prefix}/bias"]
+
+    def attention(part: Any, prefix: str, *maps: tuple[str, ...]) -> None:
+        for each, names in zip(part.linear, maps, strict=True):
+            linear(each, prefix, *names)
+        norm(part.layer_norm, f"{prefix}_residual/norm")
+
+    def table(name: str) -> np.ndarray:  # tied ones are that of the target
+        path = f"{name}_embedding/table"
+        return arrays[path if path in arrays else "target_embedding/table"]
+
+    spec.encoder.embeddings[0].weight = table("source")
+    spec.decoder.embeddings.weight = table("target")
+    spec.decoder.projection.weight = table("output")
+    for half in HALVES:
+        stack = getattr(spec, half)
+        if config.normalizes_input:
+            norm(stack.layer_norm, f"{half}_norm")
+        for i, layer in enumerate(stack.layer):
+            place = f"{half}_layers_{i}"
+            maps = ("query", "key", "value"), ("output",)
+            attention(layer.self_attention, f"{place}/self_attention", *maps)
+            if half == "decoder":
+                maps = ("query",), ("key", "value"), ("output",)
+                attention(layer.attention, f"{place}/cross_attention", *maps)
+            linear(layer.ffn.linear_0, f"{place}/feed_forward", "inner")
+            linear(layer.ffn.linear_1, f"{place}/feed_forward", "outer")
+            if config.activation in GATED:
+                linear(layer.ffn.linear_0_noact, f"{place}/feed_forward", "gate")
+            norm(layer.ffn.layer_norm, f"{place}/feed_forward_residual/norm")

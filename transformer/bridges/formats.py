@@ -1,0 +1,158 @@
+"""The formats in which a run can be given away, by name."""
+
+import functools
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from transformer.bridges import ctranslate2
+from transformer.errors import UserError
+from transformer.files import write_text
+from transformer.inference.translator import Translator
+from transformer.metrics.registry import TABLE, metrics_of
+from transformer.model.config import check_choice
+from transformer.variants import Registry
+
+# What a run is used with; `weights.*` are the chosen weights, without the optimizer.
+BUNDLE = (
+    *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
+    *("class_weights.json", "tokenizer*.model", "tokenizer*.json", "weights.json"),
+    "weights.safetensors",
+)
+
+CARD = """---
+pipeline_tag: {task}
+tags: [transformer, {format}]
+---
+
+# {name}
+
+A model of `config.task={task}` with {model.num_encoder_layers} encoder and
+{model.num_decoder_layers} decoder layers of width {model.d_model} and {model.num_heads} heads
+(`model.positions={model.positions}`), trained on `data.source={source}`.
+
+## Use
+
+{usage}
+
+## Scores
+
+{scores}
+"""
+
+
+BAR = "\\|"  # within a cell of Markdown
+
+
+class Export(NamedTuple):
+    """A run to be written in some format.
+
+    Attributes:
+      run: its folder.
+      params: the chosen weights.
+      scores: those of the test set, by metric; empty if it was not scored.
+    """
+
+    run: Path
+    config: ConfigDict
+    predictor: Any
+    params: Any
+    scores: Mapping[str, Any]
+
+
+class Format(NamedTuple):
+    """A format.
+
+    Attributes:
+      write: (export, folder) writes the model.
+      usage: lines of Markdown for its reader: how it is used.
+      of_translators: whether it is for text translators alone.
+    """
+
+    write: Callable[[Export, Path], None]
+    usage: str
+    of_translators: bool = True
+
+
+def _write_bundle(export: Export, folder: Path) -> None:
+    for pattern in BUNDLE:
+        for path in export.run.glob(pattern):
+            shutil.copyfile(path, folder / path.name)
+
+
+def _write_ctranslate2(export: Export, folder: Path, quantization: str = "") -> None:
+    ctranslate2.write(export.predictor, export.params, folder, quantization)
+
+
+FORMATS: dict[str, Format] = Registry(
+    bundle=Format(
+        _write_bundle,
+        """It is a run's folder without what its training needs: the command's `workdir` in every
+mode but `train`, the start of another training (`train.init_from`), and in Python
+
+    import transformer
+
+    print(transformer.load("FOLDER").translate(["A sentence."]))
+
+`weights.safetensors` has the weights. No file has code.""",
+        of_translators=False,
+    ),
+    ctranslate2=Format(_write_ctranslate2, ctranslate2.USAGE),
+    ctranslate2_int8=Format(
+        functools.partial(_write_ctranslate2, quantization="int8"), ctranslate2.USAGE
+    ),
+)
+
+
+def write_export(export: Export, name: str, output: Path) -> Path:
+    """Writes a run in a format, and a model card, into a new folder; returns it.
+
+    The folder has its name only when it is complete.
+
+    Raises:
+      UserError: there is something of that name, the format is unknown, or the run is none that it
+        can express.
+    """
+    check_choice("format", name, FORMATS)
+    chosen = FORMATS[name]
+    if chosen.of_translators and type(export.predictor) is not Translator:
+        raise UserError(
+            f"format {name} is for translators of text, not for config.task="
+            f"{export.config.task}: choose bundle"
+        )
+    if output.exists():
+        raise UserError(f"{output} is there already: name a new folder")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as place:
+        folder = Path(place, output.name)
+        folder.mkdir()
+        chosen.write(export, folder)
+        _write_card(export, name, folder)
+        folder.rename(output)
+    return output
+
+
+def _write_card(export: Export, name: str, folder: Path) -> None:
+    """Writes README.md, whose first lines are the metadata that the Hugging Face hub reads."""
+    config, scores = export.config, export.scores
+    rows = [
+        f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "
+        f"{scores.get(f'{key}_signature', '').replace('|', BAR)} |"
+        for key, metric in metrics_of(config.task, TABLE).items()
+        if key in scores
+    ]
+    table = ["Of the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
+    text = CARD.format(
+        task=config.task,
+        format=name,
+        name=config.name,
+        model=config.model,
+        source=config.data.source,
+        usage=FORMATS[name].usage,
+        scores="\n".join(table) if rows else "This run was not scored.",
+    )
+    write_text(folder / "README.md", text)

@@ -1,0 +1,52 @@
+"""The parameters of a Transformer as other programs name and hold them: each layer by itself."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from transformer.model.config import ModelConfig
+from transformer.model.positions.registry import SumOfPositions
+from transformer.optim.parameters import named_leaves
+
+HALVES = ("encoder", "decoder")
+
+
+def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
+    """Returns the parameters in float32 by their paths, `encoder_layers_3/...` of any layer.
+
+    Layers that share their parameters, or that are stacked (`scan_layers`), have their own here,
+    and so has each head that shares keys and values with others (`num_kv_heads`).
+    """
+    arrays = {name: np.array(x, np.float32) for name, x in named_leaves(params).items()}
+    depths = config.num_encoder_layers, config.num_decoder_layers
+    for half, depth in zip(HALVES, depths, strict=True):
+        if config.scan_layers:
+            own = f"{half}_layers/"
+            stacked = {name: arrays.pop(name) for name in list(arrays) if name.startswith(own)}
+            for i in range(depth):
+                for name, x in stacked.items():
+                    part = x if config.share_layers else x[i]
+                    arrays[name.replace(own, f"{half}_layers_{i}/")] = part
+        elif config.share_layers:
+            first = {k: x for k, x in arrays.items() if k.startswith(f"{half}_layers_0/")}
+            for i in range(1, depth):
+                arrays |= {k.replace("_0/", f"_{i}/", 1): x for k, x in first.items()}
+    if (copies := config.num_heads // config.key_value_heads) > 1:
+        for name, x in arrays.items():
+            if "attention/key/" in name or "attention/value/" in name:
+                heads = x.reshape(*x.shape[:-1], -1, config.head_width)
+                arrays[name] = np.repeat(heads, copies, axis=-2).reshape(*x.shape[:-1], -1)
+    return arrays
+
+
+def position_table(
+    config: ModelConfig, params: Any, half: str, length: int
+) -> Float[np.ndarray, "length D"]:
+    """Returns what a half of the model adds to the embeddings at each position."""
+    names = getattr(config, f"{half}_names")
+    encoding = SumOfPositions(config, names=names, bidirectional=half == "encoder")
+    nothing = jnp.zeros((1, length, config.d_model))
+    variables = {"params": params.get(f"{half}_positions", {})}
+    return np.asarray(encoding.apply(variables, nothing, jnp.arange(length), method="add"))[0]
