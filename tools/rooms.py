@@ -24,17 +24,17 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_182,
+        2_194,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 330),
+    "bridges": Room("transformer/bridges", 1_500, 389),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_306),
+    "command": Room("experiments experiments/command", 1_600, 2_330),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        5_054,
+        5_058,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "

@@ -97,7 +97,7 @@ STRINGS = (
         "[a",
         "a+b",
     ),
-    *("=", "1", "-1", "rotary+", "a,b", "data=2", "word", "adam", "files", "{}", "\ud800"),
+    *("=", "1", "-1", "rotary+", "a,b", "data=2", "word", "adam", "files", "{}", "\udcff"),
 )
 OTHERS = ("", "(", "a=b", "1,2", "encoder=0.1", "('a', 0.1)", "None", "x=nan")
 

@@ -45,6 +45,7 @@ A model of `config.task={task}` with {model.num_encoder_layers} encoder and
 """
 
 
+DEFAULT = "bundle"
 BAR = "\\|"  # within a cell of Markdown
 
 

@@ -23,12 +23,12 @@ def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     depths = config.num_encoder_layers, config.num_decoder_layers
     for half, depth in zip(HALVES, depths, strict=True):
         if config.scan_layers:
-            own = f"{half}_layers/"
-            stacked = {name: arrays.pop(name) for name in list(arrays) if name.startswith(own)}
+            prefix = f"{half}_layers/"
+            stacked = {name: arrays.pop(name) for name in list(arrays) if name.startswith(prefix)}
             for i in range(depth):
                 for name, x in stacked.items():
                     part = x if config.share_layers else x[i]
-                    arrays[name.replace(own, f"{half}_layers_{i}/")] = part
+                    arrays[name.replace(prefix, f"{half}_layers_{i}/")] = part
         elif config.share_layers:
             first = {k: x for k, x in arrays.items() if k.startswith(f"{half}_layers_0/")}
             for i in range(1, depth):

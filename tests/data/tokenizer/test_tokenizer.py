@@ -142,9 +142,10 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
 
 
 def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):
-    text = message(tmp_path, normalization="nmt")
-    assert "tokenizer.normalization='nmt'" in text
-    assert all(name in text for name in NORMALIZATIONS)
+    for wrong in ("nmt", "a,b"):
+        text = message(tmp_path, normalization=wrong)
+        assert f"tokenizer.normalization='{wrong}'" in text
+        assert all(name in text for name in NORMALIZATIONS)
     text = message(tmp_path, kind="bpee")
     assert "tokenizer.kind='bpee'" in text
     assert all(kind in text for kind in TOKENIZER_KINDS)

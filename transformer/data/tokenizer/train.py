@@ -158,7 +158,7 @@ def _train(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
     try:
         least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         raise RunError(
             f"tokenizer.normalization='{name}' is unknown: choose one of "
             f"{', '.join(NORMALIZATIONS)}"
