@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.bridges import ctranslate2
+from transformer.bridges import ctranslate2, marian
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
@@ -89,6 +89,10 @@ def _write_ctranslate2(export: Export, folder: Path, quantization: str = "") -> 
     ctranslate2.write(export.predictor, export.params, folder, quantization)
 
 
+def _write_marian(export: Export, folder: Path) -> None:
+    marian.write(export.predictor, export.params, folder)
+
+
 FORMATS: dict[str, Format] = Registry(
     bundle=Format(
         _write_bundle,
@@ -102,6 +106,7 @@ mode but `train`, the start of another training (`train.init_from`), and in Pyth
 `weights.safetensors` has the weights. No file has code.""",
         of_translators=False,
     ),
+    marian=Format(_write_marian, marian.USAGE),
     ctranslate2=Format(_write_ctranslate2, ctranslate2.USAGE),
     ctranslate2_int8=Format(
         functools.partial(_write_ctranslate2, quantization="int8"), ctranslate2.USAGE

@@ -1,0 +1,192 @@
+"""A translator as a `MarianMTModel` of Hugging Face's transformers (Junczys-Dowmunt et al. 2018).
+
+Its sinusoids are all sines, then all cosines, and are never saved; so the width of a model whose
+sinusoids are interleaved is put in that order. Its normalisation adds 1e-5 to the variance.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from transformer.bridges.layers import HALVES, layer_arrays
+from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
+from transformer.errors import UserError
+from transformer.files import write_bytes, write_text
+from transformer.inference.translator import Translator
+from transformer.model.config import ModelConfig
+
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "silu": "silu"}
+POSITIONS = ("sinusoidal", "split")
+# What it can compute, by key of `model`; positions are those of both halves, and `head_size` is 0
+# or d_model / num_heads. Other keys may have any value.
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    "architecture": ("transformer",),
+    "patch_size": (0,),
+    "talking_heads": (False,),
+    "query_key_norm": ("none",),
+    "cross_positions": ("none",),
+    "norm": ("layer",),
+    "norm_position": ("post",),
+    "activation": (*ACTIVATIONS,),
+}
+MAX_TOKENS = 512  # of a sentence
+# Names of its modules by those of ours; a decoder's cross-attention is `encoder_attn`.
+MODULES = {
+    "self_attention/query": "self_attn.q_proj",
+    "self_attention/key": "self_attn.k_proj",
+    "self_attention/value": "self_attn.v_proj",
+    "self_attention/output": "self_attn.out_proj",
+    "self_attention_residual/norm": "self_attn_layer_norm",
+    "feed_forward/inner": "fc1",
+    "feed_forward/outer": "fc2",
+    "feed_forward_residual/norm": "final_layer_norm",
+}
+CROSS = {
+    ours.replace("self_", "cross_"): theirs.replace("self_", "encoder_")
+    for ours, theirs in MODULES.items()
+    if "self_" in ours
+}
+FROM_RESIDUAL = ("query", "key", "value", "inner")  # maps whose inputs have the model's width
+TO_RESIDUAL = ("output", "outer", "norm")
+USAGE = """In a process without this project, after `pip install transformers torch sentencepiece`:
+
+    from transformers import MarianMTModel, MarianTokenizer
+
+    tokenizer = MarianTokenizer.from_pretrained("FOLDER")
+    model = MarianMTModel.from_pretrained("FOLDER")
+    batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+    print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+
+Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the training."""
+
+
+def find_obstacle(config: ModelConfig) -> str:
+    """Returns the key of what Marian cannot compute, with its value; '' if it can."""
+    for key, choices in EXPRESSIBLE.items():
+        if getattr(config, key) not in choices:
+            return f"model.{key}={getattr(config, key)!r}"
+    names = {half: getattr(config, f"{half}_names") for half in HALVES}
+    for half, name in names.items():
+        if name not in POSITIONS:
+            return f"model.{half}_positions={name!r}"
+    if len({*names.values()}) > 1:
+        return f"model.decoder_positions={names['decoder']!r} with another encoder's"
+    if config.head_width * config.num_heads != config.d_model:
+        return f"model.head_size={config.head_size}"
+    return ""
+
+
+def write(predictor: Translator, params: Any, folder: Path) -> None:
+    """Writes a model, its vocabularies and its sentencepiece models into a folder."""
+    config = predictor.model.config
+    arrays = make_arrays(config, params)
+    write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays, {"format": "pt"}))
+    source, target = predictor.source_tokenizer, predictor.target_tokenizer
+    separate = source.model != target.model
+    names = {"vocab": source, **({"target_vocab": target} if separate else {})}
+    for name, tokenizer in names.items():
+        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        _write_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
+    (folder / "source.spm").write_bytes(source.model)
+    (folder / "target.spm").write_bytes(target.model)
+    ids = {
+        "pad_token_id": PAD_ID,
+        "bos_token_id": BOS_ID,
+        "eos_token_id": EOS_ID,
+        "decoder_start_token_id": BOS_ID,
+        "forced_eos_token_id": None,
+    }
+    _write_json(folder / "config.json", make_config(config) | ids)
+    search = {"num_beams": 4, "max_length": MAX_TOKENS, "suppress_tokens": [*NEVER_WRITTEN]}
+    _write_json(folder / "generation_config.json", search | ids)
+    special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    sizes = {"model_max_length": MAX_TOKENS, "separate_vocabs": separate}
+    _write_json(folder / "tokenizer_config.json", special | sizes)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    """Writes JSON as it is: without the seal that is ours."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def make_config(config: ModelConfig) -> dict[str, Any]:
+    """Returns its configuration of a model, without the ids of special tokens."""
+    if obstacle := find_obstacle(config):
+        raise UserError(f"Marian cannot compute {obstacle}: choose another format")
+    depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
+    halves = {
+        f"{half}_{name}": value
+        for half, depth in depths.items()
+        for name, value in {
+            "layers": depth,
+            "attention_heads": config.num_heads,
+            "ffn_dim": config.d_ff,
+        }.items()
+    }
+    return {
+        "model_type": "marian",
+        "architectures": ["MarianMTModel"],
+        "vocab_size": config.source_vocab_size,
+        "decoder_vocab_size": config.target_vocab_size,
+        "d_model": config.d_model,
+        **halves,
+        "activation_function": ACTIVATIONS[config.activation],
+        "max_position_embeddings": MAX_TOKENS,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": config.one_table,
+        "tie_word_embeddings": config.tied_embeddings != "none",
+    }
+
+
+def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
+    """Returns its arrays by name, given our parameters."""
+    arrays = layer_arrays(config, params)
+    order = np.arange(config.d_model)
+    if config.encoder_names == "sinusoidal":
+        order = np.concatenate([order[::2], order[1::2]])
+    made = _tables(config, arrays, order)
+    for half in HALVES:
+        modules = MODULES | (CROSS if half == "decoder" else {})
+        for i in range(getattr(config, f"num_{half}_layers")):
+            for ours, theirs in modules.items():
+                place = f"model.{half}.layers.{i}.{theirs}"
+                made |= _module(arrays, f"{half}_layers_{i}/{ours}", place, order)
+    # The format has the bytes as they lie in memory.
+    return {name: np.ascontiguousarray(array) for name, array in made.items()}
+
+
+def _tables(
+    config: ModelConfig, arrays: Mapping[str, np.ndarray], order: np.ndarray
+) -> dict[str, np.ndarray]:
+    def table(name: str) -> np.ndarray:  # tied ones are that of the target
+        path = f"{name}_embedding/table"
+        return arrays[path if path in arrays else "target_embedding/table"][:, order]
+
+    tables = {
+        "model.encoder.embed_tokens.weight": table("source"),
+        "model.decoder.embed_tokens.weight": table("target"),
+        "lm_head.weight": table("output"),
+        "final_logits_bias": np.zeros((1, config.target_vocab_size), np.float32),
+    }
+    return tables | ({"model.shared.weight": table("target")} if config.one_table else {})
+
+
+def _module(
+    arrays: Mapping[str, np.ndarray], prefix: str, place: str, order: np.ndarray
+) -> dict[str, np.ndarray]:
+    """A linear map or a normalisation."""
+    kind = prefix.split("/")[-1]
+    if kind == "norm":
+        weight, bias = arrays[f"{prefix}/scale"], arrays[f"{prefix}/bias"]
+    else:
+        weight = arrays[f"{prefix}/kernel"].T
+        bias = arrays.get(f"{prefix}/bias", np.zeros(len(weight), np.float32))
+    if kind in FROM_RESIDUAL:
+        weight = weight[:, order]
+    if kind in TO_RESIDUAL:
+        weight, bias = weight[order], bias[order]
+    return {f"{place}.weight": weight, f"{place}.bias": bias}
