@@ -8,7 +8,7 @@ import pytest
 import transformer
 from places import ROOT
 from tiny_run import command, refused, shared_run
-from transformer.bridges import ctranslate2
+from transformer.bridges import ctranslate2, marian
 from transformer.errors import UserError
 from transformer.files import DamageError
 
@@ -78,12 +78,16 @@ def test_a_full_disk_leaves_nothing_half_written(tiny, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_documentation_lists_what_ctranslate2_computes():
-    text = (ROOT / "docs/export.md").read_text()
+def test_the_documentation_lists_what_the_formats_compute():
+    def values(module, key):
+        return ", ".join(f"`{value}`" for value in module.EXPRESSIBLE.get(key, ())) or "any"
+
     rows = [
-        f"| `model.{key}` | {', '.join(f'`{value}`' for value in values)} |"
-        for key, values in ctranslate2.EXPRESSIBLE.items()
+        f"| `model.{key}` | {values(ctranslate2, key)} | {values(marian, key)} |"
+        for key in {**ctranslate2.EXPRESSIBLE, **marian.EXPRESSIBLE}
     ]
-    added = ", ".join(f"`{name}`" for name in ctranslate2.ADDED)
-    rows.append(f"| `model.positions` | {added} and their sums; `rotary` |")
-    assert "\n".join(rows) in text
+    added, order = (
+        ", ".join(f"`{name}`" for name in names) for names in (ctranslate2.ADDED, marian.POSITIONS)
+    )
+    rows.append(f"| `model.positions` | {added} and their sums; `rotary` | {order} |")
+    assert "\n".join(rows) in (ROOT / "docs/export.md").read_text()

@@ -148,15 +148,15 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
         order = np.concatenate([order[::2], order[1::2]])
-    made = _tables(config, arrays, order)
+    result = _tables(config, arrays, order)
     for half in HALVES:
         modules = MODULES | (CROSS if half == "decoder" else {})
         for i in range(getattr(config, f"num_{half}_layers")):
             for ours, theirs in modules.items():
                 place = f"model.{half}.layers.{i}.{theirs}"
-                made |= _module(arrays, f"{half}_layers_{i}/{ours}", place, order)
+                result |= _module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # The format has the bytes as they lie in memory.
-    return {name: np.ascontiguousarray(array) for name, array in made.items()}
+    return {name: np.ascontiguousarray(array) for name, array in result.items()}
 
 
 def _tables(
