@@ -1,9 +1,13 @@
 """What is exported does what the run does, or a line says why it cannot be."""
 
+import json
 import shutil
 import sys
 
+import numpy as np
 import pytest
+import safetensors.numpy
+import sentencepiece
 
 import transformer
 from places import ROOT
@@ -76,6 +80,24 @@ def test_a_full_disk_leaves_nothing_half_written(tiny, tmp_path, monkeypatch):
         says="No space left on device",
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_marian_folder_has_the_tokens_and_the_tables_of_the_run(tiny, tmp_path):
+    run = transformer.load(tiny.workdir)
+    folder = run.export("marian", tmp_path / "marian")
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    reader = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    for text in TEXTS:
+        ids = [vocabulary[piece] for piece in reader.encode(text, out_type=str)]
+        assert [ids] == run.trained.predictor.source_tokenizer.encode([text])
+    config = json.loads((folder / "config.json").read_text())
+    assert (config["decoder_start_token_id"], config["vocab_size"]) == (2, len(vocabulary))
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    [(_, ours)] = run.embeddings.items()
+    width = ours.vectors.shape[1]
+    order = [*range(0, width, 2), *range(1, width, 2)]  # sines first
+    for name in ("model.shared", "lm_head"):
+        np.testing.assert_array_equal(arrays[f"{name}.weight"], ours.vectors[:, order])
 
 
 def test_the_documentation_lists_what_the_formats_compute():
