@@ -11,7 +11,7 @@ import sentencepiece
 
 import transformer
 from places import ROOT
-from tiny_run import command, refused, shared_run
+from tiny_run import command, forget_weights, refused, shared_run
 from transformer.bridges import ctranslate2, marian
 from transformer.errors import UserError
 from transformer.files import DamageError
@@ -44,6 +44,15 @@ def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny
     start = f"--config.train.init_from={bundle}", f"--workdir={tmp_path / 'next'}"
     ended = command(f"--config={tiny.config}", *start, "--config.train.steps=1")
     assert ended.code == 0, ended.err
+
+
+def test_a_run_without_its_chosen_weights_is_evaluated_first(tiny, tmp_path):
+    run, output = tmp_path / "run", f"--output={tmp_path / 'bundle'}"
+    shutil.copytree(tiny.workdir, run)
+    forget_weights(run)
+    refused(f"--workdir={run}", "--mode=export", output, says="evaluate it, then export it")
+    assert command(f"--workdir={run}", "--mode=evaluate").code == 0
+    assert export(run, output).code == 0
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "tokenizer.model", "config.json"])

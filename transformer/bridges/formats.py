@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian
@@ -15,6 +17,7 @@ from transformer.files import write_text
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
+from transformer.optim.parameters import named_leaves
 from transformer.variants import Registry
 
 # What a run is used with; `weights.*` are the chosen weights, without the optimizer.
@@ -43,7 +46,6 @@ A model of `config.task={task}` with {model.num_encoder_layers} encoder and
 
 {scores}
 """
-
 
 DEFAULT = "bundle"
 BAR = "\\|"  # within a cell of Markdown
@@ -80,6 +82,11 @@ class Format(NamedTuple):
 
 
 def _write_bundle(export: Export, folder: Path) -> None:
+    ours, path = named_leaves(export.params), export.run / "weights.safetensors"
+    saved = safetensors.numpy.load_file(path) if path.exists() else {}
+    # A training that was stopped has not chosen them, and one that went on will choose others.
+    if not all(name in saved and np.array_equal(saved[name], x) for name, x in ours.items()):
+        raise UserError(f"{export.run} has not chosen its weights yet: evaluate it, then export it")
     for pattern in BUNDLE:
         for path in export.run.glob(pattern):
             shutil.copyfile(path, folder / path.name)
