@@ -307,7 +307,9 @@ def trouble(place: Path, name: str, seed: int) -> list[Outcome]:
         return [Outcome(what, "failed", f"{again}: code {code}, see {log}")]
     log.unlink()
     how = {0: "not met", 2: "said in a line"}.get(code, "ended otherwise")
-    code = live(log, DEADLINE * seconds, *flags)
+    # Trials that had no memory have failed.
+    retry = ["--config.sweep.retry_failed=True"] * (name == "sweep")
+    code = live(log, DEADLINE * seconds, *flags, *retry)
     return [Outcome(what, how), judge(what, again, code, folder)]
 
 
