@@ -28,6 +28,7 @@ def export(folder, *flags):
     return command(f"--workdir={folder}", "--mode=export", *flags)
 
 
+@pytest.mark.full
 def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny, tmp_path):
     bundle = tmp_path / "given" / "bundle"
     ended = export(tiny.workdir, f"--output={bundle}")
@@ -46,6 +47,7 @@ def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny
     assert ended.code == 0, ended.err
 
 
+@pytest.mark.full
 def test_a_run_without_its_chosen_weights_is_evaluated_first(tiny, tmp_path):
     run, output = tmp_path / "run", f"--output={tmp_path / 'bundle'}"
     shutil.copytree(tiny.workdir, run)

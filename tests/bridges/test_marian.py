@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tiny_models import tiny_model
+from tiny_models import tiny_config, tiny_model
 from transformer.bridges.marian import find_obstacle, make_arrays, make_config
 from transformer.errors import UserError
 from variants import VARIANTS
@@ -48,8 +48,8 @@ for folder in pathlib.Path(sys.argv[1]).iterdir():
 """
 
 
-def case(name):
-    return tiny_model(**{"norm_epsilon": 1e-5, **ALL[name]})
+FIELDS = {name: {"norm_epsilon": 1e-5, **changes} for name, changes in ALL.items()}
+OBSTACLES = {name: find_obstacle(tiny_config(**fields)) for name, fields in FIELDS.items()}
 
 
 def save(model, variables, folder):
@@ -67,26 +67,25 @@ def found(tmp_path_factory):
     if not all(map(importlib.util.find_spec, ("transformers", "torch"))):
         pytest.skip("needs transformers and torch")
     root = tmp_path_factory.mktemp("marian")
-    for name in ALL:
-        model, variables = case(name)
-        if not find_obstacle(model.config):
-            save(model, variables, root / name)
+    for name, fields in FIELDS.items():
+        if not OBSTACLES[name]:
+            save(*tiny_model(**fields), root / name)
     numbers = (" ".join(map(str, ids)) for ids in (SOURCE, TARGET))
     command = [sys.executable, "-c", THEIRS, str(root), *numbers]
     subprocess.run(command, check=True, cwd=root)
     return root
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if find_obstacle(case(name)[0].config)])
+@pytest.mark.parametrize("name", [name for name in ALL if OBSTACLES[name]])
 def test_what_marian_cannot_compute_is_named(name):
     with pytest.raises(UserError, match="Marian cannot compute model"):
-        make_config(case(name)[0].config)
+        make_config(tiny_config(**FIELDS[name]))
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [n for n in ALL if not find_obstacle(case(n)[0].config)])
+@pytest.mark.parametrize("name", [name for name in ALL if not OBSTACLES[name]])
 def test_logits_and_attention_are_ours(name, found):
-    model, variables = case(name)
+    model, variables = tiny_model(**FIELDS[name])
     both = jnp.array([SOURCE]), jnp.array([TARGET])
     masks = (jnp.ones(x.shape, bool) for x in both)
     logits, sown = model.apply(variables, *both, *masks, mutable="intermediates")

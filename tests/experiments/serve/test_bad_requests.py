@@ -87,6 +87,8 @@ REQUESTS = VALUES | st.fixed_dictionaries({}, optional={k: v | VALUES for k, v i
 
 
 @pytest.mark.full
+# The server's threads draw random numbers while hypothesis does.
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 @settings(
     max_examples=300,
     deadline=None,
