@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays, position_table
 from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from transformer.errors import UserError
@@ -25,11 +26,7 @@ GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
 # What it can compute, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    "architecture": ("transformer",),
-    "patch_size": (0,),
-    "talking_heads": (False,),
-    "query_key_norm": ("none",),
-    "cross_positions": ("none",),
+    **layers.EXPRESSIBLE,
     "norm_position": ("pre", "post"),
     "activation": (*ACTIVATIONS, *GATED),
 }
@@ -52,9 +49,8 @@ Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the tra
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what CTranslate2 cannot compute, with its value; '' if it can."""
-    for key, choices in EXPRESSIBLE.items():
-        if getattr(config, key) not in choices:
-            return f"model.{key}={getattr(config, key)!r}"
+    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
+        return obstacle
     for half in HALVES:
         names = getattr(config, f"{half}_names")
         if names != "rotary" and not {*ADDED}.issuperset(split_names(names)):
@@ -152,13 +148,9 @@ def _fill(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None
             linear(each, prefix, *names)
         norm(part.layer_norm, f"{prefix}_residual/norm")
 
-    def table(name: str) -> np.ndarray:  # tied ones are that of the target
-        path = f"{name}_embedding/table"
-        return arrays[path if path in arrays else "target_embedding/table"]
-
-    spec.encoder.embeddings[0].weight = table("source")
-    spec.decoder.embeddings.weight = table("target")
-    spec.decoder.projection.weight = table("output")
+    spec.encoder.embeddings[0].weight = layers.table_of(arrays, "source")
+    spec.decoder.embeddings.weight = layers.table_of(arrays, "target")
+    spec.decoder.projection.weight = layers.table_of(arrays, "output")
     for half in HALVES:
         stack = getattr(spec, half)
         if config.normalizes_input:

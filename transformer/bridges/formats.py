@@ -131,8 +131,8 @@ def write_export(export: Export, name: str, output: Path) -> Path:
         can express.
     """
     check_choice("format", name, FORMATS)
-    chosen = FORMATS[name]
-    if chosen.of_translators and type(export.predictor) is not Translator:
+    format = FORMATS[name]
+    if format.of_translators and type(export.predictor) is not Translator:
         raise UserError(
             f"format {name} is for translators of text, not for config.task="
             f"{export.config.task}: choose bundle"
@@ -143,7 +143,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=output.parent) as place:
         folder = Path(place, output.name)
         folder.mkdir()
-        chosen.write(export, folder)
+        format.write(export, folder)
         _write_card(export, name, folder)
         folder.rename(output)
     return output

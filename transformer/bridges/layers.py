@@ -1,5 +1,6 @@
 """The parameters of a Transformer as other programs name and hold them: each layer by itself."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,6 +12,28 @@ from transformer.model.positions.registry import SumOfPositions
 from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
+# What formats of other programs can express, by key of `model`; each adds its own.
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    "architecture": ("transformer",),
+    "patch_size": (0,),
+    "talking_heads": (False,),
+    "query_key_norm": ("none",),
+    "cross_positions": ("none",),
+}
+
+
+def first_obstacle(config: ModelConfig, expressible: Mapping[str, tuple[Any, ...]]) -> str:
+    """Returns the first key whose value is not expressible, with the value; '' if all are."""
+    for key, choices in expressible.items():
+        if getattr(config, key) not in choices:
+            return f"model.{key}={getattr(config, key)!r}"
+    return ""
+
+
+def table_of(arrays: Mapping[str, np.ndarray], use: str) -> Float[np.ndarray, "V D"]:
+    """Returns the embeddings of a use, "source", "target" or "output"; tied ones the target's."""
+    path = f"{use}_embedding/table"
+    return arrays[path if path in arrays else "target_embedding/table"]
 
 
 def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
+from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
@@ -24,11 +25,7 @@ POSITIONS = ("sinusoidal", "split")
 # What it can compute, by key of `model`; positions are those of both halves, and `head_size` is 0
 # or d_model / num_heads. Other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    "architecture": ("transformer",),
-    "patch_size": (0,),
-    "talking_heads": (False,),
-    "query_key_norm": ("none",),
-    "cross_positions": ("none",),
+    **layers.EXPRESSIBLE,
     "norm": ("layer",),
     "norm_position": ("post",),
     "activation": (*ACTIVATIONS,),
@@ -66,9 +63,8 @@ Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the tra
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what Marian cannot compute, with its value; '' if it can."""
-    for key, choices in EXPRESSIBLE.items():
-        if getattr(config, key) not in choices:
-            return f"model.{key}={getattr(config, key)!r}"
+    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
+        return obstacle
     names = {half: getattr(config, f"{half}_names") for half in HALVES}
     for half, name in names.items():
         if name not in POSITIONS:
@@ -162,9 +158,8 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
 def _tables(
     config: ModelConfig, arrays: Mapping[str, np.ndarray], order: np.ndarray
 ) -> dict[str, np.ndarray]:
-    def table(name: str) -> np.ndarray:  # tied ones are that of the target
-        path = f"{name}_embedding/table"
-        return arrays[path if path in arrays else "target_embedding/table"][:, order]
+    def table(use: str) -> np.ndarray:
+        return layers.table_of(arrays, use)[:, order]
 
     tables = {
         "model.encoder.embed_tokens.weight": table("source"),
