@@ -7,7 +7,6 @@ import queue
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,11 +14,10 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from experiments.attention.explorer import live_values
-from experiments.display import web_page
 from experiments.process import explain
 from experiments.serve import access, batching, schema
 from experiments.serve.operations import MAX_REQUEST_TOKENS, Served
+from experiments.serve.page import render_page
 from transformer.errors import UserError, one_line, shorten
 
 ANSWER_SECONDS = 30.0  # until an answer
@@ -29,13 +27,6 @@ MESSAGES = {  # by what the libraries say
     "Not Found": "there is no {path}: see /openapi.json",
     "Method Not Allowed": "{method} is not for {path}: use {allow}",
     "There was an error parsing the body": "the body is not JSON: send an object",
-}
-PAGE_TEXTS = {
-    "translation": ("translator", "Type to translate"),
-    "language_model": ("language model", "Type to continue"),
-    "classification": ("classifier", "Type to classify"),
-    "image_classification": ("classifier of pictures", "Drop a picture"),
-    "visual_question_answering": ("model of pictures and questions", "Ask about a picture"),
 }
 REQUEST_LIMITS = {
     "body": schema.BODY,
@@ -83,8 +74,9 @@ def build(
 
 def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.Programs) -> None:
     """Adds the routes whose answers need no model."""
-    text = write_page(runs)
-    description = {"runs": [run.describe() for run in runs], "limits": REQUEST_LIMITS}
+    described = [run.describe() for run in runs]
+    text = render_page(described, schema.CHARACTERS)
+    description = {"runs": described, "limits": REQUEST_LIMITS}
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
@@ -188,33 +180,6 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 # -- the page
-
-
-def write_page(runs: Sequence[Served]) -> str:
-    """Returns the page of some runs; it asks for nothing but their answers."""
-    described = [run.describe() for run in runs]
-    tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
-    tasks = {run["task"] for run in described}
-    writing = [run["max_best"] for run in described if "classify" not in run["operations"]]
-    return web_page.render(
-        "serve.html",
-        title=" and ".join(run.name for run in runs),
-        heading=PAGE_TEXTS[tasks.pop()][1] if len(tasks) == 1 else "Type to try the models",
-        about={run["name"]: _about(run) for run in described},
-        runs=described,
-        tags=list(tags),
-        best=max(writing, default=0),
-        inputs={name for run in described for name in run["inputs"]},
-        characters=schema.CHARACTERS,
-        data=live_values(),
-    )
-
-
-def _about(run: dict[str, Any]) -> str:
-    """A line about a run."""
-    count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
-    weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
-    return f"{PAGE_TEXTS[run['task']][0]}, {weights}"
 
 
 def policy(text: str) -> str:

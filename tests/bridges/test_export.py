@@ -12,7 +12,7 @@ import sentencepiece
 import transformer
 from places import ROOT
 from tiny_run import command, forget_weights, refused, shared_run
-from transformer.bridges import ctranslate2, marian
+from transformer.bridges import browser, ctranslate2, marian
 from transformer.errors import UserError
 from transformer.files import DamageError
 
@@ -112,15 +112,17 @@ def test_a_marian_folder_has_the_tokens_and_the_tables_of_the_run(tiny, tmp_path
 
 
 def test_the_documentation_lists_what_the_formats_compute():
+    formats = (ctranslate2, marian, browser)
+
     def values(module, key):
         return ", ".join(f"`{value}`" for value in module.EXPRESSIBLE.get(key, ())) or "any"
 
-    rows = [
-        f"| `model.{key}` | {values(ctranslate2, key)} | {values(marian, key)} |"
-        for key in {**ctranslate2.EXPRESSIBLE, **marian.EXPRESSIBLE}
-    ]
-    added, order = (
-        ", ".join(f"`{name}`" for name in names) for names in (ctranslate2.ADDED, marian.POSITIONS)
+    keys = dict.fromkeys(key for module in formats for key in module.EXPRESSIBLE)
+    rows = [[f"`model.{key}`", *(values(module, key) for module in formats)] for key in keys]
+    added, order, positions = (
+        ", ".join(f"`{name}`" for name in names)
+        for names in (ctranslate2.ADDED, marian.POSITIONS, browser.POSITIONS)
     )
-    rows.append(f"| `model.positions` | {added} and their sums; `rotary` | {order} |")
-    assert "\n".join(rows) in (ROOT / "docs/export.md").read_text()
+    sums = f"{added} and their sums; `rotary`", order, f"{positions} and their sums"
+    lines = [f"| {' | '.join(row)} |" for row in [*rows, ["`model.positions`", *sums]]]
+    assert "\n".join(lines) in (ROOT / "docs/export.md").read_text()

@@ -1,9 +1,10 @@
 """The formats in which a run can be given away, by name."""
 
 import functools
+import importlib
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,7 @@ A model of `config.task={task}` with {model.num_encoder_layers} encoder and
 """
 
 DEFAULT = "bundle"
+PAGE = "experiments.serve.offline"  # this library imports nothing of its pages
 BAR = "\\|"  # within a cell of Markdown
 
 
@@ -56,11 +58,13 @@ class Export(NamedTuple):
 
     Attributes:
       run: its folder.
+      steps: of the checkpoints that the chosen weights are the mean of.
       params: the chosen weights.
       scores: those of the test set, by metric; empty if it was not scored.
     """
 
     run: Path
+    steps: Sequence[int]
     config: ConfigDict
     predictor: Any
     params: Any
@@ -100,6 +104,10 @@ def _write_marian(export: Export, folder: Path) -> None:
     marian.write(export.predictor, export.params, folder)
 
 
+def _write_html(export: Export, folder: Path) -> None:
+    importlib.import_module(PAGE).write(export, folder)
+
+
 FORMATS: dict[str, Format] = Registry(
     bundle=Format(
         _write_bundle,
@@ -117,6 +125,11 @@ mode but `train`, the start of another training (`train.init_from`), and in Pyth
     ctranslate2=Format(_write_ctranslate2, ctranslate2.USAGE),
     ctranslate2_int8=Format(
         functools.partial(_write_ctranslate2, quantization="int8"), ctranslate2.USAGE
+    ),
+    html=Format(
+        _write_html,
+        """Open `index.html` in a browser, on a computer or a phone: the model is in the file. It
+translates what is typed and shows the weights of every head, and needs no network.""",
     ),
 )
 

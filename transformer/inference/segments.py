@@ -91,7 +91,7 @@ class Segmenter:
         if len(sentences) == 1:
             whole = length <= self._max_length
         else:
-            most, limit = self._limits
+            most, limit = self.limits
             whole = len(sentences) <= most and length <= limit
         if whole:
             return [line]
@@ -113,7 +113,7 @@ class Segmenter:
         return len(self._encode([f"{tag} {text}".lstrip()])[0]) + 1
 
     @functools.cached_property
-    def _limits(self) -> tuple[int, int]:
+    def limits(self) -> tuple[int, int]:
         """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
         path, shape = self._folder / RUN, {"data?": {"source_lines?": LENGTHS_SHAPE}}
         recorded = read_json(path, shape, LENGTHS_FIX) if path.exists() else {}
@@ -125,7 +125,7 @@ class Segmenter:
 
     def _groups(self, tag: str, sentences: Sequence[str]) -> Iterator[str]:
         """Yields consecutive sentences together, as many as a segment may have."""
-        (most, limit), group, size = self._limits, "", 0
+        (most, limit), group, size = self.limits, "", 0
         for sentence in sentences:
             if size and (size == most or self._length(tag, group + sentence) > limit):
                 yield group
@@ -137,7 +137,7 @@ class Segmenter:
         """The parts of a sentence that is too long, or all of it."""
         if self._length(tag, text) <= self._max_length:
             return [text]
-        return halve(text, lambda part: self._length(tag, part) <= self._limits[1])
+        return halve(text, lambda part: self._length(tag, part) <= self.limits[1])
 
 
 def measure_lines(

@@ -274,7 +274,8 @@ class LoadedRun:
         """
         scores = (self.results or {}).get("test", {})
         params, predictor = self.trained.variables["params"], self.trained.predictor
-        export = Export(self.folder, self.config, predictor, params, scores)
+        steps = self.trained.steps
+        export = Export(self.folder, steps, self.config, predictor, params, scores)
         return write_export(export, format, Path(folder))
 
     @property

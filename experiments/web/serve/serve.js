@@ -22,7 +22,13 @@
   let pause = null;
   let picture = ""; // a data URL
 
+  // A page that holds its model asks nobody.
+  const model = byId("model") && new OfflineTranslator(
+    JSON.parse(byId("model").textContent), byId("weights").textContent,
+  );
+
   async function post(operation, body, signal) {
+    if (model) return model.answer(operation, body, signal);
     const response = await fetch(`/api/${operation}`, {
       method: "POST", headers: { "Content-Type": "application/json" },
       body: JSON.stringify(body), signal,
@@ -198,7 +204,7 @@
   }
 
   function reasonOf(error) {
-    return error instanceof TypeError ? "the server does not answer" : error.message;
+    return error instanceof TypeError && !model ? "the server does not answer" : error.message;
   }
 
   function refuse(one, reason) {
@@ -307,6 +313,6 @@
     });
     document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   }
-  look();
+  if (!model) look();
   if (byId("text").value) ask(); // what the browser kept of an earlier visit
 }

@@ -56,22 +56,28 @@ class Tokenizer:
     """
 
     def __init__(self, model: bytes, origin: str = "", writes: bool = False):
-        self.model, self.origin = model, origin
+        self.model, self.origin, self._writes = model, origin, writes
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size: int = self._processor.vocab_size()
-        proto = ModelProto.FromString(model)
+        proto = self.proto()
         self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
         self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
         self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
-        if writes and proto.normalizer_spec.name.startswith(READING_PREFIX):
+        if (used := proto.SerializeToString()) != model:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=used)
+
+    def proto(self) -> ModelProto:
+        """Returns the sentencepiece model that it uses; after its pieces there may be one more."""
+        proto = ModelProto.FromString(self.model)
+        if self._writes and proto.normalizer_spec.name.startswith(READING_PREFIX):
             proto.normalizer_spec.precompiled_charsmap = b""
-        if self.kind == "unigram" and any(len(symbol) > 1 for symbol in self.symbols):
+        is_unigram = proto.trainer_spec.model_type == TrainerSpec.UNIGRAM
+        if is_unigram and any(p.type == p.USER_DEFINED and len(p.piece) > 1 for p in proto.pieces):
             # sentencepiece scores a symbol, for each of its characters, by the best score of any
             # other piece, which a segmentation of fewer pieces may beat. One more piece, which no
             # text has, has a score that nothing beats; ids stay the same.
             proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
-        if (changed := proto.SerializeToString()) != model:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=changed)
+        return proto
 
     def writer(self) -> "Tokenizer":
         """Returns the tokenizer for texts that are written."""

@@ -1,0 +1,185 @@
+"""A page that holds its model reads, computes and translates as the run does."""
+
+import base64
+import random
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+from offline import read_page, run_script
+
+import transformer
+from chromium import DESKTOP, PHONE, opened, overflow
+from configs import base
+from tiny_models import tiny_model
+from tiny_run import command, shared_run
+from transformer.bridges.browser import RULE, find_obstacle, make_model, make_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
+from transformer.errors import UserError
+from variants import VARIANTS
+
+SENTENCES = [
+    *("Zwölf große Boxkämpfer jagen Viktor quer über den Sylter Deich .", "Ａ ｘ２ ﬁne ① Straße"),
+    *("Съешь ещё этих мягких французских булок.", "the cat sat on the mat, the cat ran"),
+    *("ॐ नमः शिवाय", "今日は良い天気ですね。", "a {name} b<URL>c {name}"),
+]
+BYTES = {"byte_fallback": True, "normalization": "nfkc_cf"}
+TOKENIZERS = {
+    "bpe": {},
+    "bpe with bytes": {"byte_fallback": True, "vocab_size": 400},
+    "bpe with symbols": {"symbols": ("{name}", "<URL>")},
+    "unigram": {"kind": "unigram", "vocab_size": 97},
+    "unigram with bytes": {"kind": "unigram", "vocab_size": 340, **BYTES},
+    "unigram with symbols": {"kind": "unigram", "vocab_size": 93, "symbols": ("{name}", "<URL>")},
+    "word": {"kind": "word", "vocab_size": 40, "normalization": "nmt_nfkc_cf"},
+    "char": {"kind": "char", "normalization": "identity"},
+    "every blank": {"keep_spaces": True, **BYTES, "vocab_size": 400},
+}
+ENCODE = "return texts.map((text) => new Tokenizer(spec, rule).encode(text));"
+PROBABILITIES = """
+const model = new Transformer(spec.model, readArrays(spec.arrays, numbers));
+const encoded = model.encode(source);
+const memory = model.remember(encoded);
+const logits = [];
+const weights = [];
+let past = model.noPast();
+for (const id of target) {
+  const step = model.read(id, past, memory);
+  past = step.past;
+  logits.push([...step.logits]);
+  weights.push(step.cross);
+}
+const norms = past.map((keys, i) =>
+  model.valueNorms(`decoder_layers_${i}/self_attention`, keys));
+return { logits, weights, norms, encoder: encoded.weights };
+"""
+
+
+def tokenizer_of(folder, **changes):
+    settings = ConfigDict({**base.get_config().tokenizer, "vocab_size": 300, **changes})
+    texts = [text for text in SENTENCES for _ in range(5)]
+    return train_tokenizer(texts, settings, folder, "texts")
+
+
+def hostile_lines(count: int) -> list[str]:
+    """Random lines of all kinds of characters, blanks, marks, symbols and pieces of words."""
+    draw = random.Random(47)
+    blocks = ((32, 127), (160, 591), (768, 880), (0x600, 0x700), (0x2000, 0x2070), (0x3040, 0x30FF))
+    blocks += ((0xAC00, 0xAD00), (0xFF00, 0xFF9F), (0x1F300, 0x1F6FF), (0, 0xD7FF))
+    parts = ["{name}", "<URL>", "{na", "▁", "  ", "\u200b", "\ufeff", "\u00ad", "fi", " "]
+
+    def part() -> str:
+        if draw.random() < 0.2:
+            return draw.choice(parts)
+        return "".join(chr(draw.randrange(*draw.choice(blocks))) for _ in range(draw.randrange(4)))
+
+    return ["".join(part() for _ in range(draw.randrange(12))) for _ in range(count)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_every_code_point_and_hostile_lines_have_the_same_ids(name, tmp_path):
+    tokenizer = tokenizer_of(tmp_path, **TOKENIZERS[name])
+    surrogates = range(0xD800, 0xE000)
+    points = [chr(i) for i in range(sys.maxunicode + 1) if i not in surrogates]
+    # Many on a line, since each line is normalised by itself; two orders, so neighbours differ.
+    lines = ["".join(points[i::9973]) for i in range(9973)] + hostile_lines(2000)
+    lines += [f"a{point}b {point}" for point in points[:0x3100]]
+    own = run_script(
+        tmp_path,
+        """const tokenizer = new Tokenizer(spec, rule);
+return texts.map((text) => { const ids = tokenizer.encode(text);
+  return [ids, tokenizer.decode(ids)]; });""",
+        spec=make_tokenizer(tokenizer),
+        rule=RULE,
+        texts=lines,
+    )
+    expected = tokenizer.encode(lines)
+    wrong = [
+        line for line, (ids, _), right in zip(lines, own, expected, strict=True) if ids != right
+    ]
+    assert wrong == []
+    canonical = transformer.data.characters.canonicalize
+    decoded = [canonical(tokenizer.decode(ids)) for ids in expected]
+    assert [text for _, text in own] == decoded
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["plain", *VARIANTS])
+def test_logits_attention_and_norms_are_ours_or_the_key_is_named(name, tmp_path):
+    model, variables = tiny_model(**(VARIANTS[name][0] if name in VARIANTS else {}))
+    if obstacle := find_obstacle(model.config):
+        with pytest.raises(UserError, match="a page cannot compute model"):
+            make_model(model.config, variables["params"], 20)
+        assert obstacle.split("=")[0].removeprefix("model.") in vars(model.config)
+        return
+    source, target = [5, 7, 11, 4, 13, 3], [2, 6, 9, 4, 16, 8, 12]
+    both = jnp.array([source]), jnp.array([target])
+    masks = (jnp.ones(x.shape, bool) for x in both)
+    logits, seen = model.apply(variables, *both, *masks, mutable=["intermediates"])
+    weights = model.attention_weights(seen["intermediates"])
+    norms = model.value_norms(seen["intermediates"])
+    spec, numbers = make_model(model.config, variables["params"], 20)
+    encoded = base64.b64encode(numbers).decode()
+    values = {"spec": spec, "numbers": encoded, "source": source, "target": target}
+    own = run_script(tmp_path, PROBABILITIES, **values)
+    np.testing.assert_allclose(
+        jax.nn.log_softmax(jnp.array(own["logits"])),
+        jax.nn.log_softmax(logits[0]),
+        rtol=0,
+        atol=1e-3,
+    )
+    cross = np.moveaxis(np.array(own["weights"]), 0, 2)  # from [query, layer, head, key]
+    np.testing.assert_allclose(cross, np.stack(weights["cross"])[:, 0], rtol=0, atol=1e-3)
+    encoder = np.stack(weights["encoder_self"])[:, 0]
+    np.testing.assert_allclose(own["encoder"], encoder, rtol=0, atol=1e-3)
+    decoder = np.stack(norms["decoder_self"])[:, 0]
+    np.testing.assert_allclose(own["norms"], decoder, rtol=1e-3, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A run, and its page."""
+    tiny, folder = shared_run(tmp_path_factory), tmp_path_factory.mktemp("page") / "page"
+    flags = "--mode=export", "--format=html", f"--output={folder}"
+    ended = command(f"--workdir={tiny.workdir}", *flags)
+    assert ended.code == 0, ended.err
+    return transformer.load(tiny.workdir), folder / "index.html"
+
+
+def test_a_page_translates_as_the_run_does(tiny, tmp_path):
+    run, page = tiny
+    texts = ["a b c", "d e", "f", "", "E D C B A", "They saw Mr. Smith. " * 9, "c\u200bd \ufeff e"]
+    own = run_script(
+        tmp_path,
+        """const offline = new OfflineTranslator(spec, numbers);
+const found = [];
+for (const text of texts) found.push(await offline.translate(text));
+return found;""",
+        **read_page(page),
+        texts=texts,
+    )
+    ours = run.translate(texts, num_best=2)
+    assert [best[0]["text"] for best in own] == [best[0].text for best in ours]
+    scores = [(best[0]["score"], right[0].score) for best, right in zip(own, ours, strict=True)]
+    np.testing.assert_allclose(*zip(*scores, strict=True), rtol=0, atol=1e-3)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_somebody_types_without_a_network_and_sees_translation_and_heads(viewport, tiny, chromium):
+    run, file = tiny
+    [[best]] = run.translate(["d e"], num_best=1)
+    cross = run.attention("d e", best.text).weights["cross"]
+    with opened(chromium, file, viewport=viewport, offline=True) as page:
+        page.fill("#text", "d e")
+        page.wait_for_selector(".answers li")
+        assert page.inner_text(".answers li button") == best.text
+        page.click("button.heads")
+        page.wait_for_selector("#maps:not([hidden])")
+        shown = page.evaluate("explorer.matrix({ kind: 'cross', layer: 1, head: 2 }).rows")
+        np.testing.assert_allclose(shown, cross[0, 1], rtol=0, atol=1e-3)
+        assert overflow(page) <= 0

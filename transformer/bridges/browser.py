@@ -1,0 +1,178 @@
+"""A translator as data for a page, whose script computes in the reader's browser.
+
+Each row of an array becomes integers of 16 bits and a float32, of which they are multiples: half of
+the size of float32, and ten times closer to it than float16.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from transformer.bridges import layers
+from transformer.bridges.layers import HALVES, layer_arrays, position_table, table_of
+from transformer.data import characters
+from transformer.data.tokenizer import Tokenizer
+from transformer.errors import UserError
+from transformer.inference.translator import Translator
+from transformer.model.config import ModelConfig
+from transformer.model.layers import ACTIVATIONS
+from transformer.model.positions.registry import SumOfPositions, acts_in, split_names
+
+UNGATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
+POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # and their sums
+# What it can compute, by key of `model`; other keys may have any value.
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    **layers.EXPRESSIBLE,
+    "activation": ("relu", "gelu", "silu", *UNGATED),
+}
+MAX_TOKENS = 512  # of a sentence that the page reads, and of one that it writes
+MAX_INTEGER = 2**15 - 1  # integer of a row
+RULE = {  # of canonical text, as regular expressions
+    "blanks": characters.BLANKS.pattern,
+    "neverSeen": characters.NEVER_SEEN.pattern,
+    "invisible": f"^{characters.INVISIBLE.pattern}$",
+}
+
+
+def find_obstacle(config: ModelConfig) -> str:
+    """Returns the key of what the page cannot compute, with its value; '' if it can."""
+    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
+        return obstacle
+    for half in HALVES:
+        names = getattr(config, f"{half}_names")
+        if not {*POSITIONS}.issuperset(split_names(names)):
+            return f"model.{half}_positions={names!r}"
+    return ""
+
+
+def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], bytes]:
+    """Returns what a page needs to know of a translator, as JSON can hold it, and its numbers.
+
+    These are `make_model`'s.
+    """
+    decode, max_length = predictor.decode, min(predictor.max_length, MAX_TOKENS)
+    model, numbers = make_model(predictor.model.config, params, max_length)
+    tokenizers = [make_tokenizer(predictor.source_tokenizer)]
+    if (target := make_tokenizer(predictor.target_tokenizer)) != tokenizers[0]:
+        tokenizers.append(target)
+    return {
+        **model,
+        "tokenizers": tokenizers,
+        "source": 0,
+        "target": len(tokenizers) - 1,
+        "maxLength": max_length,
+        "decode": {
+            "beamSize": decode.beam_size,
+            "penalty": decode.length_penalty,
+            "alpha": decode.alpha,
+            "maxRatio": decode.max_ratio,
+            "maxExtra": decode.max_extra,
+            "transferCase": decode.transfer_case,
+        },
+        "rule": RULE,
+    }, numbers
+
+
+def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[str, Any], bytes]:
+    """Returns a model and its numbers.
+
+    The numbers are float32, one for each row of all arrays, then integers of 16 bits, little-endian
+    both. `arrays` says of each array its name, its first row, its rows and columns, and the place
+    of its first integer.
+
+    Args:
+      max_length: tokens of a text.
+    """
+    if obstacle := find_obstacle(config):
+        raise UserError(f"a page cannot compute {obstacle}: choose another format")
+    entries, numbers = _pack(_arrays(config, params, max_length))
+    return {"model": _describe(config), "arrays": entries}, numbers
+
+
+def _describe(config: ModelConfig) -> dict[str, Any]:
+    _, gated = ACTIVATIONS[config.activation]
+    return {
+        "heads": config.num_heads,
+        "headWidth": config.head_width,
+        "depths": {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers},
+        "rotary": {half: "rotary" in _names(config, half) for half in HALVES},
+        "normPosition": config.norm_position,
+        "centered": config.norm == "layer",
+        "epsilon": config.norm_epsilon,
+        "activation": UNGATED.get(config.activation, config.activation),
+        "gated": gated,
+    }
+
+
+def _names(config: ModelConfig, half: str) -> list[str]:
+    return split_names(getattr(config, f"{half}_names"))
+
+
+def _arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
+    """The arrays by name: those of layers by their paths, tables, and what positions add."""
+    arrays = layer_arrays(config, params)
+    used = {name: x for name, x in arrays.items() if name.split("_")[0] in HALVES}
+    used = {name: x for name, x in used.items() if "positions/" not in name}
+    used |= {f"{use}_table": table_of(arrays, use) for use in ("source", "target", "output")}
+    for half in HALVES:
+        names = _names(config, half)
+        if {*ADDED}.intersection(names):
+            used[f"{half}_positions"] = position_table(config, params, half, length)
+        if any(acts_in(name, ["bias"]) for name in names):
+            used[f"{half}_bias"] = _bias_table(config, params, half, length)
+    return used
+
+
+def _bias_table(
+    config: ModelConfig, params: Any, half: str, length: int
+) -> Float[np.ndarray, "H distances"]:
+    """What is added to a score, by the distance of its key from its query, from 1 - length on."""
+    encoding = SumOfPositions(config, half == "encoder", names=getattr(config, f"{half}_names"))
+    variables = {"params": params.get(f"{half}_positions", {})}
+    places = jnp.array([length - 1]), jnp.arange(2 * length - 1)
+    return np.asarray(encoding.apply(variables, *places, method="bias"))[:, 0]
+
+
+def _pack(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
+    """Returns an entry for each array, and all numbers, see `make_model`; tied arrays are once."""
+    entries, steps, integers, places = [], [], [], {}
+    row = start = 0
+    for name, array in arrays.items():
+        rows = array.reshape(-1, array.shape[-1])
+        if id(array) not in places:
+            places[id(array)] = row, start
+            step = (np.abs(rows).max(axis=1) / MAX_INTEGER).astype("<f4")
+            steps.append(step)
+            safe = np.where(step > 0, step, 1)[:, None]
+            integers.append(np.rint(rows / safe).clip(-MAX_INTEGER, MAX_INTEGER).astype("<i2"))
+            row, start = row + len(rows), start + rows.size
+        entries.append([name, places[id(array)][0], *rows.shape, places[id(array)][1]])
+    return entries, b"".join(x.tobytes() for x in (*steps, *integers))
+
+
+def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns a sentencepiece model as the page's script reads it.
+
+    `types` has a digit for each piece, see its protocol buffer, and `characterMap` is the trie of
+    its normalisation in base64.
+    """
+    proto = tokenizer.proto()
+    spec, pieces = proto.normalizer_spec, proto.pieces[: tokenizer.vocab_size]
+    scores = [piece.score for piece in proto.pieces if piece.type == piece.NORMAL]
+    return {
+        "kind": tokenizer.kind,
+        "pieces": [piece.piece for piece in pieces],
+        # The shortest decimals whose float32 it is.
+        "scores": [float(str(np.float32(piece.score))) for piece in pieces],
+        "types": "".join(str(piece.type) for piece in pieces),
+        "characterMap": base64.b64encode(spec.precompiled_charsmap).decode("ascii"),
+        "prefixes": spec.add_dummy_prefix,
+        "trims": spec.remove_extra_whitespaces,
+        "lowest": min(scores, default=0.0),
+        "highest": max(scores, default=0.0),
+    }
