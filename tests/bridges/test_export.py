@@ -119,10 +119,13 @@ def test_the_documentation_lists_what_the_formats_compute():
 
     keys = dict.fromkeys(key for module in formats for key in module.EXPRESSIBLE)
     rows = [[f"`model.{key}`", *(values(module, key) for module in formats)] for key in keys]
-    added, order, positions = (
+    added, alone, order, positions = (
         ", ".join(f"`{name}`" for name in names)
-        for names in (ctranslate2.ADDED, marian.POSITIONS, browser.POSITIONS)
+        for names in (
+            *(ctranslate2.ADDED, ctranslate2.ALONE),
+            *(marian.POSITIONS, browser.POSITIONS),
+        )
     )
-    sums = f"{added} and their sums; `rotary`", order, f"{positions} and their sums"
+    sums = f"{added} and their sums; {alone}", order, f"{positions} and their sums"
     lines = [f"| {' | '.join(row)} |" for row in [*rows, ["`model.positions`", *sums]]]
     assert "\n".join(lines) in (ROOT / "docs/export.md").read_text()

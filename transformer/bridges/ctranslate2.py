@@ -24,6 +24,7 @@ MAX_TOKENS = 1024  # that it reads of a sentence, and positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
 GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
+ALONE = ("rotary", "relative_shaw")  # those that it can compute without another
 # What it can compute, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
@@ -53,7 +54,7 @@ def find_obstacle(config: ModelConfig) -> str:
         return obstacle
     for half in HALVES:
         names = getattr(config, f"{half}_names")
-        if names != "rotary" and not {*ADDED}.issuperset(split_names(names)):
+        if names not in ALONE and not {*ADDED}.issuperset(split_names(names)):
             return f"model.{half}_positions={names!r}"
     return ""
 
@@ -93,7 +94,7 @@ def make_spec(
         raise UserError(f"format {PACKAGE} needs its package: pip install {PACKAGE}") from None
     if obstacle := find_obstacle(config):
         raise UserError(f"CTranslate2 cannot compute {obstacle}: choose another format")
-    rotary = [getattr(config, f"{half}_names") == "rotary" for half in HALVES]
+    names = [getattr(config, f"{half}_names") for half in HALVES]
     common = {
         "num_heads": config.num_heads,
         "pre_norm": config.normalizes_input,
@@ -110,13 +111,18 @@ def make_spec(
     )
     spec = specs.TransformerSpec(
         *(
-            part(depth, rotary_dim=0 if rotates else None, **common)
-            for (part, depth), rotates in zip(parts, rotary, strict=True)
+            part(
+                depth,
+                rotary_dim=0 if name == "rotary" else None,
+                relative_position=name == "relative_shaw",
+                **common,
+            )
+            for (part, depth), name in zip(parts, names, strict=True)
         )
     )
-    for half, rotates in zip(HALVES, rotary, strict=True):
+    for half, name in zip(HALVES, names, strict=True):
         stack = getattr(spec, half)
-        if rotates:
+        if name in ALONE:
             vars(stack).pop("position_encodings", None)
         else:
             length = min(MAX_TOKENS, max_positions(config) or MAX_TOKENS)
@@ -159,6 +165,10 @@ def _fill(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None
             place = f"{half}_layers_{i}"
             maps = ("query", "key", "value"), ("output",)
             attention(layer.self_attention, f"{place}/self_attention", *maps)
+            if getattr(config, f"{half}_names") == "relative_shaw":
+                relative = f"{place}/self_attention/positions/relative_shaw"
+                layer.self_attention.relative_position_keys = arrays[f"{relative}/keys"]
+                layer.self_attention.relative_position_values = arrays[f"{relative}/values"]
             if half == "decoder":
                 maps = ("query",), ("key", "value"), ("output",)
                 attention(layer.attention, f"{place}/cross_attention", *maps)

@@ -6,7 +6,7 @@ const END_OF_SENTENCE = "</s>";
 const COMES_NEXT = "(next)"; // what is written after the last token of a text that may go on
 const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
 
-/** Reads float32 numbers in base64, little-endian, in C order: {shape, values}, which may be there. */
+/** Reads float32 numbers, in base64, little-endian and in C order unless there are `values`. */
 function decodeFloats({ shape, float32, values: there }) {
   if (there) return { shape, values: there };
   const bytes = Uint8Array.from(atob(float32), (character) => character.charCodeAt(0));

@@ -32,7 +32,7 @@ class OfflineTranslator {
     return [{ text: found.map(([best]) => best.text).join(" "), score }];
   }
 
-  /** The parts of a text that are translated by themselves, as the run was trained: see `Segmenter`. */
+  /** The parts of a text that are translated by themselves, as `Segmenter` finds them. */
   segments(text, tag) {
     const { splits, sentences: most, tokens } = this.spec.segment;
     const length = (part) => this.source.encode(tag + part).length + 1;
@@ -99,7 +99,7 @@ class OfflineTranslator {
     const names = (tokenizer, some) => some.map((id) => tokenizer.pieces[id]);
     const unread = { source: this.unread(this.source, text), target: all.length - written.length };
     const end = unread.target ? COMES_NEXT : END_OF_SENTENCE;
-    const tokens = { source: names(this.source, ids), target: names(this.target, [BEGIN_ID, ...written]) };
+    const read = names(this.target, [BEGIN_ID, ...written]);
     const weights = {
       encoder_self: weightArray(encoded.weights),
       decoder_self: weightArray(layersOf(steps, "self")),
@@ -107,8 +107,8 @@ class OfflineTranslator {
     };
     const { past } = steps.at(-1);
     return {
-      title: text, translation: target, notes: [], unread, omitted: unread, ...tokens,
-      written: [...tokens.target.slice(1), end],
+      title: text, translation: target, notes: [], unread, omitted: unread,
+      source: names(this.source, ids), target: read, written: [...read.slice(1), end],
       frames: [{ label: "", weights, norms: this.norms(encoded, past, memory) }],
     };
   }

@@ -12,10 +12,10 @@ function isCapitals(text) {
 
 function isTitle(text) {
   const words = text.match(LETTERS) ?? [];
-  return words.length >= 4 && words.every((word) => isUpper(String.fromCodePoint(word.codePointAt(0))));
+  return words.length >= 4 && words.every((word) => isUpper([...word][0]));
 }
 
-/** A changed text, in which symbols are as they were: they stand for private characters meanwhile. */
+/** A changed text, in which symbols are as they were: private characters stand for them. */
 function outside(symbols, text, change) {
   const code = (i) => String.fromCodePoint(0xe000 + i);
   const hidden = symbols.reduce((found, symbol, i) => found.replaceAll(symbol, code(i)), text);

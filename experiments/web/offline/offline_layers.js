@@ -1,5 +1,5 @@
 "use strict";
-// The Transformer of one sentence, a token at a time (Vaswani et al. 2017). Vectors are Float32Array.
+// The Transformer of one sentence, a token at a time (Vaswani et al. 2017), of Float32Array.
 
 const ACTIVATIONS = {
   relu: (x) => Math.max(0, x),
@@ -49,8 +49,8 @@ class Transformer {
   }
 
   /**
-   * Reads a source: {states, inputs, weights}, the hidden states, per layer keys and values, and the
-   * weights [layer][head][query][key].
+   * Reads a source: {states, inputs, weights}, the hidden states, per layer keys and values, and
+   * the weights [layer][head][query][key].
    */
   encode(ids) {
     let states = ids.map((id, i) => this.embed("encoder", id, i));

@@ -20,7 +20,9 @@ async function search(model, ids, { beamSize, penalty, alpha, longest }, rest) {
   let completed = 0;
   for (let length = 1; length <= longest; length++) {
     await rest();
-    for (const each of live) Object.assign(each, model.read(each.ids.at(-1) ?? BEGIN_ID, each.past, memory));
+    for (const each of live) {
+      Object.assign(each, model.read(each.ids.at(-1) ?? BEGIN_ID, each.past, memory));
+    }
     const options = continuations(live, 2 * beamSize, length === longest);
     options.forEach((each, rank) => {
       if (each.id !== END_ID || rank >= beamSize) return;

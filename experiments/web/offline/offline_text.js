@@ -1,5 +1,5 @@
 "use strict";
-// Text to token ids and back, as sentencepiece does it (Kudo and Richardson 2018), without the page.
+// Text to token ids and back, as sentencepiece does it (Kudo and Richardson 2018).
 
 const SPACE = "\u2581";
 const [NORMAL, USER_DEFINED, BYTE] = [1, 4, 6]; // types of pieces
@@ -175,7 +175,7 @@ function mergePairs(text, tokenizer) {
   const pieces = splitCharacters(text, tokenizer);
   const isFixed = (piece) => tokenizer.isSymbol.has(tokenizer.ids.get(piece));
   const score = (i) => {
-    if (i < 0 || i + 1 >= pieces.length || isFixed(pieces[i]) || isFixed(pieces[i + 1])) return null;
+    if (i + 1 >= pieces.length || isFixed(pieces[i]) || isFixed(pieces[i + 1])) return null;
     return tokenizer.scores[tokenizer.ids.get(pieces[i] + pieces[i + 1])] ?? null;
   };
   const scores = pieces.map((_, i) => score(i));
