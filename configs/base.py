@@ -65,6 +65,7 @@ def _model() -> ConfigDict:
     model.norm_position = "post"  # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
     model.norm_epsilon = 1e-6  # added to the variance
     model.tied_embeddings = "all"  # all three [3.4] | decoder: target and output | none
+    model.output_bias = False  # added to the logits, as in Marian; the paper has none
     model.attention_bias = False  # the paper's projections have none [3.2.2]
     # plain: equation 1 as it stands | chunked: some queries at a time, so that memory grows with
     # the length, not its square | flash: cuDNN's (Dao et al. 2022), for NVIDIA GPUs and bfloat16,

@@ -29,6 +29,7 @@ TINY = {
     "norm_position": "post",
     "norm_epsilon": 1e-6,
     "tied_embeddings": "none",
+    "output_bias": False,
     "attention_bias": True,
     "attention_implementation": "plain",
     "dtype": "float32",

@@ -51,6 +51,7 @@ VARIANTS = {
         {"query_key_norm": "none"},
         {"positions": "none"},
     ),
+    "output bias": ({"output_bias": True}, {"output_bias": False}),
     "rms": ({"norm": "rms", "norm_epsilon": 0.1}, {"norm": "layer"}, {"norm_epsilon": 1e-6}),
     "rms before": ({"norm": "rms", "norm_position": "pre"}, {"norm": "layer"}),
     "norms before and after": (

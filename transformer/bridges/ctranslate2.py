@@ -157,6 +157,8 @@ def _fill(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None
     spec.encoder.embeddings[0].weight = layers.table_of(arrays, "source")
     spec.decoder.embeddings.weight = layers.table_of(arrays, "target")
     spec.decoder.projection.weight = layers.table_of(arrays, "output")
+    if config.output_bias:
+        spec.decoder.projection.bias = arrays["output_bias"]
     for half in HALVES:
         stack = getattr(spec, half)
         if config.normalizes_input:

@@ -161,11 +161,12 @@ def _tables(
     def table(use: str) -> np.ndarray:
         return layers.table_of(arrays, use)[:, order]
 
+    size = config.target_vocab_size
     tables = {
         "model.encoder.embed_tokens.weight": table("source"),
         "model.decoder.embed_tokens.weight": table("target"),
         "lm_head.weight": table("output"),
-        "final_logits_bias": np.zeros((1, config.target_vocab_size), np.float32),
+        "final_logits_bias": arrays.get("output_bias", np.zeros(size, np.float32))[None],
     }
     return tables | ({"model.shared.weight": table("target")} if config.one_table else {})
 

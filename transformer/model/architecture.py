@@ -184,7 +184,7 @@ class Architecture(Network):
 
     def output_factors(
         self, features: Float[Array, "B L D"]
-    ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
+    ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
         """Returns the factors of the logits: hidden states and the output matrix [3.4].
 
         The product is that of the first factor's dtype; the matrix is still float32.

@@ -86,6 +86,7 @@ class ModelConfig:
     norm_position: str
     norm_epsilon: float
     tied_embeddings: str
+    output_bias: bool
     attention_bias: bool
     attention_implementation: str
     dtype: str

@@ -62,6 +62,9 @@ class Transformer(Architecture):
             self.target_embedding = Embedding(config.target_vocab_size, config)
             if config.tied_embeddings == "none":
                 self.output_embedding = Embedding(config.target_vocab_size, config)
+            if config.output_bias:
+                shape = (config.target_vocab_size,)
+                self.output_bias = self.param("output_bias", nn.initializers.zeros_init(), shape)
             self.decoder_positions = _encodings(config, config.decoder_names, bidirectional=False)
             self.cross_positions = _encodings(config, config.cross_positions)
             self.decoder_layers = make_layers(DecoderLayer, config.num_decoder_layers, config)
@@ -173,6 +176,17 @@ class Transformer(Architecture):
         x, layers = run_layers(self.decoder_layers, self.config, depth, run, x, cache.layers)
         x = self.decoder_norm(x) if self.config.normalizes_input else x
         return self.logits(x), KVCache(cache.index + 1, back_pointers, cache.memory_mask, layers)
+
+    def output_factors(
+        self, features: Float[Array, "B L D"]
+    ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
+        """See `Architecture`; a bias is one more column of the matrix, times ones."""
+        features, table = super().output_factors(features)
+        if not self.config.output_bias:
+            return features, table
+        ones = jnp.ones((*features.shape[:-1], 1), features.dtype)
+        columns = table, self.output_bias[:, None]
+        return jnp.concatenate([features, ones], axis=-1), jnp.concatenate(columns, axis=-1)
 
     # -- what is asked of it from outside
 

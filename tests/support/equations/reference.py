@@ -251,7 +251,8 @@ def transformer(p, source, target, source_is_token, target_is_token, config):
         memory = apply_stack("encoder", x, None, config.num_encoder_layers)
     x = embed(p, "decoder", p["target_embedding"]["table"], target, config)
     x = apply_stack("decoder", x, memory, config.num_decoder_layers)
-    return x @ p[f"{output_side}_embedding"]["table"].T, weights
+    bias = p["output_bias"] if config.output_bias else 0.0
+    return x @ p[f"{output_side}_embedding"]["table"].T + bias, weights
 
 
 # --- the parameter tree, by hand
@@ -343,6 +344,8 @@ def parameter_shapes(config):
         tree["source_embedding"] = {"table": (config.source_vocab_size, config.d_model)}
     if config.tied_embeddings == "none":
         tree["output_embedding"] = {"table": (config.target_vocab_size, config.d_model)}
+    if config.output_bias:
+        tree["output_bias"] = (config.target_vocab_size,)
     num_layers = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
     for side in (side for side in num_layers if num_layers[side]):
         layer = layer_shapes(config, side)
@@ -372,7 +375,7 @@ def parameters(config, seed=0):
         if isinstance(shape, dict):
             return {name: draw((*path, name), shape) for name, shape in shape.items()}
         normal = np.random.default_rng([seed, *"/".join(path).encode()]).normal(size=shape)
-        module, name = path[-2:]
+        module, name = ("", *path)[-2:]
         if name.startswith("talk"):
             values = np.eye(config.num_heads) + 0.3 * normal
         elif name == "kernel":
