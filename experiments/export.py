@@ -1,4 +1,4 @@
-"""Writes a run in the format of another program: `--mode=export`."""
+"""A run in the format of another program: `--mode=export`, and back: `--mode=import`."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from ml_collections import ConfigDict
 from experiments.options import Options
 from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
+from transformer.runs.imported import import_marian
 from transformer.runs.loaded import load
 
 
@@ -15,3 +16,12 @@ def export(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
     return [load(folder).export(options.format or DEFAULT, options.output)]
+
+
+def import_model(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Makes a run, the new folder `--output`, of the model in the folder `--input`."""
+    if not (options.input and options.output):
+        raise UserError(
+            "--mode=import needs --input, the folder of a model, and --output, the run to write"
+        )
+    return [import_marian(options.input, options.output)]

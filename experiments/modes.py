@@ -172,6 +172,13 @@ TABLE = (
         "write a run for other people or for other programs",
         ("format", "output"),
     ),
+    Mode(
+        "import",
+        "experiments.export.import_model",
+        "make a run of a Marian or OPUS-MT model of Hugging Face's transformers",
+        LINE_FLAGS,
+        workdir=None,
+    ),
     Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
     Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
     Mode("report", "experiments.report.page.report", "write the report of a run again"),

@@ -24,9 +24,9 @@ class Options:
     )
     seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
-        "input file, one text per line; default: standard input (align: the test set; evaluate: "
-        "the held-out text, or any format of training text, or sacrebleu:wmt14/full,en-de, or "
-        "behaviour)"
+        "input file, one text per line; default: standard input (import: a folder; align: the test "
+        "set; evaluate: the held-out text, or any format of training text, or "
+        "sacrebleu:wmt14/full,en-de, or behaviour)"
     )
     references: str | None = _flag(
         "comma-separated files with the references of --input, one per line"
@@ -34,7 +34,7 @@ class Options:
     name: str | None = _flag("name of the results of --input; default: the name of the file")
     output: str | None = _flag(
         "output file; default: standard output (plan, benchmark: also write JSON; compare: a "
-        "folder, default runs/comparison; export: a new folder)"
+        "folder, default runs/comparison; export, import: a new folder)"
     )
     format: str | None = _flag(
         "format in which to export: bundle (the default), marian, ctranslate2 or ctranslate2_int8"

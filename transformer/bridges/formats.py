@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 from ml_collections import ConfigDict
 
-from transformer.bridges import ctranslate2, marian
+from transformer.bridges import ctranslate2, marian, marian_import
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
@@ -101,7 +101,11 @@ def _write_ctranslate2(export: Export, folder: Path, quantization: str = "") -> 
 
 
 def _write_marian(export: Export, folder: Path) -> None:
-    marian.write(export.predictor, export.params, folder)
+    if (kept := export.run / marian_import.KEPT).is_dir():
+        config = export.predictor.model.config
+        marian_import.write_back(config, export.params, kept, folder)
+    else:
+        marian.write(export.predictor, export.params, folder)
 
 
 def _write_html(export: Export, folder: Path) -> None:

@@ -61,6 +61,11 @@ USAGE = """In a process without this project, after `pip install transformers to
 Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the training."""
 
 
+def modules_of(half: str) -> dict[str, str]:
+    """Returns the names of its modules by those of ours, of a layer of the encoder or decoder."""
+    return MODULES | (CROSS if half == "decoder" else {})
+
+
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what Marian cannot compute, with its value; '' if it can."""
     if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
@@ -82,10 +87,14 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
     arrays = make_arrays(config, params)
     write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays, {"format": "pt"}))
     source, target = predictor.source_tokenizer, predictor.target_tokenizer
-    separate = source.model != target.model
+    separate = not source.has_pieces_of(target)
     names = {"vocab": source, **({"target_vocab": target} if separate else {})}
     for name, tokenizer in names.items():
-        pieces = tokenizer.pieces(range(tokenizer.vocab_size))
+        # A tag has no blank before it there, see `marian_import`.
+        pieces = [
+            piece.removeprefix("▁") if piece in tokenizer.symbols else piece
+            for piece in tokenizer.pieces(range(tokenizer.vocab_size))
+        ]
         _write_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
     (folder / "source.spm").write_bytes(source.model)
     (folder / "target.spm").write_bytes(target.model)
@@ -146,9 +155,8 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
         order = np.concatenate([order[::2], order[1::2]])
     result = _tables(config, arrays, order)
     for half in HALVES:
-        modules = MODULES | (CROSS if half == "decoder" else {})
         for i in range(getattr(config, f"num_{half}_layers")):
-            for ours, theirs in modules.items():
+            for ours, theirs in modules_of(half).items():
                 place = f"model.{half}.layers.{i}.{theirs}"
                 result |= _module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # The format has the bytes as they lie in memory.

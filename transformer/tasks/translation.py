@@ -320,7 +320,7 @@ def make_translator(
     target_tokenizer: Tokenizer,
 ) -> Translator:
     """Returns the translator of a config and its tokenizers."""
-    check_vocabularies(config, source_tokenizer.model == target_tokenizer.model)
+    check_vocabularies(config, source_tokenizer.has_pieces_of(target_tokenizer))
     check_layers(config)
     sizes = source_tokenizer.vocab_size, target_tokenizer.vocab_size
     model = build_model(ModelConfig(*sizes, **model_fields(config)))

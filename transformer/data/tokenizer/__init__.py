@@ -129,6 +129,12 @@ class Tokenizer:
         """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
+    def has_pieces_of(self, other: "Tokenizer") -> bool:
+        """Whether both have one vocabulary, though perhaps not one way to cut texts into it."""
+        sizes = self.vocab_size, other.vocab_size
+        ours, theirs = (each.pieces(range(min(sizes))) for each in (self, other))
+        return self.model == other.model or (sizes[0] == sizes[1] and ours == theirs)
+
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns where each token starts in its text, in characters from zero.
 
@@ -268,6 +274,13 @@ def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
             f"tokenizer.model={name!r} has {', '.join(sorted(clash))} as a subword of texts: name "
             "a model that has not"
         )
+    set_pieces(proto, others, symbols)
+    return proto.SerializeToString()
+
+
+def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] = ()) -> None:
+    """Gives a sentencepiece model the four special pieces, then others, and the symbols."""
+    spec, others = proto.trainer_spec, list(others)  # which may be its own
     del proto.pieces[:]
     for number, text in SPECIAL.items():
         kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
@@ -277,7 +290,6 @@ def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
     spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = SPECIAL
     spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = SPECIAL.values()
     spec.vocab_size = len(proto.pieces)
-    return proto.SerializeToString()
 
 
 # -- strings that are always one token, such as placeholders and tags
@@ -317,6 +329,8 @@ def refuse_broken_symbols(
     if settings.symbols and tokenizer.kind == "word":
         raise _no_symbols_in_words()
     for symbol in settings.symbols:
+        if f"▁{symbol}" in tokenizer.symbols:  # a tag of an imported model, which begins a text
+            continue
         [ids] = tokenizer.encode([f"a{symbol}a {symbol}"])
         if tokenizer.pieces(ids).count(symbol) != 2:
             raise RunError(
