@@ -179,7 +179,12 @@ TABLE = (
         LINE_FLAGS,
         workdir=None,
     ),
-    Mode("heads", "experiments.heads.importance.heads", "rank the attention heads by importance"),
+    Mode(
+        "heads",
+        "experiments.heads.importance.heads",
+        "rank the attention heads by importance",
+        ("input", "references", TAG_FLAG),
+    ),
     Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
     Mode("report", "experiments.report.page.report", "write the report of a run again"),
 )

@@ -22,7 +22,8 @@ from transformer.runs.workdir import load_config
 logger = logging.getLogger(__name__)
 
 RECIPES = ("none", "size")
-STRUCTURE = re.compile(r"model\.(?!dropout)")  # keys that another run's parameters depend on
+# Keys that another run's parameters depend on.
+STRUCTURE = re.compile(r"tokenizer\.joint|model\.(?!dropout|dtype|matmul|remat|attention_imp)\w+")
 
 
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
@@ -42,7 +43,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
         )
     values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = list(itertools.chain(*KEYS, HELD_OUT))
+    keys = shown = list(itertools.chain(*KEYS, HELD_OUT))
+    if config.train.init_from:
+        keys = list(dict.fromkeys([*shown, *filter(STRUCTURE.fullmatch, values)]))
     of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
@@ -52,11 +55,12 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         pairs = count_pairs(config.data)
         row = nearest_row(pairs)
         chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
-        logger.info(_describe(pairs, row, {k: v for k, v in chosen.items() if k not in of_user}))
+        shown = {k: v for k, v in chosen.items() if k in shown or v != values[k]}
+        logger.info(_describe(pairs, row, {k: v for k, v in shown.items() if k not in of_user}))
         if of_user:
             logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:
-        if key not in of_user:
+        if key not in of_user and key in chosen:
             assign(config, key, chosen[key])
 
 
@@ -128,7 +132,7 @@ def _model_of(folder: str) -> dict[str, Any]:
         parent = flatten(load_config(Path(folder).expanduser()))
     except UserError:  # it is not a run, and refused later, see `check_source`
         return {}
-    return {key: parent[key] for key in itertools.chain(*KEYS) if STRUCTURE.match(key)}
+    return {key: value for key, value in parent.items() if STRUCTURE.fullmatch(key)}
 
 
 def _describe(pairs: int, row: int, chosen: dict[str, float]) -> str:

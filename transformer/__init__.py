@@ -48,15 +48,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformer.errors import UserError
+    from transformer.runs.imported import import_marian
     from transformer.runs.loaded import LoadedRun, load
 
-__all__ = ["LoadedRun", "UserError", "__version__", "load"]
+__all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load"]
 __version__ = "0.1.0"
 
 # Imported when they are asked for: an import of this package does not start JAX.
 EXPORTS = {
     "LoadedRun": "transformer.runs.loaded",
     "UserError": "transformer.errors",
+    "import_marian": "transformer.runs.imported",
     "load": "transformer.runs.loaded",
 }
 

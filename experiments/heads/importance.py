@@ -15,7 +15,9 @@ from matplotlib.ticker import FixedLocator
 from ml_collections import ConfigDict
 
 from experiments.display import plotting
+from experiments.evaluate.other_text import read_given
 from experiments.heads.ranking import MIN_HEADS, HeadScores, Ranking, rank, work
+from experiments.options import Options
 from experiments.results.table import Table, print_rows
 from transformer import tasks
 from transformer.analysis.attention import KINDS
@@ -51,15 +53,19 @@ DARK = 0.6  # of the colour scale, from which text on a cell is white
 NAMED = 3  # points of the scatter that are named
 
 
-def heads(config: ConfigDict, folder: Path) -> list[Path]:
-    """Ranks all heads of a run's model on its test set; prints the ranking, returns the files."""
+def heads(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Ranks all heads of a run's model; prints the ranking, returns the files.
+
+    The text is the run's test set, or that of `--input`, as for `evaluate`.
+    """
     if not has_heads(config.model):
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no heads to rank: "
             "--mode=heads is for runs trained with --config.model.architecture=transformer"
         )
     run = load_trained(folder, config)
-    task = tasks.REGISTRY[config.task].from_folder(folder, config)
+    given = read_given(options.input, config, folder, options).text if options.input else None
+    task = tasks.REGISTRY[config.task].from_folder(folder, config, given)
     check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)

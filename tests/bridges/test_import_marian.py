@@ -6,7 +6,6 @@ import subprocess
 import sys
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ import safetensors.numpy
 import transformer
 from tiny_run import command
 from transformer.data.tokenizer import SPECIAL, Tokenizer
-from transformer.runs.imported import import_marian
 
 pytestmark = pytest.mark.full
 TEXTS = [
@@ -43,8 +41,8 @@ ENGLISH = "the a old new red blue house dog cat bird birds tree sees is in of an
 GERMAN = "das ein alte neue rote blaue Haus Hund Katze Vogel Vögel Baum sieht ist in von und nicht"
 SHAPES = {
     "opus": {},
-    "tags": dict(activation_function="relu", d_model=24, encoder_attention_heads=3, encoder_layers=3,
-        decoder_attention_heads=3, decoder_layers=1, encoder_ffn_dim=40, decoder_ffn_dim=40),
+    "tags": dict(activation_function="relu", d_model=24, encoder_layers=3,
+        encoder_attention_heads=3, decoder_attention_heads=3, decoder_layers=1, encoder_ffn_dim=40, decoder_ffn_dim=40),
     "two vocabularies": dict(activation_function="gelu_new", tie_word_embeddings=False,
         share_encoder_decoder_embeddings=False, d_model=20, encoder_attention_heads=2,
         decoder_attention_heads=2),

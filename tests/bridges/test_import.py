@@ -1,0 +1,206 @@
+"""A Marian model becomes a run that does all that a run does, or a line says why it cannot be."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
+import transformer
+from tiny_run import command, refused, shared_run
+from transformer.runs import weights
+
+TEXTS = ["a b c", "d e", "f"]
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """The shared run, and its folder as a Marian model."""
+    run = transformer.load(shared_run(tmp_path_factory).workdir)
+    return run, run.export("marian", tmp_path_factory.mktemp("import") / "marian")
+
+
+@pytest.fixture(scope="module")
+def imported(given):
+    output = given[1].parent / "run"
+    ended = command("--mode=import", f"--input={given[1]}", f"--output={output}")
+    assert (ended.code, ended.out) == (0, f"{output}\n")
+    return output
+
+
+def as_in(run):
+    """The settings of its search: a model of theirs has others."""
+    return {f"decode.{key}": value for key, value in run.config.decode.items()}
+
+
+def test_an_exported_run_comes_back_and_is_exported_alike(given, imported, tmp_path):
+    run, folder = given
+    back = transformer.load(imported, as_in(run))
+    assert back.translate(TEXTS) == run.translate(TEXTS)
+    assert back.config.model.positions == "split"
+    again = back.export("marian", tmp_path / "again")
+    names = {path.name for path in folder.iterdir()} - {"README.md"}
+    assert names > {"model.safetensors", "vocab.json", "source.spm"}
+    for name in names:
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    shutil.copytree(imported, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "marian")  # as of a run that was trained from it
+    other = transformer.load(tmp_path / "run").export("marian", tmp_path / "other")
+    assert (other / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+def test_other_ids_and_another_start_are_put_in_our_order(given, tmp_path):
+    run, folder = given
+    moved = shutil.copytree(folder, tmp_path / "moved")
+    names = json.loads((moved / "vocab.json").read_text())
+    config = json.loads((moved / "config.json").read_text())
+    # As theirs: no <s>, and <pad>, the last one, begins what is written.
+    theirs = ["</s>", *(name for name in reversed(names) if name not in ("</s>", "<pad>", "<s>"))]
+    rows = [names[name] for name in theirs] + [names["<s>"]]
+    ids = {"vocab_size": len(rows), "decoder_vocab_size": len(rows), "eos_token_id": 0}
+    ids |= {"pad_token_id": len(theirs), "decoder_start_token_id": len(theirs)}
+    (moved / "config.json").write_text(json.dumps(config | ids))
+    (moved / "vocab.json").write_text(json.dumps({n: i for i, n in enumerate([*theirs, "<pad>"])}))
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    for name in (
+        "model.shared",
+        "lm_head",
+        "model.encoder.embed_tokens",
+        "model.decoder.embed_tokens",
+    ):
+        arrays[f"{name}.weight"] = arrays[f"{name}.weight"][rows]
+    arrays["final_logits_bias"] = arrays["final_logits_bias"][:, rows]
+    safetensors.numpy.save_file(arrays, moved / "model.safetensors", {"format": "pt"})
+    back = transformer.load(transformer.import_marian(moved, tmp_path / "run"), as_in(run))
+    assert back.config.model.output_bias
+    assert back.translate(TEXTS) == run.translate(TEXTS)
+    for ours, before in zip(*(each.score(TEXTS, TEXTS) for each in (back, run)), strict=True):
+        np.testing.assert_allclose(ours.log_prob, before.log_prob, atol=0.2)  # one token is gone
+    again = back.export("marian", tmp_path / "again") / "model.safetensors"
+    for name, array in safetensors.numpy.load_file(again).items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+@pytest.mark.full
+def test_an_import_is_scored_explored_ranked_and_trained_on(imported, tmp_path):
+    folder = shutil.copytree(imported, tmp_path / "run")
+    pairs = [f"{'abcdefg'[i % 7]} {'hijkl'[i % 5]} {'mnop'[i // 35 % 4]}\n" for i in range(140)]
+    text = tmp_path / "text.en"
+    text.write_text("".join(pairs))
+    shutil.copyfile(text, tmp_path / "text.de")
+    files = f"--input={text}", f"--references={tmp_path / 'text.de'}"
+    few, links = tmp_path / "few", tmp_path / "links"
+    few.write_text("a b\ta b\n")
+    links.write_text("0-0 1-1\n")
+    for flags in (
+        ["evaluate", *files],
+        ["heads", *files],
+        ["align", f"--input={few}", f"--links={links}"],
+        ["score", f"--input={few}"],
+        ["attention", "--sentence=a b c"],
+    ):
+        ended = command(f"--workdir={folder}", *(f"--mode={flags[0]}", *flags[1:]))
+        assert ended.code == 0, (flags, ended.err)
+    assert list(folder.glob("figures/heads/*"))
+    ended = command(
+        *("--config=configs/own_text.py", f"--config.train.init_from={folder}"),
+        *(f"--workdir={tmp_path / 'next'}", f"--config.data.path={tmp_path}"),
+        *("--config.data.train_source=text.en", "--config.data.train_target=text.de"),
+        *(
+            "--config.train.steps=2",
+            "--config.train.epochs=0.0",
+            "--config.optimizer.warmup_steps=1",
+        ),
+        *("--config.data.remove_copies=False", f"--config.data.cache_dir={tmp_path / 'cache'}"),
+    )
+    assert ended.code == 0, ended.err
+    before, after = (
+        safetensors.numpy.load_file(path / weights.WEIGHTS) for path in (folder, tmp_path / "next")
+    )
+    assert before.keys() == after.keys()
+    assert all(not np.array_equal(before[name], after[name]) for name in before if "norm" in name)
+
+
+def changed(folder, **keys):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+
+def only_a_pickle(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def another_vocabulary(folder):
+    path = folder / "vocab.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"more": 1000}))
+
+
+def cut(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def without_a_table(folder):
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    del arrays["model.encoder.layers.0.fc1.weight"]
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+
+
+def bpe_of_one_side(folder):
+    model = ModelProto.FromString((folder / "source.spm").read_bytes())
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    del model.pieces[-1]
+    (folder / "source.spm").write_bytes(model.SerializeToString())
+
+
+BAD = {
+    "has normalize_before=true, which is not computed here: choose a model with false": (
+        lambda folder: changed(folder, normalize_before=True)
+    ),
+    "has normalize_embedding=true": lambda folder: changed(folder, normalize_embedding=True),
+    "has scale_embedding=false": lambda folder: changed(folder, scale_embedding=False),
+    'has model_type="bart"': lambda folder: changed(folder, model_type="bart"),
+    'activation_function="gelu", which is not computed here: choose a model with "swish" or': (
+        lambda folder: changed(folder, activation_function="gelu")
+    ),
+    "has encoder_ffn_dim=8 and decoder_ffn_dim=9": (
+        lambda folder: changed(folder, decoder_ffn_dim=9)
+    ),
+    "d_model is 'wide' instead of a whole number": lambda folder: changed(folder, d_model="wide"),
+    "does not fit config.json": lambda folder: changed(folder, d_model=18),
+    "tokens, and config.json says": another_vocabulary,
+    "pytorch_model.bin alone, which may run any code: where you trust it": only_a_pickle,
+    "model.safetensors is damaged": cut,
+    "has no model.encoder.layers.0.fc1.weight": without_a_table,
+    "is of kind bpe and lacks": bpe_of_one_side,
+    "config.json is missing": lambda folder: (folder / "config.json").unlink(),
+    "model.safetensors is missing": lambda folder: (folder / "model.safetensors").unlink(),
+    "target.spm is missing": lambda folder: (folder / "target.spm").unlink(),
+    "vocab.json is missing": lambda folder: (folder / "vocab.json").unlink(),
+    "source.spm is not a sentencepiece model": (
+        lambda folder: (folder / "source.spm").write_bytes(b"text")
+    ),
+}
+
+
+@pytest.mark.parametrize("says", BAD)
+def test_what_cannot_be_imported_is_said_in_a_line(given, tmp_path, says):
+    folder, output = shutil.copytree(given[1], tmp_path / "model"), tmp_path / "runs" / "new"
+    BAD[says](folder)
+    refused("--mode=import", f"--input={folder}", f"--output={output}", says=says)
+    assert not output.exists()
+
+
+def test_nothing_is_written_over_and_nothing_is_left_half_written(given, tmp_path, monkeypatch):
+    flags = "--mode=import", f"--input={given[1]}"
+    refused(*flags, says="needs --input, the folder of a model, and --output, the run to write")
+    refused(*flags, f"--output={tmp_path}", says=f"{tmp_path} is there already: name a new folder")
+
+    def fail(path, data):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(weights, "write_bytes", fail)
+    refused(*flags, f"--output={tmp_path / 'new'}", says="No space left on device")
+    assert list(tmp_path.iterdir()) == []
