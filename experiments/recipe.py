@@ -43,9 +43,9 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
         )
     values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = shown = list(itertools.chain(*KEYS, HELD_OUT))
+    keys = ours = list(itertools.chain(*KEYS, HELD_OUT))
     if config.train.init_from:
-        keys = list(dict.fromkeys([*shown, *filter(STRUCTURE.fullmatch, values)]))
+        keys = list(dict.fromkeys([*ours, *filter(STRUCTURE.fullmatch, values)]))
     of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
@@ -55,8 +55,8 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         pairs = count_pairs(config.data)
         row = nearest_row(pairs)
         chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
-        shown = {k: v for k, v in chosen.items() if k in shown or v != values[k]}
-        logger.info(_describe(pairs, row, {k: v for k, v in shown.items() if k not in of_user}))
+        change = {k: v for k, v in chosen.items() if k in ours or v != values[k]}
+        logger.info(_describe(pairs, row, {k: v for k, v in change.items() if k not in of_user}))
         if of_user:
             logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:

@@ -16,7 +16,7 @@ from experiments.evaluate.other_text import read_given
 from experiments.options import Options
 from experiments.report.tables import BEHAVIOUR, main_split
 from transformer import tasks
-from transformer.bridges.marian_import import KEPT
+from transformer.bridges.marian_import import ORIGIN
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
@@ -140,7 +140,7 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
 def is_finished(folder: Path) -> bool:
     """Whether a run is trained and scored, or was imported, and is not trained here."""
     results = workdir.load_results(folder)
-    if (folder / KEPT).is_dir():
+    if (folder / ORIGIN).is_dir():
         return True
     # Checkpoints may be deleted.
     return results is not None and workdir.newest_step(folder) in (0, results["step"])

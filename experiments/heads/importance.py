@@ -64,8 +64,8 @@ def heads(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
             "--mode=heads is for runs trained with --config.model.architecture=transformer"
         )
     run = load_trained(folder, config)
-    given = read_given(options.input, config, folder, options).text if options.input else None
-    task = tasks.REGISTRY[config.task].from_folder(folder, config, given)
+    text = read_given(options.input, config, folder, options).text if options.input else None
+    task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
     check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)

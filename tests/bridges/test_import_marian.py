@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import safetensors.numpy
 import transformer
 from tiny_run import command
 from transformer.data.tokenizer import SPECIAL, Tokenizer
+from transformer.inference.base import labels_of
+from transformer.model.losses import cross_entropy
 
 pytestmark = pytest.mark.full
 TEXTS = [
@@ -42,7 +45,8 @@ GERMAN = "das ein alte neue rote blaue Haus Hund Katze Vogel Vögel Baum sieht i
 SHAPES = {
     "opus": {},
     "tags": dict(activation_function="relu", d_model=24, encoder_layers=3,
-        encoder_attention_heads=3, decoder_attention_heads=3, decoder_layers=1, encoder_ffn_dim=40, decoder_ffn_dim=40),
+        encoder_attention_heads=3, decoder_attention_heads=3, decoder_layers=1, encoder_ffn_dim=40,
+        decoder_ffn_dim=40),
     "two vocabularies": dict(activation_function="gelu_new", tie_word_embeddings=False,
         share_encoder_decoder_embeddings=False, d_model=20, encoder_attention_heads=2,
         decoder_attention_heads=2),
@@ -225,6 +229,20 @@ def test_a_greedy_translation_is_theirs(both):
     for i, text in enumerate(run.translate(texts_of(both.folder))):
         _, *written = both.answers[f"written {i}"].tolist()
         assert text == tokenizer.decode([ours[token] for token in written])
+
+
+def test_a_training_step_lowers_the_loss_and_moves_the_bias(both):
+    predictor, params = both.run.trained.predictor, both.run.trained.variables["params"]
+    batch = predictor.make_batch(*encoded(both), len(TEXTS), 40)
+
+    def loss(params):
+        features = predictor.features({"params": params}, batch)
+        return cross_entropy(*features, *labels_of(batch), 0.1).loss
+
+    before, gradient = jax.value_and_grad(loss)(params)
+    assert np.abs(gradient["output_bias"]).max() > 1e-3
+    after = loss(jax.tree.map(lambda x, g: x - 1e-3 * g, params, gradient))
+    assert 0.01 < before - after < 0.5 * before
 
 
 def test_its_export_is_the_model_that_it_was(both, tmp_path):

@@ -101,9 +101,9 @@ def _write_ctranslate2(export: Export, folder: Path, quantization: str = "") -> 
 
 
 def _write_marian(export: Export, folder: Path) -> None:
-    if (kept := export.run / marian_import.KEPT).is_dir():
+    if (origin := export.run / marian_import.ORIGIN).is_dir():
         config = export.predictor.model.config
-        marian_import.write_back(config, export.params, kept, folder)
+        marian_import.write_back(config, export.params, origin, folder)
     else:
         marian.write(export.predictor, export.params, folder)
 

@@ -35,16 +35,13 @@ logger = logging.getLogger(__name__)
 CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 SIDES = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
 SETTINGS = ("tokenizer_config.json", "generation_config.json")
-KEPT = "marian"  # folder of a run, with the small files of the model that it was
+ORIGIN = "marian"  # folder of a run, with the small files of the model that it was
 FIX = "name a folder as MarianMTModel.save_pretrained and MarianTokenizer.save_pretrained write it"
-SHAPE = {
-    **{f"{half}_{name}": int for half in HALVES for name in ("layers", "ffn_dim")},
-    **{f"{half}_attention_heads": int for half in HALVES},
-    **dict.fromkeys(("vocab_size", "d_model", "max_position_embeddings", "pad_token_id"), int),
-    **dict.fromkeys(("eos_token_id", "decoder_start_token_id"), int),
-    "activation_function": str,
-    "decoder_vocab_size?": (int, type(None)),
-}
+NUMBERS = (
+    "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim "
+    "max_position_embeddings pad_token_id eos_token_id decoder_start_token_id"
+)
+SHAPE = dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
 # The only values that are computed here, by key of config.json; the first is that of a file without
 # the key.
 COMPUTED: dict[str, tuple[Any, ...]] = {
@@ -56,13 +53,6 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     "static_position_embeddings": (True,),
 }
 ACTIVATIONS = {"swish": "silu", **{theirs: ours for ours, theirs in marian.ACTIVATIONS.items()}}
-# Keys of their training, with those of ours.
-DROPOUTS = {
-    "dropout": ("embedding", "residual"),
-    "attention_dropout": ("attention",),
-    "activation_dropout": ("activation",),
-    "encoder_layerdrop": ("layer",),
-}
 # The names of a table, by its use; tied ones have one of them.
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
 ENCODER, DECODER = (f"model.{half}.embed_tokens.weight" for half in HALVES)
@@ -136,21 +126,21 @@ def read(folder: Path) -> Model:
 
 def keep(folder: Path, run: Path) -> None:
     """Copies what an imported run is written back with: all but the weights."""
-    (run / KEPT).mkdir()
+    (run / ORIGIN).mkdir()
     for name in (CONFIG, *SIDES, *SIDES.values(), *SETTINGS):
         if (folder / name).exists():
-            write_bytes(run / KEPT / name, (folder / name).read_bytes())
+            write_bytes(run / ORIGIN / name, (folder / name).read_bytes())
 
 
-def write_back(config: ModelConfig, params: Any, kept: Path, folder: Path) -> None:
+def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> None:
     """Writes an imported run with the ids and the files of the model that it was, see `keep`."""
-    vocabularies = _read_vocabularies(kept, _read_config(kept))
+    vocabularies = _read_vocabularies(origin, _read_config(origin))
     arrays = marian.make_arrays(config, params)
     for name in {ENCODER, DECODER, SHARED, OUTPUT}.intersection(arrays):
         arrays[name] = vocabularies[name != ENCODER].rows_back(arrays[name])
     arrays[BIAS] = vocabularies[1].rows_back(arrays[BIAS][0])[None]
     write_bytes(folder / WEIGHTS, safetensors.numpy.save(arrays, {"format": "pt"}))
-    for path in kept.iterdir():
+    for path in origin.iterdir():
         shutil.copyfile(path, folder / path.name)
 
 
@@ -160,21 +150,19 @@ def write_back(config: ModelConfig, params: Any, kept: Path, folder: Path) -> No
 def _read_config(folder: Path) -> dict[str, Any]:
     config = read_json(folder / CONFIG, SHAPE, FIX)
     config = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
-    # transformers has another default than these models have.
-    for key, choices in {**COMPUTED, "activation_function": (*ACTIVATIONS,)}.items():
+    computed = COMPUTED | {
+        "activation_function": (*ACTIVATIONS,),
+        "decoder_attention_heads": (config["encoder_attention_heads"],),
+        "decoder_ffn_dim": (config["encoder_ffn_dim"],),
+    }
+    for key, choices in computed.items():
+        # transformers has another default for this key than these models have.
         value = config.get(key, False if key == "scale_embedding" else choices[0])
         if value not in choices:
             names = " or ".join(map(json.dumps, choices))
             raise UserError(
                 f"{folder / CONFIG} has {key}={json.dumps(value)}, which is not computed here: "
                 f"choose a model with {names}"
-            )
-    for name in ("attention_heads", "ffn_dim"):
-        encoder, decoder = (config[f"{half}_{name}"] for half in HALVES)
-        if encoder != decoder:
-            raise UserError(
-                f"{folder / CONFIG} has encoder_{name}={encoder} and decoder_{name}={decoder}: "
-                "choose a model with equal ones"
             )
     return config
 
@@ -198,11 +186,11 @@ def _settings(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) ->
         "model.norm_epsilon": 1e-5,
         "model.tied_embeddings": ("all" if shared else "decoder") if tied else "none",
         "model.max_length": config["max_position_embeddings"],
-        **{
-            f"model.dropout_{ours}": config.get(theirs) or 0.0
-            for theirs, names in DROPOUTS.items()
-            for ours in names
-        },
+        "model.dropout_embedding": config.get("dropout", 0.0),
+        "model.dropout_residual": config.get("dropout", 0.0),
+        "model.dropout_attention": config.get("attention_dropout", 0.0),
+        "model.dropout_activation": config.get("activation_dropout", 0.0),
+        "model.dropout_layer": config.get("encoder_layerdrop", 0.0),
         "data.source": "files",
         "data.train_source": "",
         "data.train_target": "",
@@ -270,19 +258,17 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
         proto = ModelProto.FromString(path.read_bytes())
         there = {p.piece: p for p in proto.pieces if p.type not in (p.UNKNOWN, p.CONTROL)}
         kind = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
-        names, lacking = vocabulary.pieces[len(SPECIAL) :], []
+        names = vocabulary.pieces[len(SPECIAL) :]
         for name in names:
-            if name not in there:
-                lacking.append(name)
-                tag = TAG.fullmatch(name.removeprefix("▁"))
-                there[name] = proto.SentencePiece(
-                    piece=name, type="USER_DEFINED" if tag else "UNUSED"
-                )
-        if kind == "bpe" and lacking:  # sentencepiece would merge them and cut them again
-            raise UserError(
-                f"{path} is of kind bpe and lacks {lacking[0]!r} of its vocabulary: choose a model "
-                "whose sides have one sentencepiece model, or such of kind unigram"
-            )
+            if TAG.fullmatch(name.removeprefix("▁")):
+                there[name] = proto.SentencePiece(piece=name, type="USER_DEFINED")
+            elif name not in there:
+                if kind == "bpe":  # sentencepiece would merge it and cut it again
+                    raise UserError(
+                        f"{path} is of kind bpe and lacks {name!r} of its vocabulary: choose a "
+                        "model whose sides have one sentencepiece model, or such of kind unigram"
+                    )
+                there[name] = proto.SentencePiece(piece=name, type="UNUSED")
         if unknown := there.keys() - {*names}:
             logger.warning(
                 f"warning: {path} has {len(unknown):,} pieces that its vocabulary lacks, such as "
