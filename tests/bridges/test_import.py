@@ -172,7 +172,7 @@ BAD = {
         lambda folder: changed(folder, decoder_ffn_dim=9)
     ),
     "d_model is 'wide' instead of a whole number": lambda folder: changed(folder, d_model="wide"),
-    "does not fit config.json": lambda folder: changed(folder, d_model=18),
+    "not of the model of its config.json": lambda folder: changed(folder, d_model=18),
     "tokens, and config.json says": another_vocabulary,
     "pytorch_model.bin alone, which may run any code: where you trust it": only_a_pickle,
     "model.safetensors is damaged": cut,

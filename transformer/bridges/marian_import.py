@@ -68,20 +68,6 @@ NEVER = -100.0
 TAG = re.compile(r">>[^\s<>]+<<")  # of the target's language, before a source
 
 
-class Model(NamedTuple):
-    """A model that was read.
-
-    Attributes:
-      settings: {dotted key: value} of its config.
-      params: by their paths.
-    """
-
-    settings: dict[str, Any]
-    source: Tokenizer
-    target: Tokenizer
-    params: dict[str, np.ndarray]
-
-
 class Vocabulary(NamedTuple):
     """The ids of a side: our piece i is Marian's token `order[i]`, or -1 for one that it lacks."""
 
@@ -99,18 +85,18 @@ class Vocabulary(NamedTuple):
         return table[[ours[theirs] for theirs in range(len(ours) - (-1 in ours))]]
 
 
-def read(folder: Path) -> Model:
-    """Returns the model of a folder; raises UserError if it is none that is computed here."""
+def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.ndarray]]:
+    """Returns a model: {dotted key: value} of its config, source and target tokenizer, parameters.
+
+    Raises UserError if it is none that is computed here.
+    """
     config = _read_config(folder)
     vocabularies = _read_vocabularies(folder, config)
-    source, target = (
-        _make_tokenizer(folder / name, vocabulary)
-        for name, vocabulary in zip(SIDES, vocabularies, strict=True)
-    )
+    tokenizers = [_make_tokenizer(folder / n, v) for n, v in zip(SIDES, vocabularies, strict=True)]
     arrays = _read_arrays(folder)
     settings = _settings(folder, config, vocabularies[0].pieces)
-    settings["tokenizer.kind"] = source.kind
-    settings["tokenizer.joint"] = source.model == target.model
+    settings["tokenizer.kind"] = tokenizers[0].kind
+    settings["tokenizer.joint"] = tokenizers[0].model == tokenizers[1].model
     params = _layers(arrays, settings)
     tied = settings["model.tied_embeddings"]
     uses = {"all": ["target"], "decoder": ["source", "target"], "none": [*TABLES]}[tied]
@@ -121,7 +107,7 @@ def read(folder: Path) -> Model:
     if bias.any() or -1 in vocabularies[1].order:
         settings["model.output_bias"] = True
         params["output_bias"] = vocabularies[1].rows(bias.ravel(), NEVER)
-    return Model(settings, source, target, params)
+    return settings, tokenizers, params
 
 
 def keep(folder: Path, run: Path) -> None:
@@ -228,12 +214,11 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
             f"{path} has {len(names):,} tokens, and {CONFIG} says {size:,}, with the ids from 0: "
             "copy both from one model"
         )
-    unknown = SPECIAL[UNK_ID]
-    if unknown not in names:
-        raise UserError(f"{path} has no {unknown}: {FIX}")
+    if SPECIAL[UNK_ID] not in names:
+        raise UserError(f"{path} has no {SPECIAL[UNK_ID]}: {FIX}")
     special = {
         PAD_ID: config["pad_token_id"],
-        UNK_ID: names[unknown],
+        UNK_ID: names[SPECIAL[UNK_ID]],
         BOS_ID: config["decoder_start_token_id"],
         EOS_ID: config["eos_token_id"],
     }
@@ -312,9 +297,8 @@ def _take(arrays: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
 def _layers(arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     params = {}
     for half in HALVES:
-        modules = marian.modules_of(half)
         for i in range(settings[f"model.num_{half}_layers"]):
-            for ours, theirs in modules.items():
+            for ours, theirs in marian.modules_of(half).items():
                 place, prefix = f"model.{half}.layers.{i}.{theirs}", f"{half}_layers_{i}/{ours}"
                 weight = _take(arrays, f"{place}.weight")
                 params[f"{prefix}/bias"] = _take(arrays, f"{place}.bias")

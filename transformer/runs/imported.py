@@ -4,16 +4,17 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from flax.traverse_util import unflatten_dict
 
 from configs import base
 from transformer.bridges import marian_import
+from transformer.bridges.marian_import import WEIGHTS
 from transformer.config import check
 from transformer.errors import UserError
 from transformer.keys import assign
 from transformer.optim.parameters import named_leaves
 from transformer.runs import weights
+from transformer.runs.leaves import check_leaves, describe_leaves
 from transformer.runs.progress import RunProgress
 from transformer.runs.workdir import claim
 from transformer.tasks.translation import make_translator, save_tokenizers
@@ -28,26 +29,21 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
     if output.exists():
         raise UserError(f"{output} is there already: name a new folder")
-    model = marian_import.read(folder)
+    settings, tokenizers, params = marian_import.read(folder)
     config = base.get_config()
-    for key, value in {"name": output.name, **model.settings}.items():
+    for key, value in {"name": output.name, **settings}.items():
         assign(config, key, value)
     check(config)
-    predictor = make_translator(config, model.source, model.target)
-    shapes = {name: x.shape for name, x in named_leaves(predictor.param_shapes()).items()}
-    for name, shape in shapes.items():
-        if np.shape(model.params[name]) != shape:
-            raise UserError(
-                f"{folder / marian_import.WEIGHTS} does not fit {marian_import.CONFIG}: "
-                f"{name} is {model.params[name].shape} instead of {shape}: copy both from one model"
-            )
+    predictor = make_translator(config, *tokenizers)
+    shapes = describe_leaves(named_leaves(predictor.param_shapes()))
+    check_leaves(describe_leaves(params), shapes, f"the weights in {folder / WEIGHTS}")
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent) as place:
         run = Path(place, output.name)
         claim(run, config)
-        save_tokenizers(run, model.source, model.target)
+        save_tokenizers(run, *tokenizers)
         progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))
-        weights.store_untrained(run, config, unflatten_dict(model.params, sep="/"), progress)
+        weights.store(run, config, unflatten_dict(params, sep="/"), progress)
         marian_import.keep(folder, run)
         run.rename(output)
     return output

@@ -86,26 +86,16 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
             weights, steps = _restore(checkpoints, config, choice["steps"], template)
             if steps != choice["steps"]:  # a damaged one had not to be read to be compared
                 choice |= {"steps": steps, "candidates": []}
-            _store(folder, config, choice, weights, checkpoints.newest_progress())
+            store(folder, config, weights, checkpoints.newest_progress(), choice)
     logger.info(_line(choice))
     return choice
 
 
-def store_untrained(
-    folder: Path, config: ConfigDict, weights: Any, progress: Mapping[str, Any]
+def store(
+    folder: Path, config: ConfigDict, weights: Any, progress: Any, choice: Any = None
 ) -> None:
-    """Writes weights that no training of ours has made, as those of step 0, and their choice."""
-    choice = {**_rule(config), "newest_step": 0, "steps": [0], "candidates": []}
-    _store(folder, config, choice, weights, progress)
-
-
-def _store(
-    folder: Path,
-    config: ConfigDict,
-    choice: Mapping[str, Any],
-    weights: Any,
-    progress: Mapping[str, Any],
-) -> None:
+    """Writes weights and their choice; without one, they are of no training of ours: of step 0."""
+    choice = choice or {**_rule(config), "newest_step": 0, "steps": [0], "candidates": []}
     arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
     data = safetensors.numpy.save(arrays)
     write_bytes(folder / WEIGHTS, data)
