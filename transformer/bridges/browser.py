@@ -119,6 +119,8 @@ def _arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarr
     used = {name: x for name, x in arrays.items() if name.split("_")[0] in HALVES}
     used = {name: x for name, x in used.items() if "positions/" not in name}
     used |= {f"{use}_table": table_of(arrays, use) for use in ("source", "target", "output")}
+    if config.output_bias:
+        used["output_bias"] = arrays["output_bias"]
     for half in HALVES:
         names = _names(config, half)
         if {*ADDED}.intersection(names):
