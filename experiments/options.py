@@ -37,7 +37,7 @@ class Options:
         "folder, default runs/comparison; export, import: a new folder)"
     )
     format: str | None = _flag(
-        "format in which to export: bundle (the default), marian, ctranslate2 or ctranslate2_int8"
+        "format in which to export: bundle (the default), marian, ctranslate2, stablehlo, onnx ..."
     )
     runs: str | None = _flag(
         "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "

@@ -12,7 +12,7 @@ import sentencepiece
 import transformer
 from places import ROOT
 from tiny_run import command, forget_weights, refused, shared_run
-from transformer.bridges import browser, ctranslate2, marian
+from transformer.bridges import browser, ctranslate2, marian, onnx
 from transformer.errors import UserError
 from transformer.files import DamageError
 
@@ -74,9 +74,11 @@ def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
     refused(*flags, f"--output={tmp_path}", says=f"{tmp_path} is there already: name a new folder")
     output = f"--output={tmp_path / 'new'}"
     refused(*flags, output, "--format=onxn", says="format='onxn' is unknown: choose one of bundle")
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    says = "format ctranslate2 needs its package: pip install ctranslate2"
-    refused(*flags, output, "--format=ctranslate2", says=says)
+    packages = {"ctranslate2": "ctranslate2", "stablehlo": "flatbuffers", "onnx": "onnx"}
+    for name, package in packages.items():
+        monkeypatch.setitem(sys.modules, package, None)
+        says = f"format {name} needs its package: pip install {package}"
+        refused(*flags, output, f"--format={name}", says=says)
     assert list(tmp_path.iterdir()) == []  # nothing is left of what failed
 
 
@@ -112,20 +114,21 @@ def test_a_marian_folder_has_the_tokens_and_the_tables_of_the_run(tiny, tmp_path
 
 
 def test_the_documentation_lists_what_the_formats_compute():
-    formats = (ctranslate2, marian, browser)
+    formats = (ctranslate2, marian, onnx, browser)
 
     def values(module, key):
         return ", ".join(f"`{value}`" for value in module.EXPRESSIBLE.get(key, ())) or "any"
 
     keys = dict.fromkeys(key for module in formats for key in module.EXPRESSIBLE)
     rows = [[f"`model.{key}`", *(values(module, key) for module in formats)] for key in keys]
-    added, alone, order, positions = (
+    added, alone, order, summed, drawn = (
         ", ".join(f"`{name}`" for name in names)
         for names in (
             *(ctranslate2.ADDED, ctranslate2.ALONE),
-            *(marian.POSITIONS, browser.POSITIONS),
+            *(marian.POSITIONS, onnx.POSITIONS, browser.POSITIONS),
         )
     )
-    sums = f"{added} and their sums; {alone}", order, f"{positions} and their sums"
+    of_ctranslate2 = f"{added} and their sums; {alone}"
+    sums = of_ctranslate2, order, *(f"{names} and their sums" for names in (summed, drawn))
     lines = [f"| {' | '.join(row)} |" for row in [*rows, ["`model.positions`", *sums]]]
     assert "\n".join(lines) in (ROOT / "docs/export.md").read_text()

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer.bridges import layers
-from transformer.bridges.layers import HALVES, layer_arrays, position_table, table_of
+from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table, table_of
 from transformer.data import characters
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
@@ -22,13 +22,12 @@ from transformer.model.config import ModelConfig
 from transformer.model.layers import ACTIVATIONS
 from transformer.model.positions.registry import SumOfPositions, acts_in, split_names
 
-UNGATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
 POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # and their sums
 # What it can compute, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
-    "activation": ("relu", "gelu", "silu", *UNGATED),
+    "activation": ("relu", "gelu", "silu", *GATED),
 }
 MAX_TOKENS = 512  # of a sentence that the page reads, and of one that it writes
 MAX_INTEGER = 2**15 - 1  # integer of a row
@@ -104,7 +103,7 @@ def _describe(config: ModelConfig) -> dict[str, Any]:
         "normPosition": config.norm_position,
         "centered": config.norm == "layer",
         "epsilon": config.norm_epsilon,
-        "activation": UNGATED.get(config.activation, config.activation),
+        "activation": GATED.get(config.activation, config.activation),
         "gated": gated,
     }
 

@@ -4,7 +4,6 @@ Its specification is written here, not by way of its converters, whose Marian an
 start a translation and normalise otherwise. https://opennmt.net/CTranslate2
 """
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from transformer.bridges import layers
-from transformer.bridges.layers import HALVES, layer_arrays, position_table
+from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
+from transformer.bridges.reader import needed_package, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
@@ -22,7 +22,6 @@ from transformer.model.positions.registry import max_positions, split_names
 PACKAGE = "ctranslate2"
 MAX_TOKENS = 1024  # that it reads of a sentence, and positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
-GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
 ALONE = ("rotary", "relative_shaw")  # those that it can compute without another
 # What it can compute, by key of `model`; other keys may have any value.
@@ -73,8 +72,7 @@ def write(predictor: Translator, params: Any, folder: Path, quantization: str) -
     )
     spec.optimize(quantization=quantization or None)  # which also keeps a tied table once
     spec.save(str(folder))
-    (folder / "source.spm").write_bytes(source.model)
-    (folder / "target.spm").write_bytes(target.model)
+    write_tokenizers(predictor, folder)
 
 
 def make_spec(
@@ -88,10 +86,7 @@ def make_spec(
     Raises:
       UserError: the package is missing, or the model is none that it can compute.
     """
-    try:
-        specs = importlib.import_module(PACKAGE).specs
-    except ModuleNotFoundError:
-        raise UserError(f"format {PACKAGE} needs its package: pip install {PACKAGE}") from None
+    specs = needed_package(PACKAGE, PACKAGE).specs
     if obstacle := find_obstacle(config):
         raise UserError(f"CTranslate2 cannot compute {obstacle}: choose another format")
     names = [getattr(config, f"{half}_names") for half in HALVES]

@@ -1,6 +1,5 @@
 """The formats in which a run can be given away, by name."""
 
-import functools
 import importlib
 import shutil
 import tempfile
@@ -12,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 from ml_collections import ConfigDict
 
-from transformer.bridges import ctranslate2, marian, marian_import
+from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
@@ -96,8 +95,13 @@ def _write_bundle(export: Export, folder: Path) -> None:
             shutil.copyfile(path, folder / path.name)
 
 
-def _write_ctranslate2(export: Export, folder: Path, quantization: str = "") -> None:
-    ctranslate2.write(export.predictor, export.params, folder, quantization)
+def _of_translator(module: Any, *settings: Any) -> Format:
+    """Returns the format that a module writes from a translator and its weights."""
+
+    def write(export: Export, folder: Path) -> None:
+        module.write(export.predictor, export.params, folder, *settings)
+
+    return Format(write, module.USAGE)
 
 
 def _write_marian(export: Export, folder: Path) -> None:
@@ -126,10 +130,10 @@ mode but `train`, the start of another training (`train.init_from`), and in Pyth
         of_translators=False,
     ),
     marian=Format(_write_marian, marian.USAGE),
-    ctranslate2=Format(_write_ctranslate2, ctranslate2.USAGE),
-    ctranslate2_int8=Format(
-        functools.partial(_write_ctranslate2, quantization="int8"), ctranslate2.USAGE
-    ),
+    ctranslate2=_of_translator(ctranslate2, ""),
+    ctranslate2_int8=_of_translator(ctranslate2, "int8"),
+    stablehlo=_of_translator(stablehlo),
+    onnx=_of_translator(onnx),
     html=Format(
         _write_html,
         """Open `index.html` in a browser, on a computer or a phone: the model is in the file. It

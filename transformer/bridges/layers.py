@@ -12,6 +12,7 @@ from transformer.model.positions.registry import SumOfPositions
 from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
+GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # and what their gates apply
 # What formats of other programs can express, by key of `model`; each adds its own.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "architecture": ("transformer",),

@@ -4,7 +4,6 @@ Its sinusoids are all sines, then all cosines, and are never saved; so the width
 sinusoids are interleaved is put in that order. Its normalisation adds 1e-5 to the variance.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ import safetensors.numpy
 
 from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
+from transformer.bridges.reader import write_plain_json, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
-from transformer.files import write_bytes, write_text
+from transformer.files import write_bytes
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 
@@ -95,9 +95,8 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
             piece.removeprefix("▁") if piece in tokenizer.symbols else piece
             for piece in tokenizer.pieces(range(tokenizer.vocab_size))
         ]
-        _write_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
-    (folder / "source.spm").write_bytes(source.model)
-    (folder / "target.spm").write_bytes(target.model)
+        write_plain_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
+    write_tokenizers(predictor, folder)
     ids = {
         "pad_token_id": PAD_ID,
         "bos_token_id": BOS_ID,
@@ -105,17 +104,12 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
         "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": None,
     }
-    _write_json(folder / "config.json", make_config(config) | ids)
+    write_plain_json(folder / "config.json", make_config(config) | ids)
     search = {"num_beams": 4, "max_length": MAX_TOKENS, "suppress_tokens": [*NEVER_WRITTEN]}
-    _write_json(folder / "generation_config.json", search | ids)
+    write_plain_json(folder / "generation_config.json", search | ids)
     special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     sizes = {"model_max_length": MAX_TOKENS, "separate_vocabs": separate}
-    _write_json(folder / "tokenizer_config.json", special | sizes)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    """Writes JSON as it is: without the seal that is ours."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_plain_json(folder / "tokenizer_config.json", special | sizes)
 
 
 def make_config(config: ModelConfig) -> dict[str, Any]:

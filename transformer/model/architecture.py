@@ -10,7 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.model.config import ModelConfig
+from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.vision.inputs import PictureText
 
@@ -122,7 +122,7 @@ class Architecture(Network):
         source: Source,
         source_mask: Bool[Array, "B M"],
         beam_size: int,
-        steps: int,
+        steps: Size,
     ) -> Any:
         """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
@@ -14,6 +14,8 @@ TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
 MAX_LAYERS = 1000  # as the deepest Transformer has, arXiv:2203.00555; each layer is traced
+# Of an axis; in a program for any size, such as one that is given away, it is a symbol.
+Size = int | Any
 # (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
 RANGES: tuple[tuple[float, float, str], ...] = (
     (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),

@@ -8,14 +8,36 @@ memory, in such a way that XLA does not undo it.
 
 Of many small matrices, such as those of attention, XLA's CPU backend multiplies quickly only what
 lies row by row, of float32, too. Gradients are therefore products of that form.
+
+The form is chosen when a program is traced, for the platform of this process, or plainly, for a
+program that is given away: see `for_any_platform`.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
+
+_PLAINLY = contextvars.ContextVar("_PLAINLY", default=False)
+
+
+@contextlib.contextmanager
+def for_any_platform() -> Iterator[None]:
+    """What is traced meanwhile has no form that is only for CPUs."""
+    token = _PLAINLY.set(True)
+    try:
+        yield
+    finally:
+        _PLAINLY.reset(token)
+
+
+def _is_for_cpu() -> bool:
+    return jax.default_backend() == "cpu" and not _PLAINLY.get()
 
 
 def linear(
@@ -50,11 +72,11 @@ def product_tn(x: Float[Array, "K N"], y: Float[Array, "K M"]) -> Float[Array, "
 
     On a CPU this is faster than what XLA makes of it, in float32, too, if x is small.
     """
-    return product(_transpose(x) if jax.default_backend() == "cpu" else x.T, y)
+    return product(_transpose(x) if _is_for_cpu() else x.T, y)
 
 
 def _is_by_rows(dtype: jnp.dtype) -> bool:
-    return jax.default_backend() == "cpu" and dtype == jnp.bfloat16
+    return _is_for_cpu() and dtype == jnp.bfloat16
 
 
 def _transpose(x: Float[Array, "N K"]) -> Float[Array, "K N"]:
@@ -85,7 +107,7 @@ _linear.defvjp(_forward, _backward)
 
 def scores(q: Float[Array, "B H L K"], k_t: Float[Array, "B H K M"]) -> Float[Array, "B H L M"]:
     """Returns Q K^T of each head, float32, given K^T."""
-    product = _scores if jax.default_backend() == "cpu" else _scores_forward
+    product = _scores if _is_for_cpu() else _scores_forward
     return product(q, k_t)
 
 
@@ -93,7 +115,7 @@ def weighted_sums(
     weights: Float[Array, "B H L M"], v: Float[Array, "B H M K"]
 ) -> Float[Array, "B H L K"]:
     """Returns W V of each head, where W are the attention weights."""
-    product = _weighted_sums if jax.default_backend() == "cpu" else jnp.matmul
+    product = _weighted_sums if _is_for_cpu() else jnp.matmul
     return product(weights, v)
 
 
@@ -146,6 +168,6 @@ def row_means(x: Float[Array, "*batch D"]) -> Float[Array, "*batch 1"]:
 
     On a CPU they are a product: XLA would store the mean of each row once per element.
     """
-    if jax.default_backend() != "cpu":
+    if not _is_for_cpu():
         return x.mean(-1, keepdims=True)
     return jnp.matmul(x, jnp.full(x.shape[-1], 1.0 / x.shape[-1], x.dtype))[..., None]

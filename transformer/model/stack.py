@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int
 
 from transformer.model.attention import MultiHeadAttention
-from transformer.model.config import ModelConfig
+from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import DropoutRates, FeedForward, LayerDrop, Residual
 from transformer.model.masks import AttentionInputs, AttentionPattern
 
@@ -92,11 +92,11 @@ class DecoderLayer(nn.Module):
         return self.layer_drop(x, y, rates.layer)
 
     def init_cache(
-        self, memory: Float[Array, "B M D"], beam_size: int, steps: int
+        self, memory: Float[Array, "B M D"], beam_size: int, steps: Size
     ) -> "LayerKVCache":
         """Returns the cache with which `decode_step` decodes."""
         heads, width = self.config.key_value_heads, self.config.head_width
-        empty = jnp.zeros((len(memory), heads, width, steps * beam_size), self.config.dtype)
+        empty = jnp.zeros((memory.shape[0], heads, width, steps * beam_size), self.config.dtype)
         past = empty, jnp.swapaxes(empty, 2, 3)
         if not self.config.has_encoder:
             return LayerKVCache(*past, None, None)

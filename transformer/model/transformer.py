@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.errors import UserError
 from transformer.model import flash
 from transformer.model.architecture import Architecture, Source, count_kernels
-from transformer.model.config import ModelConfig
+from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, make_norm
 from transformer.model.masks import AttentionInputs, AttentionPattern, padding_mask
 from transformer.model.positions.base import STACK_HOOKS
@@ -126,10 +126,10 @@ class Transformer(Architecture):
         return self.decoder_norm(x) if self.config.normalizes_input else x
 
     def init_cache(
-        self, source: Source, source_mask: Bool[Array, "B M"], beam_size: int, steps: int
+        self, source: Source, source_mask: Bool[Array, "B M"], beam_size: int, steps: Size
     ) -> "KVCache":
         check_length(steps, self.config)
-        memory = jnp.zeros((len(source_mask), 0, self.config.d_model), self.config.dtype)
+        memory = jnp.zeros((source_mask.shape[0], 0, self.config.d_model), self.config.dtype)
         if self.config.has_encoder:
             memory = self.encode(source, source_mask)
 
@@ -138,7 +138,7 @@ class Transformer(Architecture):
 
         depth = self.config.num_decoder_layers
         _, layers = run_layers(self.decoder_layers, self.config, depth, run, memory)
-        back_pointers = jnp.zeros((len(source_mask), beam_size, steps), jnp.int32)
+        back_pointers = jnp.zeros((source_mask.shape[0], beam_size, steps), jnp.int32)
         return KVCache(jnp.int32(0), back_pointers, source_mask, layers)
 
     def decode_step(
@@ -156,7 +156,7 @@ class Transformer(Architecture):
         )
         is_visible = back_pointers[..., None] == jnp.arange(beam_size)
         is_visible &= (jnp.arange(steps) <= cache.index)[:, None]
-        mask = is_visible.reshape(len(tokens), 1, beam_size, steps * beam_size)
+        mask = is_visible.reshape(tokens.shape[0], 1, beam_size, steps * beam_size)
         query_positions = jnp.full(beam_size, cache.index)
         key_positions = jnp.repeat(jnp.arange(steps), beam_size)
         bias = self.decoder_positions.bias(query_positions, key_positions)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.errors import UserError
-from transformer.model.config import ModelConfig, check_choice
+from transformer.model.config import ModelConfig, Size, check_choice
 from transformer.model.positions.additive import (
     LearnedPositions,
     SinusoidalPositions,
@@ -107,7 +107,7 @@ def max_positions(config: ModelConfig) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def check_length(length: int, config: ModelConfig) -> None:
+def check_length(length: Size, config: ModelConfig) -> None:
     """Raises UserError if a sequence of `length` tokens runs past a learned table."""
     limit = max_positions(config)
     if limit is not None and length > limit:

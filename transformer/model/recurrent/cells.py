@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from transformer.model.config import Dtypes
+from transformer.model.config import Dtypes, Size
 from transformer.model.matmul import linear
 from transformer.variants import Registry
 
@@ -88,7 +88,7 @@ class Cell(nn.Module):
         """Returns the contribution of the second input, to be added to a step's projected input."""
         return self._product(context, self.context_kernel)
 
-    def zeros(self, *batch: int) -> State:
+    def zeros(self, *batch: Size) -> State:
         """Returns the initial state, zeros."""
         return (jnp.zeros((*batch, self.width)),) * self.states
 
@@ -260,7 +260,7 @@ def run_cell(
     outputs, _ = recur(
         cell,
         lambda cell, projected, state: (cell(projected, state), None),
-        cell.zeros(len(x)) if state is None else state,
+        cell.zeros(x.shape[0]) if state is None else state,
         projected,
         mask.T,
         None if starts is None else starts.T,

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.errors import UserError
 from transformer.model.architecture import Architecture, count_kernels
-from transformer.model.config import ModelConfig
+from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, Dropout, DropoutRates, Embedding, Linear
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent import cells
@@ -89,7 +89,7 @@ class RecurrentModel(Architecture):
         encoder_memory = self._encoder_memory(memory, source_mask)
         x = self._embed(self.target_embedding, target, rates)
         embedded, context = x, None
-        states = self._first_states(memory, len(target))
+        states = self._first_states(memory, target.shape[0])
         for layer, (cell, state) in enumerate(zip(self.decoder_layers, states, strict=True)):
             if self._context_in_cell(layer):
                 x, context = self._run_attending_cell(x, encoder_memory, target_mask, state)
@@ -103,7 +103,7 @@ class RecurrentModel(Architecture):
         source: Int[Array, "B M"],
         source_mask: Bool[Array, "B M"] | None,
         beam_size: int,
-        steps: int,
+        steps: Size,
     ) -> "DecoderState":
         """See `Architecture`; the size of a state does not depend on the number of steps."""
         memory = None
@@ -112,7 +112,7 @@ class RecurrentModel(Architecture):
             memory = self.encode(source, source_mask)
         states = jax.tree.map(
             lambda state: jnp.repeat(state[:, None], beam_size, axis=1),
-            self._first_states(memory, len(source)),
+            self._first_states(memory, source.shape[0]),
         )
         return DecoderState(states, self._encoder_memory(memory, source_mask))
 
@@ -171,7 +171,7 @@ class RecurrentModel(Architecture):
     def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
         return None if self.attention is None else self.attention.encoder_memory(memory, mask)
 
-    def _first_states(self, memory: Float[Array, "B M D"] | None, batch: int) -> tuple[State, ...]:
+    def _first_states(self, memory: Float[Array, "B M D"] | None, batch: Size) -> tuple[State, ...]:
         """Each decoder layer's state before the first step."""
         if memory is None:
             return tuple(cell.zeros(batch) for cell in self.decoder_layers)

@@ -1,0 +1,282 @@
+"""A translator as two graphs of ONNX, which ONNX Runtime and others run in many languages.
+
+The encoder's graph returns the keys and values that the decoder's cross-attention reads. That of
+the decoder takes any number of further tokens of each sentence and the keys and values of those
+before; so it reads a whole target at once, or the next token. Sizes of the batch and of texts are
+those of a call.
+
+Source: https://onnx.ai/onnx/operators
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.bridges import layers, reader
+from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
+from transformer.data.tokenizer import NEVER_WRITTEN, PAD_ID
+from transformer.errors import UserError
+from transformer.inference.translator import Translator
+from transformer.model.config import ModelConfig
+from transformer.model.positions.additive import sinusoid_angles
+from transformer.model.positions.registry import split_names
+
+PACKAGE = "onnx"
+OPSET, IR_VERSION = 20, 9  # of ONNX 1.15 (2023); Gelu came with them
+POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
+# What it can compute, by key of `model`; other keys may have any value.
+EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
+    **layers.EXPRESSIBLE,
+    "activation": ("relu", "gelu", "silu", *GATED),
+}
+USAGE = """This project is not needed: `pip install onnxruntime numpy sentencepiece`, then
+
+""" + reader.READ.format(
+    imports="import onnxruntime",
+    load="""    encoder, decoder = (
+        onnxruntime.InferenceSession(read(f"{name}.onnx")) for name in ("encoder", "decoder")
+    )
+""",
+    start="""    [memory] = encoder.run(None, {"source": batch})
+    past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
+    step="""        inputs = {"tokens": tokens[-1][:, None], "past": past, "source": batch}
+        logits, past = decoder.run(None, inputs | {"memory": memory})
+        logits = logits[:, -1]""",
+)
+
+
+def find_obstacle(config: ModelConfig) -> str:
+    """Returns the key of what the graphs cannot compute, with its value; '' if they can."""
+    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
+        return obstacle
+    for half in HALVES:
+        names = getattr(config, f"{half}_names")
+        if not {*POSITIONS}.issuperset(split_names(names)):
+            return f"model.{half}_positions={names!r}"
+    return ""
+
+
+def write(predictor: Translator, params: Any, folder: Path) -> None:
+    """Writes both graphs and what else a reader needs into a folder."""
+    config = predictor.model.config
+    for name, graph in make_graphs(config, params).items():
+        (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
+    shape = [config.num_decoder_layers, 2, 1, config.num_heads, 0, config.head_width]
+    reader.write_files(predictor, folder, empty_past=shape)
+
+
+def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
+    """Returns the graphs `encoder` and `decoder`, in float32, as `ModelProto`.
+
+    Tokens are int32. Keys and values have the shape [layers, 2, B, H, positions, K]; `past` has
+    those of the tokens before, and the second result has those of all.
+
+    Raises:
+      UserError: the package is missing, or the model is none that can be computed.
+    """
+    package = reader.needed_package("onnx", PACKAGE)
+    if obstacle := find_obstacle(config):
+        raise UserError(f"the format onnx cannot compute {obstacle}: choose another format")
+    depth, heads, width = config.num_decoder_layers, config.num_heads, config.head_width
+    shapes = {name: [depth, 2, "B", heads, name, width] for name in ("memory", "past", "present")}
+    shapes |= {"source": ["B", "M"], "tokens": ["B", "L"]}
+    shapes["logits"] = ["B", "L", config.target_vocab_size]
+    encoder, decoder = (_Graph(package, config, params) for _ in HALVES)
+    memory, (logits, present) = encoder.encode(), decoder.decode()
+    inputs = ("tokens", "past", "memory", "source")
+    return {
+        "encoder": encoder.finish(shapes, ("source",), memory=memory),
+        "decoder": decoder.finish(shapes, inputs, logits=logits, present=present),
+    }
+
+
+class _Graph:
+    """Nodes, added one after another, and the constants that they read.
+
+    Called with an operator and its inputs, it adds a node and returns the name of its result.
+    Inputs are such names, or numbers and arrays, which become constants.
+    """
+
+    def __init__(self, package: Any, config: ModelConfig, params: Any):
+        self.onnx, self.config, self.params = package, config, params
+        self.arrays = layer_arrays(config, params)
+        self.nodes: list[Any] = []
+        self.constants: dict[tuple, Any] = {}
+
+    def __call__(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+        names = [x if isinstance(x, str) else self._constant(np.asarray(x)) for x in inputs]
+        result = f"{operator}_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, names, [result], **attributes))
+        return result
+
+    def _constant(self, array: np.ndarray) -> str:
+        array = array.astype(np.float32) if array.dtype == np.float64 else array
+        key = array.shape, array.dtype.str, array.tobytes()  # of tied or shared ones, one
+        if key not in self.constants:
+            name = f"constant_{len(self.constants)}"
+            self.constants[key] = self.onnx.numpy_helper.from_array(array, name)
+        return self.constants[key].name
+
+    def finish(self, shapes: Mapping[str, Any], inputs: Sequence[str], **results: str) -> Any:
+        """Returns the model, given the names of its inputs, and the nodes that are its results."""
+        helper, types = self.onnx.helper, self.onnx.TensorProto
+        for name, node in results.items():
+            self.nodes.append(helper.make_node("Identity", [node], [name]))
+        values = {
+            name: helper.make_tensor_value_info(
+                name, types.INT32 if name in ("source", "tokens") else types.FLOAT, shape
+            )
+            for name, shape in shapes.items()
+        }
+        ends = ([values[name] for name in names] for names in (inputs, results))
+        constants = [*self.constants.values()]
+        graph = helper.make_graph(self.nodes, "transformer", *ends, constants)
+        opsets = [helper.make_opsetid("", OPSET)]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+        self.onnx.checker.check_model(model)
+        return model
+
+    # -- the two halves
+
+    def encode(self) -> str:
+        """Keys and values for the decoder, given `source`."""
+        config, positions = self.config, self("Range", 0, self._size("source", 1), 1)
+        x, angles = self._embed("source", "source", "encoder", positions)
+        mask = self._is_token("source")
+        for i in range(config.num_encoder_layers):
+            place = f"encoder_layers_{i}/self_attention"
+            y = self._before(x, place)
+            attended = self._attend(y, self._keys_values(y, place, angles), mask, place, angles)
+            x = self._feed_forward(self._after(x, attended, place), f"encoder_layers_{i}")
+        x = self._norm(x, "encoder_norm") if config.normalizes_input else x
+        places = [f"decoder_layers_{i}/cross_attention" for i in range(config.num_decoder_layers)]
+        return self._stack([self._keys_values(x, place) for place in places])
+
+    def decode(self) -> tuple[str, str]:
+        """Logits and the keys and values of all tokens, given `tokens`, `past`, and the source."""
+        config, before = self.config, self._size("past", 4)
+        keys = self("Range", 0, self("Add", before, self._size("tokens", 1)), 1)
+        positions = self("Slice", keys, self("Unsqueeze", before, [0]), [config.max_length])
+        x, angles = self._embed("tokens", "target", "decoder", positions)
+        mask = self("LessOrEqual", keys, self("Unsqueeze", positions, [1]))
+        source_mask, present = self._is_token("source"), []
+        for i in range(config.num_decoder_layers):
+            place = f"decoder_layers_{i}/self_attention"
+            y = self._before(x, place)
+            pairs = zip(self._layer("past", i), self._keys_values(y, place, angles), strict=True)
+            present.append([self("Concat", *pair, axis=2) for pair in pairs])
+            x = self._after(x, self._attend(y, present[-1], mask, place, angles), place)
+            place = f"decoder_layers_{i}/cross_attention"
+            y, memory = self._before(x, place), self._layer("memory", i)
+            x = self._after(x, self._attend(y, memory, source_mask, place), place)
+            x = self._feed_forward(x, f"decoder_layers_{i}")
+        x = self._norm(x, "decoder_norm") if config.normalizes_input else x
+        table = self("Transpose", layers.table_of(self.arrays, "output"))
+        bias = np.array(self.arrays.get("output_bias", np.zeros(config.target_vocab_size)))
+        bias[[*NEVER_WRITTEN]] = -np.inf
+        return self("Add", self("MatMul", x, table), bias), self._stack(present)
+
+    # -- layers
+
+    def _embed(self, tokens: str, side: str, half: str, positions: str) -> tuple[str, Any]:
+        """Embeddings, and sines and cosines of the angles that turn queries and keys, if any."""
+        length, names = self.config.max_length, getattr(self.config, f"{half}_names")
+        vectors = self("Gather", layers.table_of(self.arrays, side), tokens)
+        x = self("Mul", vectors, math.sqrt(self.config.d_model))
+        table = position_table(self.config, self.params, half, length)
+        if table.any():
+            x = self("Add", x, self("Gather", table, positions))
+        if "rotary" not in split_names(names):
+            return x, None
+        angles = np.asarray(sinusoid_angles(jnp.arange(length), self.config.head_width))
+        pairs = angles.repeat(2, axis=1)
+        return x, [self("Gather", f(pairs), positions) for f in (np.sin, np.cos)]
+
+    def _linear(self, x: str, place: str) -> str:
+        y, bias = self("MatMul", x, self.arrays[f"{place}/kernel"]), f"{place}/bias"
+        return self("Add", y, self.arrays[bias]) if bias in self.arrays else y
+
+    def _norm(self, x: str, place: str) -> str:
+        epsilon, scale = self.config.norm_epsilon, self.arrays[f"{place}/scale"]
+        if self.config.norm == "layer":
+            bias = self.arrays[f"{place}/bias"]
+            return self("LayerNormalization", x, scale, bias, epsilon=epsilon)
+        mean = self("ReduceMean", self("Mul", x, x), [-1])
+        return self("Mul", self("Div", x, self("Sqrt", self("Add", mean, epsilon))), scale)
+
+    def _before(self, x: str, place: str) -> str:
+        """What a sub-layer reads of the residual stream."""
+        names = {"pre": "norm", "both": "norm_in"}
+        name = names.get(self.config.norm_position)
+        return self._norm(x, f"{place}_residual/{name}") if name else x
+
+    def _after(self, x: str, y: str, place: str) -> str:
+        """The residual stream after the sub-layer's result y."""
+        if self.config.norm_position == "both":
+            y = self._norm(y, f"{place}_residual/norm_out")
+        x = self("Add", x, y)
+        post = self.config.norm_position == "post"
+        return self._norm(x, f"{place}_residual/norm") if post else x
+
+    def _feed_forward(self, x: str, layer: str) -> str:
+        name, place = self.config.activation, f"{layer}/feed_forward"
+        y = self._before(x, place)
+        inner = self._activate(self._linear(y, f"{place}/inner"), GATED.get(name, name))
+        if name in GATED:
+            inner = self("Mul", inner, self._linear(y, f"{place}/gate"))
+        return self._after(x, self._linear(inner, f"{place}/outer"), place)
+
+    def _activate(self, x: str, name: str) -> str:
+        if name == "silu":
+            return self("Mul", x, self("Sigmoid", x))
+        return self("Relu", x) if name == "relu" else self("Gelu", x, approximate="tanh")
+
+    # -- attention; heads are [B, H, positions, K]
+
+    def _heads(self, x: str, place: str, angles: Any = None) -> str:
+        width = self.config.head_width
+        heads = self("Reshape", self._linear(x, place), [0, 0, self.config.num_heads, width])
+        heads = self("Transpose", heads, perm=[0, 2, 1, 3])
+        if angles is None:
+            return heads
+        sine, cosine = angles
+        turn = np.kron(np.eye(width // 2), [[0, 1], [-1, 0]])  # (x, y) -> (-y, x)
+        turned = self("Mul", self("MatMul", heads, turn), sine)
+        return self("Add", self("Mul", heads, cosine), turned)
+
+    def _keys_values(self, x: str, place: str, angles: Any = None) -> list[str]:
+        return [self._heads(x, f"{place}/key", angles), self._heads(x, f"{place}/value")]
+
+    def _attend(
+        self, x: str, keys_values: Sequence[str], mask: str, place: str, angles: Any = None
+    ) -> str:
+        keys, values = keys_values
+        queries = self._heads(x, f"{place}/query", angles)
+        queries = self("Mul", queries, self.config.head_width**-0.5)
+        scores = self("MatMul", queries, self("Transpose", keys, perm=[0, 1, 3, 2]))
+        scores = self("Where", mask, scores, np.finfo(np.float32).min)
+        heads = self("MatMul", self("Softmax", scores), values)
+        heads = self("Reshape", self("Transpose", heads, perm=[0, 2, 1, 3]), [0, 0, -1])
+        return self._linear(heads, f"{place}/output")
+
+    # -- shapes
+
+    def _size(self, x: str, axis: int) -> str:
+        return self("Squeeze", self("Shape", x, start=axis, end=axis + 1))
+
+    def _is_token(self, x: str) -> str:
+        """The mask of padding, [B, 1, 1, positions]."""
+        return self("Unsqueeze", self("Not", self("Equal", x, np.int32(PAD_ID))), [1, 2])
+
+    def _stack(self, parts: Sequence[Any]) -> str:
+        """Keys and values of all layers, as one array."""
+        parts = [part if isinstance(part, str) else self._stack(part) for part in parts]
+        return self("Concat", *(self("Unsqueeze", part, [0]) for part in parts), axis=0)
+
+    def _layer(self, x: str, layer: int) -> list[str]:
+        """Keys and values of a layer."""
+        return [self("Gather", self("Gather", x, layer), i) for i in range(2)]

@@ -1,0 +1,90 @@
+"""What programs without this project read besides a model, and how they translate with it."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from transformer.errors import UserError
+from transformer.files import write_text
+from transformer.inference.translator import Translator
+
+# The greedy translation of `--mode=translate`, which also cuts it. A format adds its imports, how
+# its two functions are read, what starts a translation, and what takes a step.
+READ = """    import json
+
+    {imports}
+    import numpy as np
+    import sentencepiece
+
+    def read(name):
+        with open(f"FOLDER/{{name}}", "rb") as file:
+            return file.read()
+
+    about = json.loads(read("about.json"))
+    source, target = (
+        sentencepiece.SentencePieceProcessor(model_proto=read(f"{{side}}.spm"))
+        for side in ("source", "target")
+    )
+{load}
+    texts = ["A sentence.", "Another one."]
+    longest, end = about["max_length"], about["eos_id"]
+    rows = [source.encode(text)[: longest - 1] + [end] for text in texts]
+    batch = np.full((len(rows), max(map(len, rows))), about["pad_id"], np.int32)
+    for row, ids in zip(batch, rows):
+        row[: len(ids)] = ids
+    ratio, extra = about["max_ratio"], about["max_extra"]
+    limits = [min(int(ratio * len(ids) + extra), longest) - 1 for ids in rows]
+    tokens = [np.full(len(rows), about["bos_id"], np.int32)]
+{start}
+    while len(tokens) <= max(limits) and not np.any(tokens == end, axis=0).all():
+{step}
+        tokens.append(logits.argmax(-1).astype(np.int32))
+    for ids, limit in zip(np.stack(tokens[1:], axis=1).tolist(), limits):
+        print(target.decode(ids[: [*ids[:limit], end].index(end)]))
+
+Logits of tokens that no text has are -inf. Texts are in NFC (`unicodedata.normalize("NFC", text)`),
+as they were in the training."""
+
+
+def needed_package(format: str, name: str) -> Any:
+    """Returns a package that only a format needs.
+
+    Raises:
+      UserError: it is missing.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise UserError(f"format {format} needs its package: pip install {name}") from None
+
+
+def write_tokenizers(predictor: Translator, folder: Path) -> None:
+    """Writes the sentencepiece models of both sides."""
+    (folder / "source.spm").write_bytes(predictor.source_tokenizer.model)
+    (folder / "target.spm").write_bytes(predictor.target_tokenizer.model)
+
+
+def write_plain_json(path: Path, value: Any) -> None:
+    """Writes JSON as it is: without the seal that is ours."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_files(predictor: Translator, folder: Path, **more: Any) -> None:
+    """Writes the sentencepiece models, ids of special tokens, and limits.
+
+    A translation, its end included, has at most max_ratio n + max_extra tokens if the source has n,
+    and both have at most max_length.
+
+    Args:
+      more: what else the format says.
+    """
+    write_tokenizers(predictor, folder)
+    decode = predictor.decode
+    about = {
+        **{"pad_id": PAD_ID, "bos_id": BOS_ID, "eos_id": EOS_ID},
+        **{"max_ratio": decode.max_ratio, "max_extra": decode.max_extra},
+        "max_length": predictor.max_length,
+    }
+    write_plain_json(folder / "about.json", about | more)
