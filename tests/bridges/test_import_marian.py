@@ -14,7 +14,8 @@ import safetensors.numpy
 
 import transformer
 from tiny_run import command
-from transformer.data.tokenizer import SPECIAL, Tokenizer
+from transformer.data.corpora import symbols_of
+from transformer.data.tokenizer import SPECIAL, Tokenizer, refuse_broken_symbols, with_symbols
 from transformer.inference.base import labels_of
 from transformer.model.losses import cross_entropy
 
@@ -194,6 +195,12 @@ def test_tokens_are_theirs(both):
     for i, (source, target) in enumerate(zip(*encoded(both), strict=True)):
         assert [names[token] for token in source] == both.answers[f"source {i}"].tolist()
         assert [target_names[token] for token in target] == both.answers[f"target {i}"].tolist()
+
+
+def test_a_tag_is_one_token_for_a_training_that_starts_from_the_run(both):
+    settings = with_symbols(both.run.config.tokenizer, symbols_of(both.run.config.data))
+    assert settings.symbols == ((">>deu<<", ">>nds_Latn<<") if both.folder.name == "tags" else ())
+    refuse_broken_symbols(both.run.trained.predictor.source_tokenizer, settings)
 
 
 def test_logits_and_attention_are_theirs(both):

@@ -22,7 +22,7 @@ from transformer.errors import UserError
 pytestmark = pytest.mark.full
 GROUPS = "model|data|tokenizer|optimizer|train|decode|evaluate|sweep"
 KEY = re.compile(rf"(?:config\.)?((?:{GROUPS})\.[a-z]\w*|(?<=config\.)\w+)(=.*)?")
-FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model)$")  # of run.json, train.de
+FILES = re.compile(r"\.(json|jsonl|py|de|en|npz|gz|model|safetensors)$")  # of run.json, train.de
 PATH = re.compile(r"(?:(?:configs|docs|experiments|studies|tests|transformer)/|[\w/]+\.py\b)[^ ]*")
 WRITTEN_BY_READERS = ("both.py", "ru_mix.py", "three.py", "variant.py")
 MODULES = ("experiments", "studies")  # folders of commands
