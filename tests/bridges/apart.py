@@ -1,6 +1,7 @@
 """Translating in a process without this project, and what we would translate there."""
 
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,9 +27,11 @@ def site(package):
 
 def card_prints(folder, texts, *sites):
     """The lines that the program of a model card prints for some texts."""
-    lines = (folder / "README.md").read_text().split("\n")
-    program = "\n".join(line.removeprefix("    ") for line in lines if line.startswith("    "))
-    for name, value in {"FOLDER": folder, '["A sentence.", "Another one."]': texts}.items():
+    [program] = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    for name, value in {
+        'folder = "."': f"folder = {str(folder)!r}",
+        '["A sentence.", "Another one."]': texts,
+    }.items():
         assert name in program
         program = program.replace(name, str(value))
     start = f"import sys\nsys.path[:0] = {[*map(str, sites)]}\n"

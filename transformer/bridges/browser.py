@@ -40,13 +40,7 @@ RULE = {  # of canonical text, as regular expressions
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what the page cannot compute, with its value; '' if it can."""
-    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
-        return obstacle
-    for half in HALVES:
-        names = getattr(config, f"{half}_names")
-        if not {*POSITIONS}.issuperset(split_names(names)):
-            return f"model.{half}_positions={names!r}"
-    return ""
+    return layers.first_obstacle(config, EXPRESSIBLE, POSITIONS)
 
 
 def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], bytes]:

@@ -12,12 +12,12 @@ import numpy as np
 
 from transformer.bridges import layers
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
-from transformer.bridges.reader import needed_package, write_tokenizers
+from transformer.bridges.reader import SENTENCES, needed_package, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
-from transformer.model.positions.registry import max_positions, split_names
+from transformer.model.positions.registry import max_positions
 
 PACKAGE = "ctranslate2"
 MAX_TOKENS = 1024  # that it reads of a sentence, and positions in a table
@@ -30,32 +30,31 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "norm_position": ("pre", "post"),
     "activation": (*ACTIVATIONS, *GATED),
 }
-USAGE = """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
+USAGE = (
+    """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
 
-    import ctranslate2, sentencepiece
+```python
+import ctranslate2, sentencepiece
 
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_file=f"FOLDER/{side}.spm")
-        for side in ("source", "target")
-    )
-    translator = ctranslate2.Translator("FOLDER")
-    text = source.encode("A sentence.", out_type=str)
-    never = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
-    [result] = translator.translate_batch([text], beam_size=4, **never)
-    print(target.decode(result.hypotheses[0]))
-
-Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the training."""
+folder = "."  # the path of this one
+source, target = (
+    sentencepiece.SentencePieceProcessor(model_file=f"{folder}/{side}.spm")
+    for side in ("source", "target")
+)
+translator = ctranslate2.Translator(folder)
+text = source.encode("A sentence.", out_type=str)
+never = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
+[result] = translator.translate_batch([text], beam_size=4, **never)
+print(target.decode(result.hypotheses[0]))
+```
+"""
+    + SENTENCES
+)
 
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what CTranslate2 cannot compute, with its value; '' if it can."""
-    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
-        return obstacle
-    for half in HALVES:
-        names = getattr(config, f"{half}_names")
-        if names not in ALONE and not {*ADDED}.issuperset(split_names(names)):
-            return f"model.{half}_positions={names!r}"
-    return ""
+    return layers.first_obstacle(config, EXPRESSIBLE, ADDED, ALONE)
 
 
 def write(predictor: Translator, params: Any, folder: Path, quantization: str) -> None:

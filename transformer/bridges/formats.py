@@ -34,9 +34,9 @@ tags: [transformer, {format}]
 
 # {name}
 
-A model of `config.task={task}` with {model.num_encoder_layers} encoder and
-{model.num_decoder_layers} decoder layers of width {model.d_model} and {model.num_heads} heads
-(`model.positions={model.positions}`), trained on `data.source={source}`.
+A Transformer for the task `{task}`: {model.num_encoder_layers} encoder and
+{model.num_decoder_layers} decoder layers, width {model.d_model}, {model.num_heads} heads,
+positions `{model.positions}`. Its data was `data.source={source}`.
 
 ## Use
 
@@ -122,9 +122,11 @@ FORMATS: dict[str, Format] = Registry(
         """It is a run's folder without what its training needs: the command's `workdir` in every
 mode but `train`, the start of another training (`train.init_from`), and in Python
 
-    import transformer
+```python
+import transformer
 
-    print(transformer.load("FOLDER").translate(["A sentence."]))
+run = transformer.load(".")  # the path of this folder
+```
 
 `weights.safetensors` has the weights. No file has code.""",
         of_translators=False,

@@ -1,6 +1,6 @@
 """The parameters of a Transformer as other programs name and hold them: each layer by itself."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer.model.config import ModelConfig
-from transformer.model.positions.registry import SumOfPositions
+from transformer.model.positions.registry import SumOfPositions, split_names
 from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
@@ -23,11 +23,25 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
 }
 
 
-def first_obstacle(config: ModelConfig, expressible: Mapping[str, tuple[Any, ...]]) -> str:
-    """Returns the first key whose value is not expressible, with the value; '' if all are."""
+def first_obstacle(
+    config: ModelConfig,
+    expressible: Mapping[str, tuple[Any, ...]],
+    summed: Collection[str],
+    alone: Collection[str] = (),
+) -> str:
+    """Returns the first key whose value is not expressible, with the value; '' if all are.
+
+    Args:
+      summed: positional encodings of which each half may have any sum.
+      alone: those that a half may have without another.
+    """
     for key, choices in expressible.items():
         if getattr(config, key) not in choices:
             return f"model.{key}={getattr(config, key)!r}"
+    for half in HALVES:
+        names = getattr(config, f"{half}_names")
+        if names not in alone and not {*summed}.issuperset(split_names(names)):
+            return f"model.{half}_positions={names!r}"
     return ""
 
 

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
-from transformer.bridges.reader import write_plain_json, write_tokenizers
+from transformer.bridges.reader import SENTENCES, write_plain_json, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_bytes
@@ -49,16 +49,21 @@ CROSS = {
 }
 FROM_RESIDUAL = ("query", "key", "value", "inner")  # maps whose inputs have the model's width
 TO_RESIDUAL = ("output", "outer", "norm")
-USAGE = """In a process without this project, after `pip install transformers torch sentencepiece`:
+USAGE = (
+    """In a process without this project, after `pip install transformers torch sentencepiece`:
 
-    from transformers import MarianMTModel, MarianTokenizer
+```python
+from transformers import MarianMTModel, MarianTokenizer
 
-    tokenizer = MarianTokenizer.from_pretrained("FOLDER")
-    model = MarianMTModel.from_pretrained("FOLDER")
-    batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
-    print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
-
-Texts are in NFC (`unicodedata.normalize("NFC", text)`), as they were in the training."""
+folder = "."  # the path of this one
+tokenizer = MarianTokenizer.from_pretrained(folder)
+model = MarianMTModel.from_pretrained(folder)
+batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+"""
+    + SENTENCES
+)
 
 
 def modules_of(half: str) -> dict[str, str]:
@@ -68,14 +73,10 @@ def modules_of(half: str) -> dict[str, str]:
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what Marian cannot compute, with its value; '' if it can."""
-    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
+    if obstacle := layers.first_obstacle(config, EXPRESSIBLE, (), POSITIONS):
         return obstacle
-    names = {half: getattr(config, f"{half}_names") for half in HALVES}
-    for half, name in names.items():
-        if name not in POSITIONS:
-            return f"model.{half}_positions={name!r}"
-    if len({*names.values()}) > 1:
-        return f"model.decoder_positions={names['decoder']!r} with another encoder's"
+    if config.decoder_names != config.encoder_names:
+        return f"model.decoder_positions={config.decoder_names!r} with another encoder's"
     if config.head_width * config.num_heads != config.d_model:
         return f"model.head_size={config.head_size}"
     return ""

@@ -37,27 +37,21 @@ USAGE = """This project is not needed: `pip install onnxruntime numpy sentencepi
 
 """ + reader.READ.format(
     imports="import onnxruntime",
-    load="""    encoder, decoder = (
-        onnxruntime.InferenceSession(read(f"{name}.onnx")) for name in ("encoder", "decoder")
-    )
+    load="""encoder, decoder = (
+    onnxruntime.InferenceSession(read(f"{name}.onnx")) for name in ("encoder", "decoder")
+)
 """,
-    start="""    [memory] = encoder.run(None, {"source": batch})
-    past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
-    step="""        inputs = {"tokens": tokens[-1][:, None], "past": past, "source": batch}
-        logits, past = decoder.run(None, inputs | {"memory": memory})
-        logits = logits[:, -1]""",
+    start="""[memory] = encoder.run(None, {"source": batch})
+past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
+    step="""    inputs = {"tokens": tokens[-1][:, None], "past": past, "source": batch}
+    logits, past = decoder.run(None, inputs | {"memory": memory})
+    logits = logits[:, -1]""",
 )
 
 
 def find_obstacle(config: ModelConfig) -> str:
     """Returns the key of what the graphs cannot compute, with its value; '' if they can."""
-    if obstacle := layers.first_obstacle(config, EXPRESSIBLE):
-        return obstacle
-    for half in HALVES:
-        names = getattr(config, f"{half}_names")
-        if not {*POSITIONS}.issuperset(split_names(names)):
-            return f"model.{half}_positions={names!r}"
-    return ""
+    return layers.first_obstacle(config, EXPRESSIBLE, POSITIONS)
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:

@@ -12,40 +12,52 @@ from transformer.inference.translator import Translator
 
 # The greedy translation of `--mode=translate`, which also cuts it. A format adds its imports, how
 # its two functions are read, what starts a translation, and what takes a step.
-READ = """    import json
+SENTENCES = """
+Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`): a model that was trained
+on sentences may leave out the rest of a longer text."""
+READ = (
+    """```python
+import json
 
-    {imports}
-    import numpy as np
-    import sentencepiece
+{imports}
+import numpy as np
+import sentencepiece
 
-    def read(name):
-        with open(f"FOLDER/{{name}}", "rb") as file:
-            return file.read()
+folder = "."  # the path of this one
+texts = ["A sentence.", "Another one."]
 
-    about = json.loads(read("about.json"))
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_proto=read(f"{{side}}.spm"))
-        for side in ("source", "target")
-    )
+def read(name):
+    with open(f"{{folder}}/{{name}}", "rb") as file:
+        return file.read()
+
+about = json.loads(read("about.json"))
+source, target = (
+    sentencepiece.SentencePieceProcessor(model_proto=read(f"{{side}}.spm"))
+    for side in ("source", "target")
+)
 {load}
-    texts = ["A sentence.", "Another one."]
-    longest, end = about["max_length"], about["eos_id"]
-    rows = [source.encode(text)[: longest - 1] + [end] for text in texts]
-    batch = np.full((len(rows), max(map(len, rows))), about["pad_id"], np.int32)
-    for row, ids in zip(batch, rows):
-        row[: len(ids)] = ids
-    ratio, extra = about["max_ratio"], about["max_extra"]
-    limits = [min(int(ratio * len(ids) + extra), longest) - 1 for ids in rows]
-    tokens = [np.full(len(rows), about["bos_id"], np.int32)]
-{start}
-    while len(tokens) <= max(limits) and not np.any(tokens == end, axis=0).all():
-{step}
-        tokens.append(logits.argmax(-1).astype(np.int32))
-    for ids, limit in zip(np.stack(tokens[1:], axis=1).tolist(), limits):
-        print(target.decode(ids[: [*ids[:limit], end].index(end)]))
+longest, end = about["max_length"], about["eos_id"]
+rows = [source.encode(text)[: longest - 1] + [end] for text in texts]
+batch = np.full((len(rows), max(map(len, rows))), about["pad_id"], np.int32)
+for row, ids in zip(batch, rows):
+    row[: len(ids)] = ids
 
-Logits of tokens that no text has are -inf. Texts are in NFC (`unicodedata.normalize("NFC", text)`),
-as they were in the training."""
+ratio, extra = about["max_ratio"], about["max_extra"]
+limits = [min(int(ratio * len(ids) + extra), longest) - 1 for ids in rows]
+tokens = [np.full(len(rows), about["bos_id"], np.int32)]
+{start}
+while len(tokens) <= max(limits) and not np.any(tokens == end, axis=0).all():
+{step}
+    tokens.append(logits.argmax(-1).astype(np.int32))
+
+for ids, limit in zip(np.stack(tokens[1:], axis=1).tolist(), limits):
+    print(target.decode(ids[: [*ids[:limit], end].index(end)]))
+```
+
+Logits of tokens that no text has are -inf.
+"""
+    + SENTENCES
+)
 
 
 def needed_package(format: str, name: str) -> Any:

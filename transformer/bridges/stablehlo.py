@@ -39,14 +39,14 @@ USAGE = """This project is not needed: `pip install jax flatbuffers numpy senten
 
 """ + reader.READ.format(
     imports="import jax",
-    load="""    start, step = (
-        jax.jit(jax.export.deserialize(bytearray(read(f"{name}.stablehlo"))).call)
-        for name in ("start", "step")
-    )
-    weights = jax.device_put(dict(np.load("FOLDER/weights.npz")))
+    load="""start, step = (
+    jax.jit(jax.export.deserialize(bytearray(read(f"{name}.stablehlo"))).call)
+    for name in ("start", "step")
+)
+weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
 """,
-    start="    cache = start(weights, batch, np.zeros(max(limits), np.int8))  # of this length",
-    step="        logits, cache = step(weights, tokens[-1], cache)",
+    start="cache = start(weights, batch, np.zeros(max(limits), np.int8))  # of this length",
+    step="    logits, cache = step(weights, tokens[-1], cache)",
 )
 
 
