@@ -131,9 +131,10 @@ class Tokenizer:
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
         """Whether both have one vocabulary, though perhaps not one way to cut texts into it."""
-        sizes = self.vocab_size, other.vocab_size
-        ours, theirs = (each.pieces(range(min(sizes))) for each in (self, other))
-        return self.model == other.model or (sizes[0] == sizes[1] and ours == theirs)
+        if self.model == other.model:
+            return True
+        ours, theirs = (each.pieces(range(each.vocab_size)) for each in (self, other))
+        return ours == theirs
 
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns where each token starts in its text, in characters from zero.
