@@ -30,7 +30,7 @@ ALL = {
     "gru": {**RECURRENT, "cell": "gru", "recurrent_attention": "multiplicative"},
     "no attention": {**RECURRENT, "recurrent_attention": "none"},
 } | {name: changes for name, (changes, *_) in VARIANTS.items()}
-FEW = ("plain", "bfloat16", "lstm", "rotary", "relative_shaw", "grouped keys", "scanned")
+FEW = ("plain", "bfloat16", "lstm", "relative_shaw")
 # Kept since jax 0.10.2: programs and weights of a model, a batch, and the tokens and logits of its
 # greedy translation then.
 KEPT = Path(__file__).parent / "data/stablehlo.npz"
