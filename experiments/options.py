@@ -37,7 +37,8 @@ class Options:
         "folder, default runs/comparison; export, import: a new folder)"
     )
     format: str | None = _flag(
-        "format in which to export: bundle (the default), marian, ctranslate2, stablehlo, onnx ..."
+        "format in which to export: bundle (the default), html, ctranslate2, ctranslate2_int8, "
+        "onnx, stablehlo or marian"
     )
     runs: str | None = _flag(
         "systems, the baseline first: RUN,RUN[,...]; a system is a run, its seeds as RUN+RUN, or a "
