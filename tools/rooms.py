@@ -26,7 +26,7 @@ ROOMS = {
         1_500,
         2_252,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_630),
+    "bridges": Room("transformer/bridges", 1_500, 1_631),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
     "command": Room("experiments experiments/command", 1_600, 2_357),

@@ -43,8 +43,9 @@ source, target = (
 )
 translator = ctranslate2.Translator(folder)
 text = source.encode("A sentence.", out_type=str)
+rule = {"beam_size": 4, "max_decoding_length": len(text) + 50}
 never = {"disable_unk": True, "suppress_sequences": [["<pad>"], ["<s>"]]}
-[result] = translator.translate_batch([text], beam_size=4, **never)
+[result] = translator.translate_batch([text], **rule, **never)
 print(target.decode(result.hypotheses[0]))
 ```
 """
