@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -214,11 +215,15 @@ def identical(a, b) -> bool:
 
 @contextlib.contextmanager
 def count_programs() -> Iterator[list[str]]:
-    """Yields a list that grows by one with each program that is lowered for XLA."""
+    """Yields a list that grows by one with each program that is lowered for XLA.
+
+    Other threads that run already, such as those of a server that compiles, do not count.
+    """
     found: list[str] = []
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
 
     def listen(event: str, *_, **__) -> None:
-        if event == LOWERED:
+        if event == LOWERED and threading.get_ident() not in others:
             found.append(event)
 
     monitoring.register_event_duration_secs_listener(listen)
