@@ -88,12 +88,12 @@ def hostile_lines(count: int) -> list[str]:
 
 def check_ids_and_texts(folder, name: str, lines: list[str]) -> None:
     tokenizer = tokenizer_of(folder, **TOKENIZERS[name])
-    own = run_script(folder, READ, spec=make_tokenizer(tokenizer), rule=RULE, texts=lines)
+    answers = run_script(folder, READ, spec=make_tokenizer(tokenizer), rule=RULE, texts=lines)
     expected = tokenizer.encode(lines)
-    pairs = zip(lines, own, expected, strict=True)
+    pairs = zip(lines, answers, expected, strict=True)
     assert [line for line, (ids, _), right in pairs if ids != right] == []
     decoded = [canonicalize(tokenizer.decode(ids)) for ids in expected]
-    assert [text for _, text in own] == decoded
+    assert [text for _, text in answers] == decoded
 
 
 @pytest.mark.full
@@ -128,25 +128,25 @@ def test_logits_attention_and_norms_are_ours_or_the_key_is_named(name, tmp_path)
     source, target = [5, 7, 11, 4, 13, 3], [2, 6, 9, 4, 16, 8, 12]
     both = jnp.array([source]), jnp.array([target])
     masks = (jnp.ones(x.shape, bool) for x in both)
-    logits, seen = model.apply(variables, *both, *masks, mutable=["intermediates"])
-    weights = model.attention_weights(seen["intermediates"])
-    norms = model.value_norms(seen["intermediates"])
+    logits, state = model.apply(variables, *both, *masks, mutable=["intermediates"])
+    weights = model.attention_weights(state["intermediates"])
+    norms = model.value_norms(state["intermediates"])
     spec, numbers = make_model(model.config, variables["params"], 20)
     encoded = base64.b64encode(numbers).decode()
     values = {"spec": spec, "numbers": encoded, "source": source, "target": target}
-    own = run_script(tmp_path, PROBABILITIES, **values)
+    computed = run_script(tmp_path, PROBABILITIES, **values)
     np.testing.assert_allclose(
-        jax.nn.log_softmax(jnp.array(own["logits"])),
+        jax.nn.log_softmax(jnp.array(computed["logits"])),
         jax.nn.log_softmax(logits[0]),
         rtol=0,
         atol=1e-3,
     )
-    cross = np.moveaxis(np.array(own["weights"]), 0, 2)  # from [query, layer, head, key]
+    cross = np.moveaxis(np.array(computed["weights"]), 0, 2)  # from [query, layer, head, key]
     np.testing.assert_allclose(cross, np.stack(weights["cross"])[:, 0], rtol=0, atol=1e-3)
     encoder = np.stack(weights["encoder_self"])[:, 0]
-    np.testing.assert_allclose(own["encoder"], encoder, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(computed["encoder"], encoder, rtol=0, atol=1e-3)
     decoder = np.stack(norms["decoder_self"])[:, 0]
-    np.testing.assert_allclose(own["norms"], decoder, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(computed["norms"], decoder, rtol=1e-3, atol=1e-3)
 
 
 @pytest.fixture(scope="module")
@@ -162,19 +162,37 @@ def tiny(tmp_path_factory):
 def test_a_page_translates_as_the_run_does(tiny, tmp_path):
     run, page = tiny
     texts = ["a b c", "d e", "f", "", "E D C B A", "They saw Mr. Smith. " * 9, "c\u200bd \ufeff e"]
-    own = run_script(
+    answers = run_script(
         tmp_path,
         """const offline = new OfflineTranslator(spec, numbers);
-const found = [];
-for (const text of texts) found.push(await offline.translate(text));
-return found;""",
+const translations = [];
+for (const text of texts) translations.push(await offline.translate(text));
+return translations;""",
         **read_page(page),
         texts=texts,
     )
     ours = run.translate(texts, num_best=2)
-    assert [best[0]["text"] for best in own] == [best[0].text for best in ours]
-    scores = [(best[0]["score"], right[0].score) for best, right in zip(own, ours, strict=True)]
+    assert [best[0]["text"] for best in answers] == [best[0].text for best in ours]
+    scores = [(best[0]["score"], right[0].score) for best, right in zip(answers, ours, strict=True)]
     np.testing.assert_allclose(*zip(*scores, strict=True), rtol=0, atol=1e-3)
+
+
+def test_what_the_model_does_not_read_of_a_text_is_counted(tiny, tmp_path):
+    run, page = tiny
+    predictor, text = run.trained.predictor, "a b c " * 40
+    answers = run_script(
+        tmp_path,
+        """const offline = new OfflineTranslator(spec, numbers);
+spec.segment.splits = false;
+const asked = (text) => ({ texts: [text], num_best: 1 });
+const first = await offline.answer("translate", asked(text));
+return [first, await offline.answer("translate", asked("a b"))].map(({ unread }) => unread);""",
+        **read_page(page),
+        text=text,
+    )
+    [count, _] = predictor.unread(text, "")
+    assert answers == [[count], [0]]
+    assert count > 0
 
 
 @pytest.mark.browser

@@ -17,8 +17,10 @@ class OfflineTranslator {
     const [given] = asked.texts ?? [asked.text];
     const tag = asked.source_tag ? `${asked.source_tag} ` : "";
     if (operation === "attention") return this.attention(tag + given, asked.target);
-    const found = await this.translate(given, tag, signal);
-    return { translations: [found.slice(0, asked.num_best)], unread: [0] };
+    const best = await this.translate(given, tag, signal);
+    const cut = this.segments(given, tag).map((part) => this.unread(this.source, tag + part));
+    const unread = cut.reduce((total, count) => total + count, 0);
+    return { translations: [best.slice(0, asked.num_best)], unread: [unread] };
   }
 
   /** The translations of a text, best first; of several segments only the best are joined. */
