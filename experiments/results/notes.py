@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.results.statistics import CONFIDENCE, LEVEL, Difference
+from experiments.results.statistics import CONFIDENCE, LEVEL, POWER, Difference
 from experiments.results.systems import Comparison, Sweep, System
 from experiments.results.tasks import TaskMeasures
 
@@ -125,5 +125,10 @@ def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> l
             f"All p are corrected for the {systems} comparisons with the baseline in each measure, "
             "by Holm's method: if no system differs, a measure has a p below "
             f"{LEVEL} in at most about one of twenty such tables. The intervals are not corrected."
+        )
+    if tested:
+        lines.append(
+            f"detectable: a system that truly differs by so much has a p below {LEVEL} in "
+            f"{POWER:.0%} of such tables. Smaller differences may exist unseen."
         )
     return lines

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Real
 from scipy import special
 
-LEVEL, CONFIDENCE = 0.05, 0.95
+LEVEL, CONFIDENCE, POWER = 0.05, 0.95, 0.8
 EQUAL = 1e-9  # of a difference: smaller standard errors are rounding
 ROUNDING = 1e-9  # of a score: smaller differences and standard errors are rounding
 
@@ -57,6 +57,9 @@ class Difference(NamedTuple):
     high: float
     p_value: float  # two-sided, NaN as the interval; below 0.05 exactly if that excludes 0
     corrected: float  # the p-value, corrected for the number of systems
+    # A true difference of this size has a corrected p below 0.05 in four of five cases, if it is
+    # the only one.
+    detectable: float
     seeds: tuple[int, int]  # the numbers of runs, the baseline's last
     texts: int  # their number; 0 if the test is over seeds alone, as with a single text
 
@@ -103,13 +106,13 @@ def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSum
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
     """The differences of systems to a baseline, with p-values corrected by Holm's method."""
-    differences = [_difference(system, baseline) for system in systems]
+    differences = [_difference(system, baseline, len(systems)) for system in systems]
     corrected = holm([each.p_value for each in differences])
     return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
 
 
-def _difference(ours: Scores, baseline: Scores) -> Difference:
-    """The difference before the correction."""
+def _difference(ours: Scores, baseline: Scores, systems: int) -> Difference:
+    """The difference before the correction of p for the number of systems."""
     mean = float(np.mean(ours.runs) - np.mean(baseline.runs))
     if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
         mean = 0.0
@@ -117,10 +120,13 @@ def _difference(ours: Scores, baseline: Scores) -> Difference:
     texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    half = p_value = math.nan  # also if a score is not a number
+    half = p_value = detectable = math.nan  # also if a score is not a number
     if error > max(ROUNDING, EQUAL * abs(mean)):
-        half, p_value = error * _quantile(parts), _p_value(abs(mean) / error, parts)
-    return Difference(mean, mean - half, mean + half, p_value, p_value, seeds, texts)
+        half, p_value = error * _quantile(parts, LEVEL), _p_value(abs(mean) / error, parts)
+        # The other tail is of no account: one side of a two-sided 2 * (1 - POWER).
+        missed = _quantile(parts, 2 * (1 - POWER))
+        detectable = error * (_quantile(parts, LEVEL / systems) + missed)
+    return Difference(mean, mean - half, mean + half, p_value, p_value, detectable, seeds, texts)
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
@@ -154,13 +160,13 @@ def _p_value(t: float, parts: Sequence[tuple[float, int]]) -> float:
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
 
 
-def _quantile(parts: Sequence[tuple[float, int]]) -> float:
-    """The t whose p-value is `LEVEL`."""
-    limits = [float(special.stdtrit(freedom, 1 - LEVEL / 2)) for _, freedom in parts]
+def _quantile(parts: Sequence[tuple[float, int]], level: float) -> float:
+    """The t whose p-value is `level`."""
+    limits = [float(special.stdtrit(freedom, 1 - level / 2)) for _, freedom in parts]
     low, high = min(limits), max(limits)
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _p_value(middle, parts) > LEVEL else (low, middle)
+        low, high = (middle, high) if _p_value(middle, parts) > level else (low, middle)
     return high
 
 

@@ -28,7 +28,7 @@ COSTS = (
 )
 # Of the CSV, after the scores.
 RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
-TEST_COLUMNS = ("p_raw", "p_corrected", "p_test")
+TEST_COLUMNS = ("p_raw", "p_corrected", "detectable", "p_test")
 # And what else tears a line or a cell apart.
 ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 # What Markdown may take for markup. Between letters or digits, `_` is a letter.
@@ -101,16 +101,17 @@ def print_rows(table: Table) -> None:
 
 
 def _difference_cells(found: Difference | None, measure: Measure | Metric) -> list[str]:
-    """The difference to the baseline, its interval and p."""
+    """The difference to the baseline, its interval, p, and the size that the test detects."""
 
     def show(number: float) -> str:
         return format(number * measure.scale, f"+{measure.format}")
 
     if found is None or math.isnan(found.mean):
-        return [NONE] * 3
+        return [NONE] * 4
     if not found.has_interval:
-        return [show(found.mean), NONE, NONE]
-    return [show(found.mean), f"{show(found.low)} to {show(found.high)}", p_text(found.corrected)]
+        return [show(found.mean), *[NONE] * 3]
+    interval = f"{show(found.low)} to {show(found.high)}"
+    return [show(found.mean), interval, p_text(found.corrected), show(found.detectable)[1:]]
 
 
 # -- of a sweep
@@ -156,8 +157,8 @@ def build_table(sweep: Sweep) -> Table:
         cells = [_difference_cells(found, main) for found in sweep.comparisons]
         for system, row in zip(systems, cells, strict=True):
             row[0] = "baseline" if system is sweep.baseline else row[0]
-        titles = ["difference", f"its {INTERVAL}", "p"]
-        shown = 3 if any(found and found.has_interval for found in sweep.comparisons) else 1
+        titles = ["difference", f"its {INTERVAL}", "p", "detectable"]
+        shown = 4 if any(found and found.has_interval for found in sweep.comparisons) else 1
         columns |= dict(zip(titles[:shown], zip(*cells, strict=True), strict=False))
     speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
     for measure in (*further, speed, *COSTS[1:]):
@@ -214,7 +215,7 @@ def missing(sweep: Sweep) -> list[str]:
 def to_csv(sweep: Sweep) -> str:
     """Returns the trials as CSV, a row each, with every score of every split and its signature.
 
-    The columns that start with `p_` are of the comparison of a trial's whole setting.
+    The columns from `p_raw` on are of the comparison of a trial's whole setting.
     """
     runs = [run for system in sweep.systems for run in (*system.runs, *system.repeats)]
     results = {run.trial.number: run.results for run in runs if run.trial}
@@ -228,7 +229,12 @@ def to_csv(sweep: Sweep) -> str:
         if not isinstance(value, dict | list)
     )
     tests = {
-        run.trial.number: [difference.p_value, difference.corrected, difference.signature]
+        run.trial.number: [
+            difference.p_value,
+            difference.corrected,
+            difference.detectable,
+            difference.signature,
+        ]
         for system, difference in zip(sweep.systems, sweep.comparisons, strict=True)
         if difference and difference.has_interval
         for run in system.runs
@@ -249,7 +255,7 @@ def to_csv(sweep: Sweep) -> str:
 
 # -- of a comparison
 
-COMPARISON_TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p")
+COMPARISON_TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p", "detectable")
 
 
 def title_of(metric: Metric) -> str:
@@ -267,7 +273,7 @@ def comparison_table(
     columns = zip(systems, comparison.scores, comparison.differences, strict=True)
     for system, scores, difference in columns:
         row = [system.name, str(len(scores)), mean_text(scores, metric)]
-        row += _difference_cells(difference, metric) if difference else ["baseline", NONE, NONE]
+        row += _difference_cells(difference, metric) if difference else ["baseline", *[NONE] * 3]
         rows.append(row)
     return Table(title_of(metric), COMPARISON_TITLES, rows)
 

@@ -69,7 +69,7 @@ def test_the_variance_is_named_by_its_parts():
 
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
-    assert [cells[name] for name in COMPARISON_TITLES[3:]] == ["-10.00", "-", "-"]
+    assert [cells[name] for name in COMPARISON_TITLES[3:]] == ["-10.00", "-", "-", "-"]
     assert "one seed each on one sentence" in text
     assert not mark.has_xerr
     [cells], text, [mark] = shown(system("a", [30.0, 10.0]), system("b", [20.0, 30.0]))

@@ -9,6 +9,7 @@ from scipy import stats
 
 from experiments.results.statistics import (
     LEVEL,
+    Difference,
     Scores,
     compare_scores,
     holm,
@@ -147,6 +148,26 @@ def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_s
             assert 2 <= percent <= 8  # the standard error is 1.1
         else:  # of two models the seed is a part: this is no test of settings
             assert percent > 30
+
+
+@pytest.mark.parametrize(("seeds", "systems"), [(1, 1), (3, 1), (5, 3)])
+def test_a_difference_of_the_detectable_size_is_detected_four_times_in_five(seeds, systems):
+    rng = np.random.default_rng(2)
+
+    def draw(better: float) -> Difference:
+        """The first of several systems, which is better than the baseline and the others."""
+        shared, of_seeds = rng.normal(0, 1, 50), 0.2 * (seeds > 1)
+        drawn = [
+            scores(shared + rng.normal(0, of_seeds, (seeds, 1)) + rng.normal(0, 1, (seeds, 50)))
+            for _ in range(systems + 1)
+        ]
+        first = scores(drawn[1].texts + better)
+        return compare_scores(drawn[0], [first, *drawn[2:]])[0]
+
+    size = float(np.mean([draw(0.0).detectable for _ in range(200)]))
+    detected = np.mean([draw(size).corrected < LEVEL for _ in range(400)])
+    assert 0.72 <= detected <= 0.9  # the standard error is 0.02
+    assert np.mean([draw(size / 2).corrected < LEVEL for _ in range(400)]) < 0.5
 
 
 @pytest.mark.slow
