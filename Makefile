@@ -5,7 +5,7 @@ WORKDIR ?= runs/quickstart
 OUT ?= runs/accelerator
 BENCH ?= runs/bench
 
-.PHONY: demo check test test-full test-slow test-browser chaos accelerator bench lint docs clean
+.PHONY: demo check test test-full test-slow test-browser chaos accelerator bench results lint docs clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -46,6 +46,10 @@ accelerator: .venv/installed
 # Measures speed, memory and start on this machine; exit code 1 if something became slower.
 bench: .venv/installed
 	$(BIN)/python -m experiments.benchmark --out=$(BENCH) $(FLAGS)
+
+# Runs the commands of the pages in docs/results/ and collects their scores: many hours, resumable.
+results: .venv/installed
+	$(BIN)/python -m studies.results $(FLAGS)
 
 lint: .venv/installed
 	$(BIN)/ruff check .

@@ -1,0 +1,158 @@
+"""Measures the pages of docs/results/ again: runs their commands, and collects the numbers.
+
+    CORPORA=~/corpora python -m studies.results
+    CORPORA=~/corpora python -m studies.results --pages=positions,heads --workers=2
+
+The commands of a page are those of its first block of code, if all of them start with `python`.
+They stand there as they are typed by hand; $CORPORA is a folder with a folder for each corpus that
+docs/results/README.md lists. Each worker has one core and runs one page at a time; all of them
+train the trials of a sweep. A command that was stopped resumes where it was, and one that has
+finished ends at once, so the same command goes on after any interruption.
+
+The scores of each run are written to docs/results/data/<name of its folder>.csv, and the minutes of
+all trainings are printed by page.
+"""
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+from experiments.options import Parser, whole
+from experiments.process import exit_code
+from experiments.results.table import Table, print_rows
+from transformer.errors import UserError
+from transformer.files import whole_file
+
+PAGES = Path("docs/results")
+DATA = PAGES / "data"
+LOGS = Path("runs/logs_of_results")
+BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+FOLDER = re.compile(r"--workdir=(\S+)")
+
+
+class Job(NamedTuple):
+    """A page, and those of its commands that a worker runs in turn."""
+
+    page: str
+    commands: list[str]
+
+
+def read_commands(text: str) -> list[str]:
+    """Returns the commands of a page's first block, each in one line; none if others are there."""
+    block = BLOCK.search(text)
+    lines = block[1].replace("\\\n", " ").splitlines() if block else []
+    commands = [" ".join(line.partition(" #")[0].split()) for line in lines]
+    return commands if all(line.startswith("python ") for line in commands) else []
+
+
+def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
+    """Returns the jobs: first all pages, then once more for each further worker their sweeps."""
+    jobs = [Job(page, commands) for page, commands in pages.items()]
+    for page, commands in pages.items():
+        sweeps = [command for command in commands if "=configs/sweeps/" in command]
+        jobs += [Job(page, sweeps)] * (workers - 1) * bool(sweeps)
+    return jobs
+
+
+def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
+    """Runs jobs, one per core at a time; returns the commands that failed, with their log.
+
+    A job ends with its first failure, since its other commands may need what that should make.
+    """
+    cores: SimpleQueue[int] = SimpleQueue()
+    for core in sorted(os.sched_getaffinity(0))[:workers]:
+        cores.put(core)
+
+    def pin() -> None:
+        os.sched_setaffinity(0, {cores.get()})  # of this thread, and of the processes it starts
+
+    def run(job: Job) -> str:
+        for command in job.commands:
+            print(f"{job.page}: {command}", flush=True)
+            words = [sys.executable, *shlex.split(os.path.expandvars(command))[1:]]
+            with (LOGS / f"{job.page}.log").open("a") as log:
+                if code := subprocess.run(words, stdout=log, stderr=log).returncode:
+                    return f"{command}: exit code {code}, see {log.name}"
+        return ""
+
+    with ThreadPoolExecutor(workers, initializer=pin) as pool:
+        try:
+            return [failure for failure in pool.map(run, jobs) if failure]
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def flatten(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns the scores of all splits of a run by `split_name`, without lists."""
+    flat: dict[str, Any] = {}
+    for name, value in results.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}_")
+        elif not isinstance(value, list):
+            flat[prefix + name] = value
+    return flat
+
+
+def collect(folder: Path) -> list[dict[str, Any]]:
+    """Copies the scores of a run, or of the trials of a sweep, to DATA; returns a row for each."""
+    table, single, target = folder / "results.csv", folder / "results.json", DATA / folder.name
+    if table.exists():
+        text = table.read_text("utf-8")
+        rows = list(csv.DictReader(text.splitlines()))
+    elif single.exists():
+        rows = [flatten(json.loads(single.read_text("utf-8")))]
+    else:
+        return []
+    with whole_file(target.with_suffix(".csv")) as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return rows
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measures the pages that the command line names; prints what each took."""
+    parser = Parser(__doc__)
+    parser.add_argument("--pages", default="", help="names of pages, with commas; '': all")
+    parser.add_argument("--workers", type=whole(1, 64), default=2, help="cores, one page each")
+    options = parser.parse_args(arguments)
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(PAGES.glob("*.md"))}
+    pages = {page: commands for page, text in texts.items() if (commands := read_commands(text))}
+    if options.pages:
+        names = options.pages.split(",")
+        if unknown := [name for name in names if name not in pages]:
+            raise UserError(f"--pages={unknown[0]} has no commands: use {', '.join(pages)}")
+        pages = {name: pages[name] for name in names}
+    if "CORPORA" not in os.environ:
+        raise UserError(f"CORPORA is not set: name the folder that {PAGES}/README.md describes")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    DATA.mkdir(exist_ok=True)
+    failed = run_jobs(make_jobs(pages, options.workers), options.workers)
+    rows = []
+    for page, commands in pages.items():
+        folders = dict.fromkeys(name for each in commands for name in FOLDER.findall(each))
+        runs = [row for folder in folders for row in collect(Path(folder))]
+        seconds = sum(float(row.get("wall_seconds") or 0) for row in runs)
+        rows.append([page, str(len(runs)), f"{seconds / 60:.0f}"])
+    print_rows(Table("Trainings", ("page", "runs", "minutes of one core"), rows, 1))
+    print(*failed, sep="\n")
+    return 1 if failed else 0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Returns the exit code: 0, 1 if a command failed, or 2 after a line on a user error."""
+    return exit_code(lambda: run(arguments), place="runs", memory="--workers")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

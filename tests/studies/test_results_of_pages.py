@@ -1,0 +1,79 @@
+"""The commands of the pages of results are run as they stand there, and their scores collected."""
+
+import json
+import re
+
+import pytest
+
+from studies import results
+from studies.results import main, make_jobs, read_commands
+
+WRITE = "import pathlib,sys; p=pathlib.Path(sys.argv[1][10:]); p.mkdir(parents=True)"
+
+PAGE = """# Question
+
+```
+python launch.py --config=a.py --workdir=runs/a \\
+    --config.data.path=$CORPORA/a    # a remark
+python launch.py --config=configs/sweeps/b.py --workdir=runs/b
+```
+
+```
+python elsewhere.py
+```
+"""
+
+
+def test_the_commands_of_a_page_are_those_of_its_first_block():
+    first, second = read_commands(PAGE)
+    assert first == "python launch.py --config=a.py --workdir=runs/a --config.data.path=$CORPORA/a"
+    assert second.endswith("runs/b")
+    assert read_commands(PAGE.replace("python launch.py", "pip install peers\npython x", 1)) == []
+    assert read_commands("# No block") == []
+
+
+def test_each_worker_takes_part_in_the_sweeps_alone():
+    pages = {"page": ["python a", "python launch.py --config=configs/sweeps/b.py"], "other": ["c"]}
+    jobs = make_jobs(pages, 3)
+    assert [job.page for job in jobs] == ["page", "other", "page", "page"]
+    assert jobs[-1].commands == pages["page"][1:]
+    assert len(make_jobs(pages, 1)) == 2
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a page of three commands, of which the second fails."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORPORA", "corpora of mine")
+    score = "(p/'results.json').write_text(sys.argv[2])"
+    content = json.dumps({"step": 7, "test": {"bleu": 31.5}, "wall_seconds": 120}).replace(
+        '"', '\\"'
+    )
+    (tmp_path / "docs/results").mkdir(parents=True)
+    (tmp_path / "docs/results/page.md").write_text(
+        f'```\npython -c "{WRITE}; {score}" --workdir=runs/one "{content}"\n'
+        'python -c "import sys; sys.exit(sys.argv[1])" $CORPORA\n'
+        f'python -c "{WRITE}" --workdir=runs/three\n```\n'
+    )
+    return tmp_path
+
+
+def test_scores_become_csv_and_a_page_ends_at_its_first_failure(folder, capsys):
+    assert main([]) == 1
+    printed = capsys.readouterr().out
+    assert (folder / "docs/results/data/one.csv").read_text() == (
+        "step,test_bleu,wall_seconds\n7,31.5,120\n"
+    )
+    assert re.search(r"page +.? +1 +.? +2 ", printed)  # one run of two minutes
+    assert "$CORPORA: exit code 1, see runs/logs_of_results/page.log" in printed
+    assert "corpora\n" in (folder / "runs/logs_of_results/page.log").read_text()
+    assert not (folder / "runs/three").exists()
+
+
+def test_a_page_without_commands_is_refused_in_one_line(folder, capsys, monkeypatch):
+    assert main(["--pages=page,nothing"]) == 2
+    assert "--pages=nothing has no commands: use page" in capsys.readouterr().err
+    monkeypatch.delenv("CORPORA")
+    assert main([]) == 2
+    assert "CORPORA is not set" in capsys.readouterr().err
+    assert not results.DATA.exists()
