@@ -10,11 +10,11 @@ from configs.sweeps import sizes
 def get_config(size: str = "grammar"):
     config = sizes.get_config(size)
     config.name = "heads"
-    config.sweep.baseline = 6  # four heads
+    config.sweep.baseline = 6 if size == "multi30k" else 10  # four heads
     return config
 
 
-def sweep():
+def sweep(size: str = "grammar"):
     for num_heads in (1, 2, 4, 8, 16):
-        for seed in range(3):
+        for seed in range(3 if size == "multi30k" else 5):
             yield {"model.num_heads": num_heads, "seed": seed}

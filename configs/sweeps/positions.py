@@ -1,4 +1,4 @@
-"""Positional encodings compared, three seeds each.
+"""Positional encodings compared, three seeds each, five on the built-in grammar.
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
@@ -17,11 +17,11 @@ ENCODINGS = (
     "split",
     "learned",
     "rotary",
-    "relative_bias",
     "relative_shaw",
     "alibi",
-    "sinusoidal+rotary",
     "none",
+    "relative_bias",
+    "sinusoidal+rotary",
 )
 OF_PICTURES = (
     "learned",
@@ -43,5 +43,5 @@ def get_config(size: str = "grammar"):
 
 def sweep(size: str = "grammar"):
     for encoding in OF_PICTURES if size == "mnist" else ENCODINGS:
-        for seed in range(3):
+        for seed in range(5 if size == "grammar" else 3):
             yield {"model.positions": encoding, "seed": seed}
