@@ -1,4 +1,4 @@
-"""Pre-norm, post-norm or both, over depth and learning rate.
+"""Pre-norm, post-norm or both, over depth and learning rate, three seeds each.
 
     python launch.py --config=configs/sweeps/norm.py --workdir=runs/norm
     python launch.py --config=configs/sweeps/norm.py:multi30k --workdir=runs/norm_multi30k
@@ -19,10 +19,12 @@ def get_config(size: str = "grammar"):
 def sweep():
     for depth in (2, 4):
         for norm_position in ("post", "pre", "both"):
-            for learning_rate in (1e-3, 3e-3, 1e-2):
-                yield {
-                    "model.norm_position": norm_position,
-                    "model.num_encoder_layers": depth,
-                    "model.num_decoder_layers": depth,
-                    "optimizer.learning_rate": learning_rate,
-                }
+            for learning_rate in (3e-3, 1e-2):
+                for seed in range(3):
+                    yield {
+                        "model.norm_position": norm_position,
+                        "model.num_encoder_layers": depth,
+                        "model.num_decoder_layers": depth,
+                        "optimizer.learning_rate": learning_rate,
+                        "seed": seed,
+                    }

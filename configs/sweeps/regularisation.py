@@ -30,7 +30,7 @@ def get_config(size: str = "grammar"):
 
 def sweep(size: str = "grammar"):
     for setting in dropout_by_place() if size == "mnist" else dropout_by_smoothing():
-        for seed in range(3 if size == "mnist" else 2):
+        for seed in range(3):
             yield setting | {"seed": seed}
 
 

@@ -29,5 +29,5 @@ def sweep():
         {"model.d_ff": base.d_ff * 2},
     ]
     for change in changes:
-        for seed in range(2):
+        for seed in range(3):
             yield {**change, "seed": seed}
