@@ -49,6 +49,8 @@ REASON = re.compile(
 )
 BROKEN = (*DAMAGE, tarfile.TarError, lzma.LZMAError, struct.error, IndexError, OverflowError)
 TABS_AND_BREAKS = re.compile(r"[\t\r\n]+")
+ABOUT_TALKS = re.compile("<(url|talkid|keywords)>")
+TAGS = re.compile(r'</?(title|description|seg)( id="\d+")?>')
 
 
 def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
@@ -152,13 +154,17 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
     """Writes the wanted files of an archive into a folder, all under names of ours."""
     texts: dict[str, list[tuple[str, str, str]]] = collections.defaultdict(list)
     tables = {part: table for table, parts in download.classes.items() for part in parts}
-    missing = {*download.members, *tables}
+    talks: dict[str, list[str]] = {part: [] for parts in download.talks.values() for part in parts}
+    missing = {*download.members, *tables, *talks}
     try:
         for name, stream in _members(archive):
             parent = str(PurePosixPath(name).parent)
             if name in download.members:
                 with (folder / download.members[name]).open("wb") as file:
                     shutil.copyfileobj(stream, file)
+                missing.discard(name)
+            elif name in talks:
+                talks[name] = _talk_lines(name, stream)
                 missing.discard(name)
             elif parent in tables and name.endswith(".txt"):
                 text = stream.read().decode("utf-8", errors="replace")
@@ -176,6 +182,13 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
         raise UserError(f"{archive} has no {min(missing)}: its content has changed")
     for table, rows in texts.items():
         _write_table(folder / table, rows)
+    for name, parts in download.talks.items():
+        lines = [line for part in parts for line in talks[part]]
+        if name.startswith("valid"):
+            lines = lines[22::23]
+        elif name.startswith("train"):
+            del lines[22::23]
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
 def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -194,6 +207,17 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     yield str(PurePosixPath(info.name)), content
         while stream.read(BLOCK):  # to its end, where its checksum is
             pass
+
+
+def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
+    """The lines of TED talks, lowercased; of XML only the segments, else also titles.
+
+    Source: fairseq's examples/translation/prepare-iwslt14.sh, which also tokenises them.
+    """
+    lines = [line.decode("utf-8", errors="replace") for line in stream]
+    if name.endswith(".xml"):
+        lines = [line.replace("’", "'") for line in lines if "<seg id" in line]
+    return [TAGS.sub("", line).strip().lower() for line in lines if not ABOUT_TALKS.search(line)]
 
 
 def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:

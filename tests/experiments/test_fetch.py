@@ -20,7 +20,7 @@ from experiments import fetch
 from experiments.config import read_experiment
 from places import ROOT
 from source_settings import refused
-from tiny_run import command, unsealed
+from tiny_run import command, unsealed, without_pictures
 from transformer import config as rules
 from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
@@ -285,6 +285,68 @@ def test_folders_of_classes_become_one_shuffled_table(server, get):
 
 # The catalogue.
 
+TALKS = CATALOGUE["iwslt14_de_en"].downloads[0].talks
+TINY = {
+    **{"model.d_model": 8, "model.d_ff": 8, "model.max_length": 32, "model.num_encoder_layers": 1},
+    **{"model.num_decoder_layers": 1, "tokenizer.kind": "char", "tokenizer.byte_fallback": False},
+    **{"tokenizer.vocab_size": 40, "data.max_tokens": 32, "data.batch_tokens": 512},
+    **{"data.num_buckets": 1, "train.steps": 2, "decode.beam_size": 1, "decode.max_extra": 2},
+    **{"evaluate.checkpoint": "last", "evaluate.snapshot_statistics": 0, "evaluate.bootstrap": 10},
+}
+
+
+def talks():
+    """The files of IWSLT14's archive: a talk of 46 lines to train on, 2 in each other set."""
+    about = "<url>u</url>\n<keywords>k</keywords>\n<talkid>1</talkid>\n"
+    title = "<title>Ein Titel: {0}</title>\n<description>TED Über {0}</description>\n"
+    files = {}
+    for name in (part for parts in TALKS.values() for part in parts):
+        language = name.removesuffix(".xml")[-2:]
+        head = about + title.format(language)
+        if name.endswith(".xml"):
+            of = name.split(".")[2]
+            seg = '<seg id="{0}"> Größe <b> {1}, isn’t it? </seg>\n'
+            segments = "".join(seg.format(i, of) for i in (1, 2))
+            text = f'<?xml?>\n<doc docid="1">\n{head}{segments}</doc>\n'
+        else:
+            text = head + "".join(f" Größe\u2028{i} & isn’t \n" for i in range(3, 47))
+        files[name] = text.encode()
+    return files
+
+
+def test_ted_talks_become_lowercased_lines(server, get):
+    server.files["/a.txt"] = tar({"de-en/README": b"", **talks()})
+    folder = get(talks=TALKS)
+    assert names(folder) == sorted(["fetched.json", *TALKS])
+    lines = {name: (folder / name).read_text().split("\n") for name in TALKS}
+    text = ["ein titel: de", "ted über de", *(f"größe\u2028{i} & isn’t" for i in range(3, 47)), ""]
+    assert lines["train.de"] == [*text[:22], *text[23:45], ""]
+    assert lines["valid.de"] == [text[22], text[45], ""]
+    sets = ["dev2010", "dev2012", "tst2010", "tst2011", "tst2012"]
+    expected = [f"größe <b> {name}, isn't it?" for name in sets for _ in range(2)]
+    assert lines["test.en"] == lines["test.de"] == [*expected, ""]
+
+
+@pytest.mark.full
+def test_the_config_of_iwslt14_trains_on_what_it_fetched(server, get, tmp_path):
+    server.files["/a.txt"] = tar(talks())
+    folder = get(talks=TALKS)
+    flags = [f"--config.{key}={value}" for key, value in TINY.items()]
+    place = [f"--config.data.path={folder}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
+    config, run = ROOT / "configs" / "iwslt14_de_en.py", tmp_path / "run"
+    with without_pictures():
+        ended = command(f"--config={config}", f"--workdir={run}", *place, *flags)
+    assert ended.code == 0, ended.err
+    assert unsealed(run / "results.json")["test"]["sentences"] == 10
+
+
+def test_talks_that_an_archive_lacks_are_named(server, get):
+    files = talks()
+    files.pop("de-en/IWSLT14.TEDX.dev2012.de-en.en.xml")
+    server.files["/a.txt"] = tar(files)
+    with refused("has no de-en/IWSLT14.TEDX.dev2012.de-en.en.xml: its content has changed"):
+        get(talks=TALKS)
+
 
 def test_a_corpus_of_the_catalogue_is_complete():
     data = base.get_config().data
@@ -305,10 +367,11 @@ def test_a_corpus_of_the_catalogue_is_complete():
         assert re.search(r"\d MB", corpus.size)
 
 
-FETCHING = ["multi30k.py", "tutorial_en_de.py", "char_shakespeare.py", "imdb.py"]
+FETCHING = ["multi30k.py", "tutorial_en_de.py", "char_shakespeare.py", "imdb.py", "tatoeba.py"]
+OTHERS = ["iwslt14_de_en.py", "ted_ru_en.py:files", "tatoeba.py:fra"]
 
 
-@pytest.mark.parametrize("name", [*FETCHING, "ted_ru_en.py:files", "tatoeba.py", "tatoeba.py:fra"])
+@pytest.mark.parametrize("name", [*FETCHING, *OTHERS])
 def test_a_config_reads_the_corpus_that_it_fetches_as_it_is(name):
     data = read_experiment(str(ROOT / "configs" / name)).config.data
     corpus = CATALOGUE[data.fetch]

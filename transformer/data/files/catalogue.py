@@ -17,6 +17,8 @@ class Download(NamedTuple):
       members: of an archive, the files that are kept, and their names then.
       classes: the names of tables, label<TAB>text, shuffled, and the folders of an archive that
         they are made of: one for each class, with a text in each file.
+      talks: the names of files of lowercased lines, and the files of an archive of TED talks that
+        they are made of. `valid.*` has every 23rd line of them, and `train.*` all others.
     """
 
     name: str
@@ -24,11 +26,12 @@ class Download(NamedTuple):
     checksum: str = ""
     members: Mapping[str, str] = {}
     classes: Mapping[str, tuple[str, ...]] = {}
+    talks: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the files that are kept."""
-        return (*self.members.values(), *self.classes) or (self.name,)
+        return (*self.members.values(), *self.classes, *self.talks) or (self.name,)
 
 
 class PublicCorpus(NamedTuple):
