@@ -44,8 +44,7 @@ def _model() -> ConfigDict:
     # uses only the keys bag_*, bigram_buckets and the dropouts of embedding and word.
     model.architecture = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
-    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: the decoder gets
-    # only the encoder's final states
+    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: final states
     model.recurrent_attention = "additive"
     model.d_model = 512  # width of the residual stream [3.2.2]
     model.d_ff = 2048  # inner width of the feed-forward layers [3.3]
@@ -143,8 +142,7 @@ def _data() -> ConfigDict:
     data.text_field = "text"
     data.label_field = "label"
     data.skip_broken = False  # skip and count broken rows, instead of refusing the file
-    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('' is TFDS's
-    # own), splits.
+    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder or '', splits.
     data.tfds_name = ""
     data.tfds_fields = ("de", "en")
     data.tfds_dir = ""
@@ -171,8 +169,7 @@ def _add_rows(data: ConfigDict) -> None:
     # Random changes of training pictures, such as crop+flip: of crop, flip, rotate and colour.
     data.augment = ""
     # Language models: what a document is, and the tokens of a sequence, which holds several of
-    # them or a part of one. A split without a file is this fraction of the training text, cut off
-    # at its end.
+    # them or a part of one. A split without a file is this fraction of the training text's end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
     # One sequence per position, data.context times as many: no look-ahead mask needed, slower.
@@ -317,6 +314,11 @@ def _add_start(train: ConfigDict) -> None:
     # Folder of a run of the same task and architecture, finished or stopped, whose weights this one
     # starts from: at step 0, with a fresh optimizer; '': parameters are drawn by the seed.
     train.init_from = ""
+    # Text files of word vectors, of GloVe or word2vec, of the model's width: tokens that are words
+    # there start with them, scaled to the RMS of the drawn table, which is one for both sides with
+    # model.tied_embeddings=all. Classifiers have a source, language models a target; '': none.
+    train.source_vectors = ""
+    train.target_vectors = ""
     # Regular expressions, searched in names of parameters such as
     # encoder_layers_0/self_attention/query/kernel: init_pattern chooses the parameters to load from
     # that run (the seed draws the rest), freeze those that are not trained ('': none).
@@ -336,8 +338,7 @@ def _decode() -> ConfigDict:
     decode.max_extra = 50  # [6.1]
     decode.batch_size = 64  # sentences at once, divided among the cores of a CPU
     decode.num_best = 1  # translations, or classes, printed for each sentence, best first
-    # Lines in capitals or title case are read in sentence case, and their translations are written
-    # in the case of the line.
+    # Lines in capitals or title case are read in sentence case and translated in that of the line.
     decode.transfer_case = False
     # --mode=translate splits lines of several sentences; scoring never does; auto: into single
     # sentences or, if a tenth of the training sources has several, into groups as long as 99% of
@@ -364,8 +365,7 @@ def _evaluate() -> ConfigDict:
     evaluate.checkpoint = "auto"
     evaluate.average_last_n = 1  # checkpoints
     evaluate.training_beam_size = 1  # of evaluations during training; final scores use decode's
-    # Decoded during training, each up to 1.5 times its reference's tokens and 5; final scores use
-    # all.
+    # Decoded during training, each up to 1.5 times its reference's tokens and 5; at the end, all.
     evaluate.max_sentences = 500
     # Final scores also translate six perturbed copies of at most this many test pairs:
     # capitals, title case, no final punctuation, typing errors, joined, unseen names; 0: none.

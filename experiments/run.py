@@ -33,6 +33,7 @@ from transformer.training.processes import Processes
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
+from transformer.training.start_vectors import check_vectors
 
 # Keys of the scores of translations during a training, and the scores that need no translation.
 SCORED_WITH = (
@@ -115,6 +116,7 @@ def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> st
     if not newest:
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
+        check_vectors(config, task.predictor)
     elif config.task in SEARCHED and not finished:
         _warn_of_other_scores(run, folder)
     workdir.claim(folder, config)

@@ -1,6 +1,7 @@
 """Word embeddings from co-occurrence: words that share a sentence are pulled together.
 
     python -m studies.cooccurrence
+    python -m studies.cooccurrence --loss=absolute
     python -m studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
 
 Each word is one vector, drawn from a normal distribution and trained until the cosine of each two
@@ -9,12 +10,15 @@ words says whether some sentence holds both. The vectors v_1 ... v_V minimise
     loss = 2 / (V (V - 1)) * sum over i < j of (cos(v_i, v_j) - t_ij)^2,
 
 where t_ij is 1 if a sentence holds both words and 0 if none does: orthogonal, since more than two
-groups of words cannot all point away from one another. A word of two sentences that share no other
-cannot do justice to both: it ends between their directions, at cosines near 1 / sqrt(2).
+groups of words cannot all point away from one another. With `--loss=absolute` it is the mean of
+|cos(v_i, v_j) - t_ij|: 1 - cos for two words that meet, and |cos| for two that never do. A word of
+two sentences that share no other cannot do justice to both: it ends between their directions, at
+cosines near 1 / sqrt(2).
 
 That words with like contexts have like meanings is the distributional hypothesis. The loss knows
-only who meets whom. But words that never meet and have neighbours in common come out nearer than
-words that have none, although the target of both is 0: the third line that the command prints.
+only who meets whom. But with the squared loss words that never meet and have neighbours in
+common come out nearer than words that have none, although the target of both is 0: the third line
+that the command prints.
 
 Source: Harris 1954, "Distributional Structure". The least squares over pairs are those of
 Pennington et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with
@@ -57,6 +61,7 @@ SENTENCES = (
     "Ships cross waves under white sails.",
 )
 PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
+LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # of the differences from the rule
 MAX_WORDS = 1000  # every pair is compared, and drawn
 LEARNING_RATE = 0.05
 COLOUR_MAP = "RdBu_r"  # red and blue stay apart for the colour-blind; white is 0
@@ -107,25 +112,27 @@ def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
     return unit @ unit.T
 
 
-def pair_loss(vectors: Float[Array, "V D"], together: Bool[Array, "V V"]) -> Float[Array, ""]:
-    """Returns the loss of the module's docstring, for which each pair counts once."""
+def pair_loss(
+    vectors: Float[Array, "V D"], together: Bool[Array, "V V"], loss: str = "squared"
+) -> Float[Array, ""]:
+    """Returns a loss of the module's docstring, for which each pair counts once."""
     # Here each pair counts twice, and a word against itself adds nothing: 1 - 1.
     error = jnp.where(jnp.eye(len(vectors), dtype=bool), 0, cosines(vectors) - together)
-    return jnp.sum(error**2) / (len(vectors) * (len(vectors) - 1))
+    return jnp.sum(LOSSES[loss](error)) / (len(vectors) * (len(vectors) - 1))
 
 
-@functools.partial(jax.jit, static_argnames="steps")
+@functools.partial(jax.jit, static_argnames=("steps", "loss"))
 def train(
-    vectors: Float[Array, "V D"], together: Bool[Array, "V V"], steps: int
+    vectors: Float[Array, "V D"], together: Bool[Array, "V V"], steps: int, loss: str = "squared"
 ) -> tuple[Float[Array, "V D"], Float[Array, "steps"]]:
     """Returns the vectors after `steps` of Adam, and the loss before each step."""
     optimizer = optax.adam(LEARNING_RATE)
 
     def step(carry: Any, _) -> tuple[Any, Array]:
         vectors, state = carry
-        loss, gradient = jax.value_and_grad(pair_loss)(vectors, together)
+        value, gradient = jax.value_and_grad(pair_loss)(vectors, together, loss)
         updates, state = optimizer.update(gradient, state)
-        return (optax.apply_updates(vectors, updates), state), loss
+        return (optax.apply_updates(vectors, updates), state), value
 
     (vectors, _), losses = jax.lax.scan(step, (vectors, optimizer.init(vectors)), length=steps)
     return vectors, losses
@@ -199,6 +206,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
     parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
+    parser.add_argument("--loss", choices=LOSSES, default="squared", help="of a pair of words")
     parser.add_argument("--steps", type=whole(1, 1_000_000), default=200, help="training steps")
     parser.add_argument("--width", type=whole(1, 1024), default=16, help="numbers in a vector")
     parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="of the first vectors")
@@ -206,7 +214,7 @@ def run(arguments: Sequence[str]) -> int:
     lines = SENTENCES if options.sentences is None else read_lines(options.sentences)
     words, together = co_occurrence(split_words(lines, str(options.sentences)))
     first = jax.random.normal(jax.random.key(options.seed), (len(words), options.width))
-    last, losses = train(first, together, options.steps)
+    last, losses = train(first, together, options.steps, options.loss)
     before, after, losses = (np.asarray(x) for x in (cosines(first), cosines(last), losses))
 
     kinds = mean_cosines(before, together), mean_cosines(after, together)
@@ -216,7 +224,7 @@ def run(arguments: Sequence[str]) -> int:
     rows = list(map(list, nearest))
     print_rows(Table("The nearest words and their cosines", ("word", *times), rows, 3))
     print_rows(Table("Mean cosine of two words", ("words", *times), means, 3))
-    final = pair_loss(last, jnp.asarray(together))
+    final = pair_loss(last, jnp.asarray(together), options.loss)
     print(f"loss {losses[0]:.4f} before training, {final:.4f} after")
 
     options.output.mkdir(parents=True, exist_ok=True)

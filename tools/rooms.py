@@ -17,19 +17,19 @@ ROOMS = {
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        2_977,
+        3_126,
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_430),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_000),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_252,
+        2_253,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_631),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_357),
+    "command": Room("experiments experiments/command", 1_600, 2_360),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
@@ -48,7 +48,7 @@ ROOMS = {
         4_200,
         4_800,
     ),
-    "studies": Room("studies", 900, 582),
+    "studies": Room("studies", 900, 590),
 }
 
 # What a part may import of ours besides itself; the longest name that fits a module is its part.
@@ -120,9 +120,11 @@ ALLOWED = {
         "transformer.analysis.snapshots",
         "transformer.config",
         "transformer.data.buckets",
+        "transformer.data.files.text",
         "transformer.inference",
         "transformer.keys",
         "transformer.metrics",
+        "transformer.model.classifier",
         "transformer.model.losses",
         "transformer.optim.parameters",
         "transformer.model.stack",

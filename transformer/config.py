@@ -299,6 +299,12 @@ def check_start(config: ConfigDict) -> None:
     A run that has been trained is used without the name of the run that it started from.
     """
     if config.train.init_from:
+        for key in ("source_vectors", "target_vectors"):
+            if config.train[key]:
+                raise UserError(
+                    f"config.train.{key}={config.train[key]} and config.train.init_from are both "
+                    "for the first embeddings: leave one out"
+                )
         return
     fix = "set config.train.init_from to the folder of a run, or leave it out"
     if config.train.init_pattern != EVERYTHING:

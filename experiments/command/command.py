@@ -193,7 +193,8 @@ def describe_text(config: ConfigDict, folder: Path) -> str | None:
     texts = [text for data in corpora for text in _texts(data)]
     models = [config.tokenizer.model, config.tokenizer.target_model]
     if not newest_step(folder):
-        models.append(config.train.init_from)
+        train = config.train
+        models += [train.init_from, train.source_vectors, train.target_vectors]
     texts += [str(Path(name).expanduser().absolute()) for name in models if name]
     name = "config.json" if (folder / "config.json").exists() else COMMAND
     return f"reads {', '.join(texts)}, as {folder / name} says" if texts else None

@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -42,7 +43,7 @@ TOKEN_GROUPS = (
     ("special", "black", "D"),
 )
 WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
-WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 4.5, 7.5  # inches
+WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
 FONT = 5.5  # points, of the names
 OFFSET, GAP = 2.5, 1.0  # points: from a mark to its name, and between names
 CANDIDATES, MAX_NAMES = 3000, 350  # tokens that may be named, and names that stay readable
@@ -60,7 +61,7 @@ def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[P
     """Draws maps of a model's token embeddings, t-SNE and PCA; yields the files as they are made.
 
     They are pictures, a page to search and zoom, and the arrays behind both. With `options.token`
-    nothing is drawn: the token's nearest neighbours are printed.
+    nothing is drawn: the nearest neighbours of the token, or of a sum of tokens, are printed.
     """
     run = load_trained(folder, config)
     tables = run.predictor.token_tables(run.variables)
@@ -134,22 +135,40 @@ def printed(piece: str) -> str:
     return visible(piece, frozenset(piece))
 
 
-# -- one token
+# -- one token, or a sum
 
 
-def neighbour_tables(tables: Mapping[str, TokenTable], token: str) -> list[Table]:
-    """Returns the nearest neighbours of a token in each table; UserError if none has the token."""
+def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Table]:
+    """Returns the tokens nearest to a sum in each table; UserError if none has all its tokens.
+
+    The sum is of unit vectors, times the mean length of the tokens' vectors. Its own tokens are
+    left out, since one of them is nearly always the nearest.
+
+    Args:
+      question: a token, or several with " + " and " - " between them: "king - man + woman".
+
+    Source: Mikolov et al. 2013, "Linguistic Regularities in Continuous Space Word Representations".
+    """
+    parts = re.split(r" ([+-]) ", question)  # tokens, with signs between them
+    factors = np.array([-1 if sign == "-" else 1 for sign in ["+", *parts[1::2]]])
     shown, refusal = [], None
     for name, (vectors, tokenizer) in tables.items():
         try:
-            number = find_token(tokenizer, token)
+            ids = [find_token(tokenizer, token) for token in parts[::2]]
         except UserError as error:
             refusal = refusal or error
             continue
+        length = np.linalg.norm(vectors[ids], axis=1).mean()
+        point = length * (factors @ unit_rows(vectors[ids]))
+        count, last = NEIGHBOURS + len(ids), range(len(vectors), len(vectors) + 1)
+        [closest], [cosines] = neighbours(np.vstack([vectors, point]), count, last)
+        others = ~np.isin(closest, ids)
+        closest, cosines = closest[others][:NEIGHBOURS], cosines[others][:NEIGHBOURS]
+        distances = np.linalg.norm(vectors[closest] - point, axis=1)
         pieces = tokenizer.pieces(range(len(vectors)))
-        [closest], [cosines] = neighbours(vectors, NEIGHBOURS, range(number, number + 1))
-        distances = np.linalg.norm(vectors[closest] - vectors[number], axis=1)
-        title = f"{spoken(name)}: nearest to {printed(pieces[number])}"
+        spelt = list(parts)
+        spelt[::2] = (printed(pieces[token]) for token in ids)
+        title = f"{spoken(name)}: nearest to {' '.join(spelt)}"
         table = Table(title=title, min_width=len(title))
         table.add_column("rank", justify="right")
         table.add_column("token")
@@ -209,7 +228,8 @@ def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
 def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     """Returns a mark per token, of its kind, and as many names as stand clear of one another.
 
-    Tokens of low ids are named first: the most frequent, or the first that were merged.
+    Tokens of low ids are named first: the most frequent, or the first that were merged. Bytes,
+    which come before those and which few texts have, are not named.
     """
     points, pieces = drawn.points, pieces[: len(drawn.points)]
     across, upwards = np.ptp(points, axis=0)
@@ -233,7 +253,8 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     legend = figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     for handle in filter(None, legend.legend_handles):
         handle.set(alpha=1, markersize=5)
-    _name_tokens(axes, points[:CANDIDATES], pieces[:CANDIDATES])
+    spelt = [i for i, piece in enumerate(pieces) if not piece.startswith("<0x")][:CANDIDATES]
+    _name_tokens(axes, points[spelt], [pieces[i] for i in spelt])
     return figure
 
 

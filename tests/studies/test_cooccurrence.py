@@ -82,6 +82,15 @@ def test_the_loss_is_that_of_the_docstring():
     assert loss_of_the_docstring(vectors, ~together) != pytest.approx(expected, rel=0.01)
 
 
+def test_the_absolute_loss_is_the_cosine_s_size_or_what_it_lacks_of_one():
+    # Cosines: 0.6 of the first two, 0 of the first and the last, -0.8 of the others.
+    vectors = jnp.array([[2.0, 0.0], [3.0, 4.0], [0.0, -1.0]])
+    meets = np.eye(3, dtype=bool)
+    meets[[0, 1], [1, 0]] = True
+    loss = pair_loss(vectors, jnp.asarray(meets), "absolute")
+    assert float(loss) == pytest.approx(((1 - 0.6) + 0 + 0.8) / 3, rel=1e-6)
+
+
 def test_the_gradient_of_two_words_is_that_by_hand():
     # Unit vectors u = (1, 0) and w = (0.6, 0.8), so cos = 0.6 and the loss of a pair that meets is
     # (0.6 - 1)^2. By the first vector, 2 (0.6 - 1) (w - 0.6 u) / |v| with |v| = 2; by the other,

@@ -17,7 +17,7 @@ RUN = "run.json"  # what a run records before it trains, see `read_run`
 FILE_DIGESTS = "files"  # key of the results: the digests of the texts behind them, by name
 # What a foreign file may lack; one of ours that was changed does not have its seal.
 RESULTS = {"step": int, "averaged_steps": [int], "parameters": int, "wall_seconds": float}
-RECORDED = {"data?": dict, "environment?": dict, "init_from?": dict}
+RECORDED = {"data?": dict, "environment?": dict, "init_from?": dict, "vectors?": dict}
 
 
 def read_results(path: Path) -> dict[str, Any] | None:
@@ -47,7 +47,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     `folder` and `steps` of the checkpoints that were used; `parameters` of the model, those
     `loaded` and `frozen`; names of the `new` ones; of each of `tables` the rows `carried` and
     `new`; and, if all parameters were loaded, the `scores` that they had before the training: the
-    settings of the `search`, and `splits`.
+    settings of the `search`, and `splits`. `vectors` are those that tables of embeddings started
+    with, by the table: the `file`, its `sha256`, and the number of `tokens` with a vector in it.
     """
     path, fix = folder / RUN, "restore it, or delete it; then reports lack text and environment"
     return read_json(path, RECORDED, fix) if path.exists() else {}

@@ -36,8 +36,8 @@ FREE_KEYS = (
 )
 # Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
 PATH_KEYS = re.compile(
-    r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage|train\.init_from"
-    r"|tokenizer\.\w*model"
+    r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage"
+    r"|train\.(init_from|\w+_vectors)|tokenizer\.\w*model"
 )
 # How the model is computed, not what: a run that was trained with cuDNN's attention, or with
 # products that only some processors are fast at, is used without them, too.

@@ -29,6 +29,7 @@ from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
 from transformer.runs.progress import RunProgress, total_steps
 from transformer.tasks.base import Task
 from transformer.training.start import start_from
+from transformer.training.start_vectors import start_with_vectors
 from transformer.training.step import TrainState, TrainStep, init_state, make_train_step
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,8 @@ class TrainingRun:
     def restore(self) -> TrainState:
         """Returns the newest checkpoint's state, and restores the progress saved with it.
 
-        Before the first checkpoint it is a fresh state, perhaps with the weights of another run.
+        Before the first checkpoint it is a fresh state, perhaps with the weights of another run or
+        with word vectors.
         """
         fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
         text_digest = self.progress.text_digest
@@ -129,10 +131,11 @@ class TrainingRun:
             self.saved_step = int(state.step)
             return state
         self.progress, self.saved_step = RunProgress(fingerprint, text_digest=text_digest), 0
-        if not self.config.train.init_from:
+        train = self.config.train
+        if not (train.init_from or train.source_vectors or train.target_vectors):
             return fresh
-        params = start_from(self.config, self.task.predictor, fresh.params, self.workdir)
-        return self.fresh_state(params)
+        start = start_from if train.init_from else start_with_vectors
+        return self.fresh_state(start(self.config, self.task.predictor, fresh.params, self.workdir))
 
     def start_writing(self) -> None:
         """Opens the run's metrics for the steps after the newest checkpoint.

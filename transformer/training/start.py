@@ -273,14 +273,18 @@ def _read_config(config: ConfigDict) -> ConfigDict:
 
 def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
     """Returns the pieces of the rows of each table of token embeddings, by the parameter's name."""
+    return {name: pieces for name, (_, pieces) in named_tables(predictor, params).items()}
+
+
+def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
+    """Returns each table's use, see `Predictor.token_tables`, and its pieces, by the parameter."""
     names = list(named_leaves(params))
     # The number of its place in the tree stands for each parameter: so a table says which it is.
     places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
     numbered = jax.tree.unflatten(jax.tree.structure(params), places)
-    tables = predictor.token_tables({"params": numbered}).values()
     return {
-        names[int(table.vectors[0, 0])]: table.tokenizer.pieces(range(table.tokenizer.vocab_size))
-        for table in tables
+        names[int(vectors[0, 0])]: (use, tokenizer.pieces(range(tokenizer.vocab_size)))
+        for use, (vectors, tokenizer) in predictor.token_tables({"params": numbered}).items()
     }
 
 

@@ -17,6 +17,7 @@ from tiny_models import tiny_config
 from tiny_run import command, refused, shared_run
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
+from transformer.inference.base import TokenTable
 from transformer.inference.classifier import TextClassifier
 from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
@@ -188,6 +189,34 @@ def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(tmp_path_fa
     np.testing.assert_allclose([float(row[4]) for row in rows], distances, atol=6e-4)
     assert not (folder / "figures" / "embeddings").exists()
     refused(f"--workdir={folder}", "--mode=embeddings", "--token=xylophone", says="not a token of")
+
+
+def test_a_sum_of_unit_vectors_leaves_its_own_words_out_of_the_answer(tmp_path):
+    settings = base.get_config().tokenizer
+    settings.kind, settings.vocab_size = "word", 12
+    text = ("king man woman queen well-known apple",) * 2
+    tokenizer = train_tokenizer(text, settings, tmp_path, "TEXT")
+    # Of any lengths: the first axis is royal, the second male, the third female.
+    directions = {"king": (2, 2, 0), "man": (0, 3, 0), "woman": (0, 0, 5), "queen": (7, 0, 7)}
+    vectors = np.zeros((tokenizer.vocab_size, 3), np.float32)
+    for word, vector in {**directions, "apple": (-1, 1, -1), "well-known": (0, 1, 1)}.items():
+        vectors[maps.find_token(tokenizer, word)] = vector
+    tables = {"source": TokenTable(vectors, tokenizer), "target": TokenTable(-vectors, tokenizer)}
+    found, opposite = maps.neighbour_tables(tables, "king - man + woman")
+    assert found.title == "Source embeddings: nearest to ▁king - ▁man + ▁woman"
+    _, tokens, _, cosines, distances = ([*column.cells] for column in found.columns)
+    assert tokens[:2] == ["▁queen", "▁well-known"]
+    assert not {"▁king", "▁man", "▁woman"} & {*tokens}
+    point = np.array([1, 1, 0]) / 2**0.5 - [0, 1, 0] + [0, 0, 1]
+    queen, length = np.array([7, 0, 7]), (8**0.5 + 3 + 5) / 3
+    cosine = point @ queen / np.linalg.norm(point) / np.linalg.norm(queen)
+    assert float(cosines[0]) == pytest.approx(cosine, abs=6e-4)
+    assert float(distances[0]) == pytest.approx(np.linalg.norm(length * point - queen), abs=6e-4)
+    assert [*opposite.columns[3].cells] == cosines
+    single, _ = maps.neighbour_tables(tables, "well-known")
+    assert single.title == "Source embeddings: nearest to ▁well-known"
+    with pytest.raises(UserError, match="--token=prince is not a token of this model"):
+        maps.neighbour_tables(tables, "king - prince + woman")
 
 
 # -- maps

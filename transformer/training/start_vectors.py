@@ -1,0 +1,142 @@
+"""Word vectors of a file, of GloVe or word2vec, with which tables of embeddings start."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from ml_collections import ConfigDict
+
+from transformer.data.files.text import read_lines
+from transformer.errors import UserError
+from transformer.inference.base import Params, Predictor
+from transformer.model.classifier import BAG
+from transformer.optim.parameters import named_leaves
+from transformer.runs import json_files
+from transformer.training.start import named_tables
+
+logger = logging.getLogger(__name__)
+
+
+def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
+    """Returns the vectors of those words that a file has, and the width of its vectors.
+
+    Each line is a word and its numbers, with single blanks between them. word2vec's first line is
+    the number of vectors and their width. A word of the file may have blanks; none of ours has.
+    """
+    vectors, width, count, number = {}, 0, None, 0
+    for number, line in enumerate(read_lines(path), 1):
+        if number == 1:
+            width = line.count(" ")
+            if re.fullmatch(r"\d+ \d+ ?", line):
+                count, width = map(int, line.split())
+                continue
+        word, *numbers = line.rstrip(" ").rsplit(" ", width)  # fastText ends lines with a blank
+        try:
+            vector = np.array(numbers, np.float32) if word in words else None
+        except ValueError:
+            numbers = []
+        if len(numbers) != width or re.search(r" -?\d\S*$", word):
+            raise UserError(
+                f"{path}, line {number} is not a word and {width} numbers: name a text file of "
+                "GloVe or word2vec, or copy it again if it is one"
+            )
+        if vector is not None:
+            vectors[word] = vector
+    if count not in (None, number - 1):
+        raise UserError(
+            f"{path} has {number - 1:,} vectors, and its first line says {count:,}: copy or "
+            "download it again"
+        )
+    return vectors, width
+
+
+class Vectors(NamedTuple):
+    """Vectors of a file for tokens of a table.
+
+    Attributes:
+      table: the name of the parameter.
+      ids: the tokens that are words of the file.
+      tokens: the number of all tokens.
+    """
+
+    side: str  # "source" or "target"
+    file: Path
+    table: str
+    ids: Int[np.ndarray, "N"]
+    vectors: Float[np.ndarray, "N D"]
+    tokens: int
+
+
+def find_vectors(config: ConfigDict, predictor: Predictor, params: Params) -> Iterator[Vectors]:
+    """Yields the vectors that the config names; only the shapes of the parameters are read.
+
+    A token has the vector of its word, or else of its word in small letters. Signs are words
+    wherever they stand, other pieces only if they begin one.
+    """
+    tables, leaves = named_tables(predictor, params), named_leaves(params)
+    only = "target" if config.task == "language_model" else "source"  # side of models that have one
+    for side in ("source", "target"):
+        if not (name := config.train[f"{side}_vectors"]):
+            continue
+        key, file = f"config.train.{side}_vectors={name}", Path(name).expanduser()
+        uses = {table: use.replace("input", only).split("_") for table, (use, _) in tables.items()}
+        table = next((table for table, use in uses.items() if side in use), None)
+        if table is None:
+            raise UserError(f"{key}: the model has no {side} embeddings: leave the key out")
+        pieces = tables[table][1]
+        words = [
+            p.removeprefix("▁") if p[0] == "▁" or not re.search(r"\w", p) else "" for p in pieces
+        ]
+        vectors, width = read_vectors(file, {*words, *map(str.lower, words)} - {""})
+        if width != (ours := np.shape(leaves[table])[1]):
+            bag = config.model.architecture == BAG
+            raise UserError(
+                f"{key} has vectors of {width} numbers, and the embeddings of this model have "
+                f"{ours}: set config.model.{'bag_of_embeddings_width' if bag else 'd_model'}="
+                f"{width}, or name a file of {ours}"
+            )
+        rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
+        ids = np.array([i for i, row in enumerate(rows) if row is not None], np.int64)
+        if not len(ids):
+            raise UserError(
+                f"{key} has none of the {len(pieces):,} tokens as a word: name a file of the "
+                "language, or a tokenizer.kind that has whole words"
+            )
+        yield Vectors(side, file, table, ids, np.array([rows[i] for i in ids]), len(pieces))
+
+
+def check_vectors(config: ConfigDict, predictor: Predictor) -> None:
+    """Checks, before a run is there, that the vectors fit which it starts with."""
+    list(find_vectors(config, predictor, predictor.param_shapes()))
+
+
+def start_with_vectors(
+    config: ConfigDict, predictor: Predictor, fresh: Params, place: Path
+) -> Params:
+    """Returns the `fresh` parameters with the word vectors that the config names; records them.
+
+    The vectors of a file are scaled by one factor, to the root mean square of the drawn table.
+
+    Args:
+      place: the folder of the run.
+    """
+    leaves, record = dict(named_leaves(jax.device_get(fresh))), {}
+    for side, file, name, ids, vectors, tokens in find_vectors(config, predictor, fresh):
+        table = np.array(leaves[name])
+        table[ids] = vectors * np.sqrt(np.mean(table**2) / np.mean(vectors**2))
+        leaves[name] = table
+        with open(file, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        record[side] = {"file": str(file.absolute()), "sha256": digest, "tokens": len(ids)}
+        count = f"{len(ids):,} of {tokens:,} tokens start with vectors of {file}"
+        logger.info(f"{name}: {count} ({len(ids) / tokens:.0%})")
+    if jax.process_index() == 0:
+        json_files.record_run(place, vectors=record)
+    return jax.tree.unflatten(jax.tree.structure(fresh), list(map(jnp.asarray, leaves.values())))
