@@ -3,11 +3,11 @@
     CORPORA=~/corpora python -m studies.results
     CORPORA=~/corpora python -m studies.results --pages=positions,heads --workers=2
 
-The commands of a page are those of its first block of code, if all of them start with `python`.
-They stand there as they are typed by hand; $CORPORA is a folder with a folder for each corpus that
-docs/results/README.md lists. Each worker has one core and runs one page at a time; all of them
-train the trials of a sweep. A command that was stopped resumes where it was, and one that has
-finished ends at once, so the same command goes on after any interruption.
+The pages are those that the first table of docs/results/README.md lists, the commands of a page
+those of its first block of code. They stand there as they are typed by hand; $CORPORA is a folder
+with a folder for each corpus, as README.md describes. Each worker has one core and runs one page at
+a time; all of them train the trials of a sweep. A command that was stopped resumes where it was,
+and one that has finished ends at once, so the same command goes on after any interruption.
 
 The scores of each run are written to docs/results/data/<name of its folder>.csv, and the minutes of
 all trainings are printed by page.
@@ -36,6 +36,7 @@ PAGES = Path("docs/results")
 DATA = PAGES / "data"
 LOGS = Path("runs/logs_of_results")
 BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LISTED = re.compile(r"^\| \[[^]]+\]\((\w+)\.md\)", re.MULTILINE)
 FOLDER = re.compile(r"--workdir=(\S+)")
 
 
@@ -46,12 +47,16 @@ class Job(NamedTuple):
     commands: list[str]
 
 
-def read_commands(text: str) -> list[str]:
-    """Returns the commands of a page's first block, each in one line; none if others are there."""
-    block = BLOCK.search(text)
-    lines = block[1].replace("\\\n", " ").splitlines() if block else []
-    commands = [" ".join(line.partition(" #")[0].split()) for line in lines]
-    return commands if all(line.startswith("python ") for line in commands) else []
+def read_pages(folder: Path) -> dict[str, list[str]]:
+    """Returns the commands of each page in the table of a folder's README, each in one line."""
+    pages = {}
+    for page in LISTED.findall((folder / "README.md").read_text("utf-8")):
+        [block, *_] = BLOCK.findall((folder / f"{page}.md").read_text("utf-8"))
+        lines = (
+            line.partition(" #")[0].split() for line in block.replace("\\\n", " ").splitlines()
+        )
+        pages[page] = [" ".join(line) for line in lines]
+    return pages
 
 
 def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
@@ -126,12 +131,11 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--pages", default="", help="names of pages, with commas; '': all")
     parser.add_argument("--workers", type=whole(1, 64), default=2, help="cores, one page each")
     options = parser.parse_args(arguments)
-    texts = {path.stem: path.read_text("utf-8") for path in sorted(PAGES.glob("*.md"))}
-    pages = {page: commands for page, text in texts.items() if (commands := read_commands(text))}
+    pages = read_pages(PAGES)
     if options.pages:
         names = options.pages.split(",")
         if unknown := [name for name in names if name not in pages]:
-            raise UserError(f"--pages={unknown[0]} has no commands: use {', '.join(pages)}")
+            raise UserError(f"--pages={unknown[0]} is not there: use {', '.join(pages)}")
         pages = {name: pages[name] for name in names}
     if "CORPORA" not in os.environ:
         raise UserError(f"CORPORA is not set: name the folder that {PAGES}/README.md describes")

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from places import ROOT
 from studies import results
-from studies.results import main, make_jobs, read_commands
+from studies.results import main, make_jobs, read_pages
 
 WRITE = "import pathlib,sys; p=pathlib.Path(sys.argv[1][10:]); p.mkdir(parents=True)"
 
@@ -24,12 +25,20 @@ python elsewhere.py
 """
 
 
-def test_the_commands_of_a_page_are_those_of_its_first_block():
-    first, second = read_commands(PAGE)
-    assert first == "python launch.py --config=a.py --workdir=runs/a --config.data.path=$CORPORA/a"
-    assert second.endswith("runs/b")
-    assert read_commands(PAGE.replace("python launch.py", "pip install peers\npython x", 1)) == []
-    assert read_commands("# No block") == []
+def test_the_commands_of_a_page_are_those_of_its_first_block(tmp_path):
+    (tmp_path / "README.md").write_text("[no](other.md)\n\n| [one](page.md) | 3 |\n- [x](y.md)\n")
+    (tmp_path / "page.md").write_text(PAGE)
+    pages = read_pages(tmp_path)
+    assert list(pages) == ["page"]
+    assert pages["page"] == [
+        "python launch.py --config=a.py --workdir=runs/a --config.data.path=$CORPORA/a",
+        "python launch.py --config=configs/sweeps/b.py --workdir=runs/b",
+    ]
+
+
+def test_every_page_of_the_documentation_has_commands_that_make_runs():
+    for page, commands in read_pages(ROOT / results.PAGES).items():
+        assert all(command.startswith("python ") for command in commands), page
 
 
 def test_each_worker_takes_part_in_the_sweeps_alone():
@@ -50,6 +59,7 @@ def folder(tmp_path, monkeypatch):
         '"', '\\"'
     )
     (tmp_path / "docs/results").mkdir(parents=True)
+    (tmp_path / "docs/results/README.md").write_text("| [page](page.md) |\n")
     (tmp_path / "docs/results/page.md").write_text(
         f'```\npython -c "{WRITE}; {score}" --workdir=runs/one "{content}"\n'
         'python -c "import sys; sys.exit(sys.argv[1])" $CORPORA\n'
@@ -72,7 +82,7 @@ def test_scores_become_csv_and_a_page_ends_at_its_first_failure(folder, capsys):
 
 def test_a_page_without_commands_is_refused_in_one_line(folder, capsys, monkeypatch):
     assert main(["--pages=page,nothing"]) == 2
-    assert "--pages=nothing has no commands: use page" in capsys.readouterr().err
+    assert "--pages=nothing is not there: use page" in capsys.readouterr().err
     monkeypatch.delenv("CORPORA")
     assert main([]) == 2
     assert "CORPORA is not set" in capsys.readouterr().err
