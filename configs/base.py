@@ -52,6 +52,7 @@ def _model() -> ConfigDict:
     model.head_size = 0  # width of a head; 0: d_model / num_heads [3.2.2]
     model.num_kv_heads = 0  # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
     model.talking_heads = False  # heads mix scores and weights (Shazeer et al. 2020)
+    model.scale_scores = True  # by 1 / sqrt(d_k), d_k the width of a head [3.2.1]
     model.query_key_norm = "none"  # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     model.num_encoder_layers = 6  # [3.1]; a language model has none
     model.num_decoder_layers = 6  # [3.1]; a classifier has none
@@ -172,8 +173,7 @@ def _add_rows(data: ConfigDict) -> None:
     # them or a part of one. A split without a file is this fraction of the training text's end.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
-    # One sequence per position, data.context times as many: no look-ahead mask needed, slower.
-    data.each_position = False
+    data.each_position = False  # a sequence per position: no look-ahead mask is needed, slower
     data.validation_fraction = 0.1
     data.test_fraction = 0.0
     # Training pairs of files: only this many of those without a fault of their own, chosen by the

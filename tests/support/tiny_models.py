@@ -44,6 +44,7 @@ TINY = {
     "head_size": 0,
     "num_kv_heads": 0,
     "talking_heads": False,
+    "scale_scores": True,
     "query_key_norm": "none",
     "norm": "layer",
     "share_layers": False,

@@ -40,6 +40,7 @@ VARIANTS = {
         {"num_heads": 4, "head_size": 6, "talking_heads": True},
         {"talking_heads": False},
     ),
+    "scores without a scale": ({"scale_scores": False}, {"scale_scores": True}),
     "l2 of queries": ({"query_key_norm": "l2"}, {"query_key_norm": "none"}),
     "norm of queries": (
         {"query_key_norm": "layer", "norm_epsilon": 0.1},

@@ -55,9 +55,13 @@ def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     """Returns the parameters in float32 by their paths, `encoder_layers_3/...` of any layer.
 
     Layers that share their parameters, or that are stacked (`scan_layers`), have their own here,
-    and so has each head that shares keys and values with others (`num_kv_heads`).
+    and so has each head that shares keys and values with others (`num_kv_heads`). Other programs
+    always divide scores by a root: without `scale_scores`, maps of queries are multiplied by it.
     """
     arrays = {name: np.array(x, np.float32) for name, x in named_leaves(params).items()}
+    if not config.scale_scores:
+        for name in [name for name in arrays if "attention/query/" in name]:
+            arrays[name] *= np.float32(config.head_width**0.5)
     depths = config.num_encoder_layers, config.num_decoder_layers
     for half, depth in zip(HALVES, depths, strict=True):
         if config.scan_layers:

@@ -88,8 +88,9 @@ class MultiHeadAttention(nn.Module):
     another (cross-attention).
 
     Everything that departs from this section is in `attention_variants` and in the encodings: heads
-    that share keys and values (`num_kv_heads`), `query_key_norm`, `talking_heads`, and gates on
-    heads, the variable `gates/heads`, either [H] or, one gate per sequence, [B, H].
+    that share keys and values (`num_kv_heads`), `query_key_norm`, scores without `scale_scores`,
+    `talking_heads`, and gates on heads, the variable `gates/heads`, either [H] or, one gate per
+    sequence, [B, H].
 
     If a caller makes the collection `intermediates` mutable, it receives the sown values. `weights`
     [B, H, L, M] are the softmax weights, before talking heads mix them and before dropout; for
@@ -236,10 +237,10 @@ class MultiHeadAttention(nn.Module):
         return variants.l2_normalize(heads) if self.config.query_key_norm == "l2" else heads
 
     def _scale(self, dtype) -> Float[Array, ""] | None:
-        """The learned scale of `query_key_norm` "l2"; None for that of equation 1."""
-        return (
-            jnp.asarray(self.query_key_scale, dtype) if self.config.query_key_norm == "l2" else None
-        )
+        """The learned scale of `query_key_norm` "l2", or 1; None for that of equation 1."""
+        if self.config.query_key_norm == "l2":
+            return jnp.asarray(self.query_key_scale, dtype)
+        return None if self.config.scale_scores else jnp.ones((), dtype)
 
     def _modify_scores(self, inputs: AttentionInputs, scores, queries) -> Float[Array, "B H L M"]:
         added = self.positions.score(queries, inputs.query_positions, inputs.key_positions)

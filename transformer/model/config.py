@@ -66,6 +66,7 @@ class ModelConfig:
     head_size: int
     num_kv_heads: int
     talking_heads: bool
+    scale_scores: bool
     query_key_norm: str
     patch_size: int
     picture_size: int

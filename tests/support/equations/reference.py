@@ -75,7 +75,8 @@ def multi_head_attention(p, x, memory, readable, config, stack="cross", tables=N
 
     queries, keys = project("query", x), project("key", memory)
     values = heads_of(linear(p["value"], memory), size)
-    factor = p["query_key_scale"] if config.query_key_norm == "l2" else 1.0 / math.sqrt(size)
+    factor = 1.0 / math.sqrt(size) if config.scale_scores else 1.0
+    factor = p["query_key_scale"] if config.query_key_norm == "l2" else factor
 
     def with_position(vector, which, i, j):
         if "relative_shaw" in names:

@@ -1,0 +1,27 @@
+"""Scores with and without the root of d_k [3.2.1], over the width of a head and the rate.
+
+    python launch.py --config=configs/sweeps/scale.py --workdir=runs/scale
+
+The width of all heads together stays: one of 64 numbers, or four of 16.
+"""
+
+from configs.sweeps import sizes
+
+
+def get_config(size: str = "grammar"):
+    config = sizes.get_config(size)
+    config.name = "scale"
+    return config
+
+
+def sweep():
+    for num_heads in (1, 4):
+        for learning_rate in (3e-3, 1e-2):
+            for scale_scores in (True, False):
+                for seed in range(2):
+                    yield {
+                        "model.num_heads": num_heads,
+                        "model.scale_scores": scale_scores,
+                        "optimizer.learning_rate": learning_rate,
+                        "seed": seed,
+                    }
