@@ -83,9 +83,10 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
     def run(job: Job) -> str:
         for command in job.commands:
             print(f"{job.page}: {command}", flush=True)
-            words = [sys.executable, *shlex.split(os.path.expandvars(command))[1:]]
+            _, *words = map(os.path.expandvars, shlex.split(command))
             with (LOGS / f"{job.page}.log").open("a") as log:
-                if code := subprocess.run(words, stdout=log, stderr=log).returncode:
+                process = subprocess.run([sys.executable, *words], stdout=log, stderr=log)
+                if code := process.returncode:
                     return f"{command}: exit code {code}, see {log.name}"
         return ""
 

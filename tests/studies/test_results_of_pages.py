@@ -76,7 +76,7 @@ def test_scores_become_csv_and_a_page_ends_at_its_first_failure(folder, capsys):
     )
     assert re.search(r"page +.? +1 +.? +2 ", printed)  # one run of two minutes
     assert "$CORPORA: exit code 1, see runs/logs_of_results/page.log" in printed
-    assert "corpora\n" in (folder / "runs/logs_of_results/page.log").read_text()
+    assert "corpora of mine\n" in (folder / "runs/logs_of_results/page.log").read_text()
     assert not (folder / "runs/three").exists()
 
 
