@@ -143,7 +143,7 @@ def _data() -> ConfigDict:
     data.text_field = "text"
     data.label_field = "label"
     data.skip_broken = False  # skip and count broken rows, instead of refusing the file
-    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder or '', splits.
+    # tfds: dataset name, fields (source, target), (text, label) or (text,), folder ('': its own)
     data.tfds_name = ""
     data.tfds_fields = ("de", "en")
     data.tfds_dir = ""

@@ -80,7 +80,7 @@ def test_scores_become_csv_and_a_page_ends_at_its_first_failure(folder, capsys):
     assert not (folder / "runs/three").exists()
 
 
-def test_a_page_without_commands_is_refused_in_one_line(folder, capsys, monkeypatch):
+def test_an_unknown_page_and_missing_corpora_are_refused(folder, capsys, monkeypatch):
     assert main(["--pages=page,nothing"]) == 2
     assert "--pages=nothing is not there: use page" in capsys.readouterr().err
     monkeypatch.delenv("CORPORA")
