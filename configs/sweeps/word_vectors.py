@@ -1,0 +1,40 @@
+"""Does a small translator gain from embeddings that start with word vectors of a text file?
+
+    python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt --workdir=runs/vectors
+    python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt \\
+        --workdir=runs/vectors_few --config.data.train_subset=5000 --config.train.steps=800
+
+English to German, the pairs of Tatoeba, all of them or 5,000; vectors of width 100.
+"""
+
+from configs import tatoeba
+
+
+def get_config(vectors: str = "glove.100d.txt"):
+    """Returns a model with a table of embeddings for each language, a few minutes on one core."""
+    config = tatoeba.get_config("deu")
+    config.name = "word_vectors"
+    config.model.d_model = 100
+    config.model.d_ff = 200
+    config.model.num_heads = 2
+    config.model.num_encoder_layers = 2
+    config.model.num_decoder_layers = 2
+    config.model.tied_embeddings = "decoder"
+    config.tokenizer.joint = False
+    config.tokenizer.vocab_size = 4000
+    config.data.batch_tokens = 1024
+    config.data.num_buckets = 4
+    config.optimizer.warmup_steps = 200
+    config.train.steps = 4000
+    config.train.evaluate_every = 0
+    config.decode.beam_size = 1
+    config.evaluate.checkpoint = "last"
+    config.evaluate.average_last_n = 1
+    config.evaluate.perturbed_sentences = 0
+    return config
+
+
+def sweep(vectors: str = "glove.100d.txt"):
+    for name in ("", vectors):
+        for seed in range(3):
+            yield {"train.source_vectors": name, "seed": seed}
