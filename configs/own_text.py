@@ -39,7 +39,7 @@ def get_config(time: str = ""):
 
     config.data.source = "files"
     config.data.batch_tokens = 2048
-    # Of 29,000 clean pairs these drop none; see docs/results/cleaning.md.
+    # Of 29,000 clean pairs these drop none (docs/text_files.md).
     config.data.remove_copies = True
     config.data.remove_mojibake = True
     config.data.match_numbers = True

@@ -18,8 +18,7 @@ from transformer.model.positions.registry import SumOfPositions
 
 # float32 scores that chunked attention holds at a time, by platform, and the fewest queries that
 # it takes at a time however many keys there are. On a CPU 1 MiB, which stays in its cache: over
-# 4,096 tokens a training step took 0.4 of the time that it took with 16 MiB
-# (docs/results/growth.md).
+# 4,096 tokens a training step took 0.4 of the time that it took with 16 MiB.
 CHUNK_SCORES = {"cpu": 2**18, "gpu": 2**27, "tpu": 2**27}
 MIN_QUERIES = 32
 

@@ -1,7 +1,7 @@
 """The conditions for a sentence pair to be trained on, and how many pairs break each of them.
 
 Languages are identified by py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short
-sentences it is more accurate, faster and smaller than lingua, see docs/results/cleaning.md.
+sentences it is more accurate, faster and smaller than lingua.
 
 Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
 Translation" (2018), for the kinds of noise; Lui and Baldwin, "langid.py: An Off-the-shelf Language
