@@ -42,10 +42,11 @@ def test_every_page_of_the_documentation_has_commands_that_make_runs():
 
 
 def test_each_worker_takes_part_in_the_sweeps_alone():
-    pages = {"page": ["python a", "python launch.py --config=configs/sweeps/b.py"], "other": ["c"]}
+    sweeps = ["python launch.py --config=configs/sweeps/b.py", "python launch.py --seeds=3"]
+    pages = {"page": ["python a", *sweeps], "other": ["c"]}
     jobs = make_jobs(pages, 3)
     assert [job.page for job in jobs] == ["page", "other", "page", "page"]
-    assert jobs[-1].commands == pages["page"][1:]
+    assert jobs[-1].commands == sweeps
     assert len(make_jobs(pages, 1)) == 2
 
 
