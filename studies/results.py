@@ -37,7 +37,6 @@ DATA = PAGES / "data"
 LOGS = Path("runs/logs_of_results")
 BLOCK = re.compile(r"^```\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LISTED = re.compile(r"^\| \[[^]]+\]\((\w+)\.md\)", re.MULTILINE)
-SWEEP = re.compile(r"=configs/sweeps/| --seeds=")
 FOLDER = re.compile(r"--workdir=(\S+)")
 
 
@@ -64,7 +63,7 @@ def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
     """Returns the jobs: first all pages, then once more for each further worker their sweeps."""
     jobs = [Job(page, commands) for page, commands in pages.items()]
     for page, commands in pages.items():
-        sweeps = [command for command in commands if SWEEP.search(command)]
+        sweeps = [each for each in commands if re.search("=configs/sweeps/| --seeds=", each)]
         jobs += [Job(page, sweeps)] * (workers - 1) * bool(sweeps)
     return jobs
 

@@ -29,7 +29,6 @@ MARKERS = "osD^vPX*"  # one for each setting with a colour of its own
 DASHES = ("-", "--", "-.", ":")
 MAX_TOLD_APART = len(MARKERS)  # more curves in a panel the eye does not follow
 MAX_LABEL_LENGTH = 30  # characters of a label before it is broken
-MAX_TITLE_LENGTH = 20  # and of the title of a panel, of which three may share a row
 MAX_NAME = 40  # characters of a system in a comparison
 BAND = 0.16  # opacity
 SPREAD = 0.5  # of the marks of one bucket of lengths, whose distance is 1
@@ -131,7 +130,7 @@ def _draw_scores(sweep: Sweep, looks: list[_Look]) -> Figure:
             axes.errorbar(panel.scale * spread.mean, y, xerr=bar, color=look.colour, **mark)
         if sweep.baseline and (base := sweep.baseline.over_seeds(panel.path)):
             axes.axvline(panel.scale * base.mean, color=INK, **DOTTED)
-        axes.set_xlabel(textwrap.fill(panel.title, MAX_TITLE_LENGTH))
+        axes.set_xlabel(textwrap.fill(panel.title, 2 * MAX_LABEL_LENGTH // len(panels)))
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=4))
