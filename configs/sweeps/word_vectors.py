@@ -1,8 +1,8 @@
 """Does a small translator gain from embeddings that start with word vectors of a text file?
 
-    python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt --workdir=runs/vectors
+    python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt --workdir=runs/glove
     python launch.py --config=configs/sweeps/word_vectors.py:glove.100d.txt \\
-        --workdir=runs/vectors_few --config.data.train_subset=5000 --config.train.steps=800
+        --workdir=runs/glove_few --config.data.train_subset=5000 --config.train.steps=800
 
 English to German, the pairs of Tatoeba, all of them or 5,000; vectors of width 100.
 """
