@@ -35,14 +35,7 @@ from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 from transformer.training.start_vectors import check_vectors
 
-# Keys of the scores of translations during a training, and the scores that need no translation.
-SCORED_WITH = (
-    *("evaluate.training_beam_size", "evaluate.max_sentences"),
-    *("evaluate.sacrebleu_tokenizer", "evaluate.moses"),
-    *("decode.length_penalty", "decode.alpha", "decode.max_ratio", "decode.max_extra"),
-)
 TRAINING, SCORES, NOTHING = "training", "scores", "nothing"  # what is left to do of a run
-OF_REFERENCES = ("loss", "nll", "perplexity", "accuracy")
 
 logger = logging.getLogger(__name__)
 
@@ -117,8 +110,6 @@ def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> st
         workdir.refuse_results(folder)
         check_fit(config, task.predictor)
         check_vectors(config, task.predictor)
-    elif config.task in SEARCHED and not finished:
-        _warn_of_other_scores(run, folder)
     workdir.claim(folder, config)
     task.save_assets(folder)
     page.record_data(task, folder)
@@ -129,19 +120,6 @@ def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> st
     for line in task.describe():
         logger.info(line)
     return TRAINING
-
-
-def _warn_of_other_scores(run: TrainingRun, folder: Path) -> None:
-    """Warns if a run that has evaluated already is resumed with other keys of its evaluations."""
-    has_scores = (folder / "config.json").exists() and run.checkpoints.scores()
-    if run.config.train.best_metric in OF_REFERENCES or not has_scores:
-        return
-    changes = workdir.other_settings(folder, run.config)
-    if changes := [key for key in changes if key in SCORED_WITH]:
-        logger.warning(
-            f"warning: {', '.join(changes)} changed since the last evaluation: train.patience, the "
-            "best checkpoint and the average up to it compare scores made with both values"
-        )
 
 
 def score(
@@ -297,8 +275,6 @@ def print_results(results: dict[str, Any], task: str) -> None:
     splits = tables.rows_of(results)
     title = f"{weights_of}, {results['parameters']:,} parameters"
     print_scores(title, "split", splits, task)
-    if line := tables.placeholder_line(splits):
-        print(line, flush=True)
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:

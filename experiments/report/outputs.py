@@ -19,7 +19,7 @@ from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.runs.workdir import TrainedRun
 
-SAMPLES, WORST, SLOWEST, ERRORS, MISTAKES = 5, 6, 3, 3, 10  # texts shown
+SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown
 MIN_TOKENS = 5  # of a piece of text whose perplexity says something
 EXACT, SEARCH, MODEL = "exact", "search", "model"
@@ -89,7 +89,7 @@ def reading(folder: Path, name: str) -> Iterator[Path]:
 def translations(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns samples, errors of search and model, and the worst and longest translations.
+    """Returns samples, errors of search and model, and the worst translations.
 
     Args:
       decode: `config.decode` of the search that found the translations of the run.
@@ -117,7 +117,6 @@ def translations(
         Group("samples", f"Sample translations of the {split} set", notes, [], samples),
         _errors(decode, sentences, trained, missing),
         Group("worst", "The worst translations", [note], [], worst),
-        _longest_translations(sentences),
     ]
 
 
@@ -184,24 +183,6 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
     about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
     return [_pair(each.sentence, about.format(each)) for each in errors[:ERRORS]]
-
-
-def _longest_translations(sentences: Sequence[Sentence]) -> Group:
-    """The slowest sentences, by number of decoding steps, which is the same on every machine."""
-    title = "The slowest translations"
-    if not are_scored(sentences):
-        notes = ["This run did not keep the lengths in tokens: --mode=evaluate adds them."]
-        return Group("slowest", title, notes)
-    lengths = np.array([sentence.tokens for sentence in sentences])
-    notes = [
-        "A search takes at least as many steps of the decoder as its translation has tokens, and "
-        "all sentences of a batch wait for its longest. These are the longest translations.",
-        f"Half of the sentences take {np.median(lengths):,.0f} steps or fewer, 99 of 100 "
-        f"{np.percentile(lengths, 99):,.0f}.",
-    ]
-    longest = sorted(sentences, key=lambda each: -each.tokens)[:SLOWEST]
-    examples = [_pair(each, f": {each.tokens:,} steps") for each in longest]
-    return Group("slowest", title, notes, [], examples)
 
 
 def language_model(

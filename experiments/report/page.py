@@ -120,7 +120,6 @@ def write(
         kinds=tables.kind_table(results[split]),
         split=split,
         behaviour=tables.behaviour_table(behaviour),
-        placeholders=tables.placeholder_line(tables.rows_of(results)),
         signatures=tables.signatures(results),
         costs=tables.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),

@@ -92,17 +92,6 @@ def behaviour_table(results: dict[str, Any]) -> Table | None:
     return Table("Behaviour at generated lines", head, rows) if rows else None
 
 
-def placeholder_line(splits: dict[str, dict[str, Any]]) -> str:
-    """Returns in a line how many placeholders each split kept; '' if the tokenizers have none."""
-    cells = [
-        f"{name} {scores['placeholders_kept']:,} of {scores['placeholders']:,}"
-        for name, scores in splits.items()
-        if "placeholders" in scores
-    ]
-    start = "Placeholders that are in the translation as often as in the source: "
-    return f"{start}{'; '.join(cells)}" if cells else ""
-
-
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns (score, signature) of the main split; only scores of equal signatures compare."""
     end, scores = "_signature", results[main_split(results)]

@@ -8,7 +8,6 @@ import pytest
 from configs import base
 from experiments.results.texts import count_words
 from transformer.data.pairs import Pair
-from transformer.inference.translator import Translator
 from transformer.metrics.text import corpus_scores
 from transformer.tasks import pair_scores
 from transformer.tasks.pair_scores import GivenPairs, text_scores
@@ -19,14 +18,13 @@ TEXTS = {
     "zh": ("今天，老师看书。", "我的中文DVD很好。", "这是の。" + 10 * "我爱你，"),
     "char": ("今日は先生が本を読む。", "วันนี้ครูอ่าน", "ថ្ងៃនេះ", "ມື້ນີ້", "ဒီနေ့ ဆရာ", "དེ་རིང་"),
 }
-TRANSLATOR = object.__new__(Translator)
 
 
 def scores_of(text, tokenizer="auto"):
     config = base.get_config()
     assert config.evaluate.sacrebleu_tokenizer == "auto"
     config.evaluate.sacrebleu_tokenizer = tokenizer
-    return text_scores([text], GivenPairs([Pair("x", text)]), TRANSLATOR, config, False)
+    return text_scores([text], GivenPairs([Pair("x", text)]), config, False)
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, t) for name in TEXTS for t in TEXTS[name]])

@@ -1,6 +1,5 @@
 """A run that is stopped or killed and started again ends as one that never was, bit for bit."""
 
-import json
 import os
 import random
 import re
@@ -26,11 +25,10 @@ from runs import (
     toy_config,
     unigram_config,
 )
-from tiny_run import command, shared_run, unsealed
+from tiny_run import unsealed
 from transformer.analysis.snapshots import Snapshot
 from transformer.runs.checkpoint import RECORD
 from transformer.tasks.translation import TranslationTask
-from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
 from variants import full_but
 
@@ -127,31 +125,6 @@ def test_a_translator_with_dropout_stopped_in_its_second_epoch_ends_as_the_unbro
     assert_same_run(task, config, whole, broken)
     assert saved_steps(broken) == [3, 6, 8]
     assert sorted(snapshots(broken)) == ["00000003.npz", "00000006.npz", "00000008.npz"]
-
-
-@pytest.mark.parametrize(
-    ("metric", "key", "warns"),
-    [
-        ("bleu", "decode.max_extra", True),
-        ("bleu", "evaluate.max_sentences", True),
-        ("bleu", "decode.beam_size", False),  # of the final scores alone
-        ("bleu", "evaluate.bootstrap", False),
-        ("loss", "decode.max_extra", False),  # no translation is made for it
-    ],
-)
-def test_keys_of_evaluations_that_change_are_named_when_a_run_is_resumed(
-    metric, key, warns, tmp_path_factory, tmp_path, monkeypatch
-):
-    copy = shared_run(tmp_path_factory).copy(tmp_path / "copy")
-    config = unsealed(copy / "config.json")
-    config["train"]["best_metric"] = metric
-    (copy / "config.json").write_text(json.dumps(config))
-    monkeypatch.setattr(Trainer, "run", lambda self: False)  # it trains no further
-    changes = f"train.steps=60 data.cache_dir={tmp_path} {key}=3".split()
-    resumed = command(f"--workdir={copy}", *(f"--config.{change}" for change in changes))
-    assert resumed.code == 0, resumed.err
-    warning = f"warning: {key} changed since the last evaluation: train.patience, the best "
-    assert (warning in resumed.out + resumed.err) is warns
 
 
 def test_snapshots_of_steps_that_are_taken_again_go_first(tmp_path):

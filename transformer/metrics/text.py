@@ -1,8 +1,6 @@
 """The metrics of translations: one function each, with signatures and intervals."""
 
-import collections
 import operator
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -86,24 +84,6 @@ def corpus_scores(
         if score.signature is not None:
             scores[f"{name}_signature"] = score.signature
     return scores
-
-
-def count_placeholders(
-    sources: Sequence[str], hypotheses: Sequence[str], symbols: Sequence[str]
-) -> tuple[int, int]:
-    """Returns how many symbols sources have, and how many of them translations have as often.
-
-    Args:
-      symbols: strings that are to be copied; where several begin, the longest is found.
-    """
-    pattern = re.compile("|".join(map(re.escape, sorted(symbols, key=len, reverse=True))))
-    total = equal = 0
-    for source, hypothesis in zip(sources, hypotheses, strict=True):
-        counts = collections.Counter(pattern.findall(hypothesis))
-        for symbol, count in collections.Counter(pattern.findall(source)).items():
-            total += count
-            equal += count * (counts[symbol] == count)
-    return total, equal
 
 
 @text_metric

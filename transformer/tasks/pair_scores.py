@@ -14,7 +14,6 @@ from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
 from transformer.data.cleaning.rules import scripts_of
-from transformer.data.corpora import symbols_of
 from transformer.data.encode import MORE_CHARACTERS
 from transformer.data.held_out import COPY_PREFIX
 from transformer.data.pairs import Pair
@@ -81,16 +80,12 @@ def find_translations(
 def text_scores(
     hypotheses: Sequence[str],
     given: GivenPairs,
-    translator: Translator,
     config: ConfigDict,
     final: bool,
 ) -> dict[str, Any]:
-    """Returns BLEU and the other scores of translations, see `metrics.text.corpus_scores`.
-
-    Final ones also have the results of `count_placeholders`, if the tokenizers have some.
-    """
+    """Returns BLEU and the other scores of translations, see `metrics.text.corpus_scores`."""
     # sacreBLEU is not needed to translate.
-    from transformer.metrics.text import corpus_scores, count_placeholders
+    from transformer.metrics.text import corpus_scores
 
     settings, pairs = config.evaluate, given.pairs
     references = [pair.target for pair in pairs]
@@ -104,10 +99,6 @@ def text_scores(
         final,
     )
     scores["sentences"] = len(pairs)
-    if final and (symbols := _placeholders(translator, config)):
-        sources = [pair.source for pair in pairs]
-        counts = count_placeholders(sources, hypotheses, symbols)
-        scores |= zip(("placeholders", "placeholders_kept"), counts, strict=True)
     return scores
 
 
@@ -187,7 +178,7 @@ def ceiling_line(pairs: Sequence[Pair], translator: Translator, config: ConfigDi
     tokenizer, references = translator.target_tokenizer, [pair.target for pair in pairs]
     encoded = tokenizer.encode(references)
     written = [canonicalize(tokenizer.decode(ids)) for ids in encoded]
-    scores = text_scores(written, GivenPairs(pairs), translator, config, final=False)
+    scores = text_scores(written, GivenPairs(pairs), config, final=False)
     line = (
         f"highest scores that the tokenizer allows on {len(pairs):,} validation references: "
         f"BLEU {scores['bleu']:.2f}, exact match {scores['exact_match']:.1f}%"
@@ -212,13 +203,6 @@ def check_scores(settings: ConfigDict) -> None:
             f"evaluate.sacrebleu_tokenizer='{settings.sacrebleu_tokenizer}' cannot be used "
             f"({reason}): choose one of auto, 13a, intl, char, zh, none, or install what it needs"
         ) from None
-
-
-def _placeholders(translator: Translator, config: ConfigDict) -> list[str]:
-    """The symbols of both tokenizers, without white space and the tags of corpora."""
-    source, target = translator.source_tokenizer, translator.target_tokenizer
-    others = {*symbols_of(config.data)}
-    return [s for s in source.symbols if s in target.symbols and s.strip() and s not in others]
 
 
 # -- perturbed copies of a test set

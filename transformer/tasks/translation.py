@@ -273,7 +273,7 @@ class TranslationTask(TokenTask):
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
         scored = GivenPairs(pairs, self.text.further)
-        return pair_scores.text_scores(hypotheses, scored, self.predictor, self.config, final)
+        return pair_scores.text_scores(hypotheses, scored, self.config, final)
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
         limit = self.predictor.max_length - 1

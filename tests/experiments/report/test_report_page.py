@@ -24,7 +24,7 @@ def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
     assert '<th scope="row">decode.beam_size</th><td>4</td>' in page
     started = json.loads((tiny.workdir / "run.json").read_text())["environment"]["started"]
     assert f"last started {started[:10]} {started[11:16]} UTC" in page
-    for section in ("scores", "curves", "samples", "errors", "worst", "slowest", "data", "config"):
+    for section in ("scores", "curves", "samples", "errors", "worst", "data", "config"):
         assert f'id="{section}"' in page
     assert page.count('aria-label="Heat map of attention') == 2 * report_texts.SAMPLES
     counts = re.findall(
