@@ -19,7 +19,7 @@ ROOMS = {
         2_700,
         3_126,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_430),
+    "tasks": Room("transformer/tasks", 1_900, 2_410),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_000),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
@@ -27,14 +27,14 @@ ROOMS = {
         2_253,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_635),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_275),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_255),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_360),
+    "command": Room("experiments experiments/command", 1_600, 2_336),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",
         4_300,
-        5_078,
+        5_047,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/embeddings "
