@@ -35,8 +35,14 @@ def cores(monkeypatch):
         (2, 1000, (2, 32)),
     ],
 )
-def test_a_cpu_shares_the_sentences_among_its_cores(cores, count, most, expected):
+@pytest.mark.parametrize("system", ["Linux", "macOS"])
+def test_a_cpu_shares_the_sentences_among_its_cores(
+    cores, monkeypatch, system, count, most, expected
+):
     cores(count)
+    if system == "macOS":  # which does not bind processes to cores
+        monkeypatch.delattr("os.sched_getaffinity")
+        monkeypatch.setattr("os.cpu_count", lambda: count)
     found = batching.share({"params": jnp.ones(3)}, most)
     assert found == expected
     assert found[0] * found[1] <= most

@@ -143,7 +143,8 @@ def share(variables: Mapping[str, Any], most: int) -> tuple[int, int]:
     devices = devices_of(variables)
     if len(devices) > 1 or devices.pop().platform != "cpu":
         return 1, most
-    workers = max(1, min(len(os.sched_getaffinity(0)), most // MIN_ROWS))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS knows only all cores
     return workers, max(1, min(most // workers, MAX_ROWS))
 
 
