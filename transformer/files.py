@@ -25,6 +25,7 @@ from transformer.errors import UserError
 
 SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
 MAX_FILE = 2**26  # bytes of a file that is read at once, unless its reader knows better
+MAX_LINE = 2**30  # bytes of a line of JSON, such as a document
 MAX_UNPACKED = 2**28  # bytes of the arrays of a compressed file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
@@ -200,7 +201,7 @@ def read_json_lines(
       digest: of hashlib, which the lines are added to.
     """
     with _open_json(path, None, fix) as file:
-        for number, line in enumerate(iter(lambda: file.readline(MAX_FILE), b""), 1):
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
             if digest:
                 digest.update(line)
             value, wrong = parse_json(line, shape)

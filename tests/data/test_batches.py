@@ -168,6 +168,7 @@ def test_stacked_batches_are_the_batches_of_each_plan(tmp_path):
 def test_the_parts_of_processes_are_the_batch_with_padding_at_its_end(monkeypatch):
     plans = [plan for _, plan, *_ in kinds_of_plans(97, 1, 32, 8)]
     plans.append(make_plan(mixture=mix((20, 77), (3.0, 1.0), 1.0)))
+    plans += [plan for _, plan, *_ in kinds_of_plans(5, 1, 3, 1)]  # some processes have no rows
     gathered = []
     gather = BatchPlan.gather
     monkeypatch.setattr(

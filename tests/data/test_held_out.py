@@ -62,6 +62,12 @@ def test_what_is_kept_is_read_as_it_was_an_object_on_each_line(tmp_path, kind):
     assert lines[-1] == b""
 
 
+def test_a_document_may_be_as_long_as_an_encyclopedia(tmp_path):
+    text = "a line\n" * 10_000_000
+    held_out.save(tmp_path, {"test": [text]})
+    assert held_out.read_documents(tmp_path, "test") == [text]
+
+
 def test_text_is_kept_once_and_other_text_is_refused(tmp_path):
     held_out.save(tmp_path, {"test": ["a", "b"]})
     file = tmp_path / "held_out" / "test.jsonl"

@@ -31,6 +31,7 @@ PIXELS = ".npy"  # ends the names of files of pictures
 HELD_OUT = ("validation", "test", "length_generalization")
 PART = "test_"  # begins the name of the part of the test set that one of several corpora has
 COPY_PREFIX = "test."  # begins that of a perturbed copy of the test set
+MAX_PIXELS = 2**34  # bytes of the pictures of a split
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -291,7 +292,7 @@ def read_pictures(
     """Returns the items of a split of a run's folder and their pictures; None for captions."""
     path = path_of(folder, split).with_suffix(PIXELS)
     try:
-        data = read_file(path)
+        data = read_file(path, MAX_PIXELS)
         _check_digest(path, hashlib.sha256(data).hexdigest())
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -99,6 +99,12 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
         files({"a.csv": 'text,label\nx,a\n"y,b\n' + "z,b\n" * 40})
 
 
+def test_a_cell_of_csv_may_be_a_book(files):
+    book = "a line\n" * 50_000 + "end"
+    source = files({"a.csv": f'text,label\n"{book}",a\ny,b\n'})
+    assert [item.text for item in source.splits["train"]] == [book, "y"]
+
+
 @pytest.mark.parametrize(
     ("contents", "keys", "parts"),
     [

@@ -213,7 +213,7 @@ def spread_positions(batch: TextBatch) -> TextBatch:
 
 def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> TextBatch:
     """Returns the rows of `context` tokens of the stream of all documents from these places on."""
-    places = np.array(starts)[:, None] + np.arange(context)
+    places = np.array(starts, np.int64)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
     labels = tokens[places]
     before = tokens[np.maximum(places - 1, 0)]

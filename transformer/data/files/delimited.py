@@ -28,6 +28,7 @@ ger hin ita jpn kor nld pol por rus spa swe tur ukr vie zho""".split()  # noqa: 
 LANGUAGE_CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?|[A-Z]{2}")  # such as en or pt_BR
 SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
 SAMPLE_RECORDS = 100  # records that show which of them a file has
+csv.field_size_limit(2**24)  # characters of a cell, which may be a book
 QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
