@@ -20,10 +20,14 @@ TASKS = {
     "translation": {},
     "language_model": {"data.context": 16},
     "classification": {"data.source": "toy_reviews", "tokenizer.vocab_size": 400},
+    "image_classification": {
+        **{"data.source": "digits", "model.picture_size": 8, "model.picture_channels": 1},
+        **{"model.patch_size": 2, "train.mixup": 0.5},
+    },
 }
 
 
-@pytest.mark.parametrize("name", ["translation", "language_model", "classification"])
+@pytest.mark.parametrize("name", TASKS)
 def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
     changes = {"task": name, "train.best_metric": "loss", "train.r_drop": 2.0, **TASKS[name]}
     task = REGISTRY[name](toy_config(tmp_path, **changes))

@@ -16,7 +16,7 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
 # Parts of the names of parameters that have two axes and are not decayed either: biases of
 # attention scores, weights of single units, and mixtures of heads, which start as the identity.
-NOT_DECAYED = frozenset({"relative_bias", "peepholes", "talk_scores", "talk_weights"})
+NOT_DECAYED = frozenset({"relative_bias", "grid_bias", "peepholes", "talk_scores", "talk_weights"})
 
 
 def make_optimizer(
