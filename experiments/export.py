@@ -8,14 +8,22 @@ from experiments.options import Options
 from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
 from transformer.runs.imported import import_marian
-from transformer.runs.loaded import load
+from transformer.runs.loaded import LoadedRun
+from transformer.runs.workdir import load_trained, other_settings
 
 
 def export(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Writes a run in `--format`, into the folder `--output`."""
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
-    return [load(folder).export(options.format or DEFAULT, options.output)]
+    format, changed = options.format or DEFAULT, [*other_settings(folder, config)]
+    if format == DEFAULT and changed:
+        raise UserError(
+            f"config.{changed[0]} is another than the run's, and a bundle has the run's settings: "
+            "leave it out, or choose another --format"
+        )
+    run = LoadedRun(folder, config, load_trained(folder, config))
+    return [run.export(format, options.output)]
 
 
 def import_model(config: ConfigDict, folder: Path, options: Options) -> list[Path]:

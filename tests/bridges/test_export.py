@@ -73,6 +73,8 @@ def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
     refused(*flags, says="--mode=export needs --output, the folder to write")
     refused(*flags, f"--output={tmp_path}", says=f"{tmp_path} is there already: name a new folder")
     output = f"--output={tmp_path / 'new'}"
+    beam = "--config.decode.beam_size=3"
+    refused(*flags, output, beam, says="config.decode.beam_size is another than the run's")
     refused(*flags, output, "--format=onxn", says="format='onxn' is unknown: choose one of bundle")
     packages = {"ctranslate2": "ctranslate2", "stablehlo": "flatbuffers", "onnx": "onnx"}
     for name, package in packages.items():
