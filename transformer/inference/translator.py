@@ -130,7 +130,13 @@ class Translator(PairPredictor):
         """Returns the attention over a sentence and its translation, by default the model's."""
         numbers: Sequence[int] | None = [1]
         if self.decode.transfer_case:
-            source = read_case(source, self.source_tokenizer.symbols)
+            symbols, line, beam = self.source_tokenizer.symbols, source, self.decode.beam_size
+            source = read_case(line, symbols)
+            if target is not None and source != line:
+                # What `translate` has written in the case of the line, as the model wrote it.
+                [best] = self.translate(variables, [source], num_best=beam, rows=1)
+                as_written = {write_case(each.text, line, symbols): each.text for each in best}
+                target = as_written.get(target, target)
         if target is None:
             # With rows, for which a server has compiled the programs.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)

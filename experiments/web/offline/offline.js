@@ -9,7 +9,9 @@ class OfflineTranslator {
     const [source, target] = ["source", "target"].map(
       (side) => new Tokenizer(spec.tokenizers[spec[side]], spec.rule),
     );
-    Object.assign(this, { spec, source, target, maxLength: spec.maxLength });
+    // Translations as the model wrote them, by the line and what was made of them in its case.
+    const asWritten = new Map();
+    Object.assign(this, { spec, source, target, maxLength: spec.maxLength, asWritten });
   }
 
   /** Answers as the server's operation of this name does. */
@@ -73,6 +75,7 @@ class OfflineTranslator {
     const found = done.map(({ ids: written, score, forced }) => {
       const plain = this.target.decode(written.slice(0, -1));
       const cased = transferCase ? writeCase(plain, text, this.source.symbols) : plain;
+      this.asWritten.set(`${text}\n${cased}`, plain);
       const degenerate = forced || !cased || loops(cased, text);
       return { text: cased, score, degenerate };
     });
@@ -90,7 +93,7 @@ class OfflineTranslator {
   /** The attention over a sentence and its translation, as the explorer reads it. */
   attention(text, target) {
     const ids = this.sourceIds(text);
-    const all = this.target.encode(target);
+    const all = this.target.encode(this.asWritten.get(`${text}\n${target}`) ?? target);
     const written = all.slice(0, this.maxLength - 1);
     const encoded = this.model.encode(ids);
     const memory = this.model.remember(encoded);

@@ -167,6 +167,8 @@ def test_a_line_in_capitals_is_translated_in_sentence_case_and_written_in_capita
     try:
         written = translator.translate(params, lines, num_best=2)
         attention = translator.attention(params, "A B C D E")
+        shown = translator.attention(params, "A B C D E", written[0][0].text)
+        typed = translator.attention(params, "A B C D E", "d E")
     finally:
         translator.decode.transfer_case = False
     texts, of_plain = ([[each.text for each in best] for best in own] for own in (written, plain))
@@ -176,4 +178,5 @@ def test_a_line_in_capitals_is_translated_in_sentence_case_and_written_in_capita
     assert [best[0].score for best in written] == [best[0].score for best in plain]
     assert raw[0] != written[0]
     read = translator.attention(params, "A b c d e")
-    assert attention[2:] == read[2:]
+    assert attention[2:] == read[2:] == shown[2:]
+    assert typed[2:] == translator.attention(params, "A b c d e", "d E")[2:]
