@@ -23,10 +23,10 @@ NO_ATTENTION = (
 MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: of the text; of its digest
 
 
-def text_folder(run: Path, text: str, translation: str | None = None) -> Path:
-    """Returns the folder, in a run's, for a text, or for it and a translation of the user's."""
+def text_folder(run: Path, text: str, *others: str | None) -> Path:
+    """Returns the folder, in a run's, for a text and others: a translation, a picture's path."""
     readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
-    digest = hashlib.sha256(repr((text, translation)).encode()).hexdigest()[:DIGEST]
+    digest = hashlib.sha256(repr((text, *others)).encode()).hexdigest()[:DIGEST]
     return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
 
 

@@ -32,6 +32,7 @@ from transformer import tasks
 from transformer.data.documents.encode import TextPlan
 from transformer.data.labelled.encode import LabelledPlan
 from transformer.data.parallel.batches import BatchPlan
+from transformer.data.pictures.encode import CaptionPlan
 from transformer.tasks.base import Task
 from transformer.training.progress import parameter_counts
 
@@ -132,6 +133,8 @@ def _shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any
 def _tokens(task: Task) -> Mapping[str, int]:
     """The training tokens of each side, without begin and end of sentences."""
     match task.plan:
+        case CaptionPlan() as plan:
+            sides = {"captions": plan.target}
         case BatchPlan() as plan:
             sides = {"source": plan.source, "target": plan.target}
         case LabelledPlan() as plan:

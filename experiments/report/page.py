@@ -5,6 +5,7 @@ if the data is not there.
 """
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -74,6 +75,9 @@ def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
     missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
         trained = load_trained(folder, config)
+        if config.task == "captioning":  # its texts are names, of pictures that a task knows
+            task = tasks.REGISTRY[config.task].from_folder(folder, config)
+            trained = dataclasses.replace(trained, predictor=task.predictor)
     except UserError as error:
         return [write(config, folder, results, None, str(error))]
     same = list(trained.steps) == results["averaged_steps"]

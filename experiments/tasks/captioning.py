@@ -38,7 +38,7 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     picture = needed_picture(options)
     run = load_trained(folder, config)
     maps = run.predictor.attention(run.variables, picture, options.translation)
-    place = draw.text_folder(folder, Path(picture).stem, options.translation)
+    place = draw.text_folder(folder, Path(picture).stem, picture, options.translation)
     files = draw.draw_attention(maps, run.steps, place, folder, options)
     return [*files, *draw_picture(maps, Path(picture).name, place)]
 

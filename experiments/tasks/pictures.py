@@ -33,7 +33,8 @@ def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
             f"config.model.architecture={config.model.architecture} has no attention to draw: "
             "train a Transformer"
         )
-    place = draw.text_folder(folder, f"{Path(picture).stem} {options.sentence or ''}")
+    name = f"{Path(picture).stem} {options.sentence or ''}"
+    place = draw.text_folder(folder, name, picture)
     files = draw.draw_attention(maps, run.steps, place, folder, options)
     [[best, *_]] = classifier.predict(run.variables, [line])
     title = f"{options.sentence or Path(picture).name}  {best.label} ({best.probability:.2f})"

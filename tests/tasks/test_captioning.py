@@ -1,6 +1,7 @@
 """Captions of scenes, through the command line and in Python."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,9 @@ from PIL import Image
 import transformer
 from tiny_captions import train_captions
 from tiny_run import command, refused
+from transformer.data.pairs import LabelledPicture
+from transformer.data.pictures.encode import store_pictures
+from transformer.errors import UserError
 from transformer.model.vision.inputs import from_patches
 from transformer.runs import workdir
 from transformer.tasks.captioning import CaptionTask
@@ -90,6 +94,35 @@ def test_attention_of_each_word_is_drawn_over_the_picture(folder, photos):
     np.testing.assert_allclose(arrays["cross"].sum(axis=-1), 1, atol=1e-5)
 
 
+def test_pictures_of_one_name_are_drawn_in_folders_of_their_own(folder, photos):
+    places = set()
+    for number, photo in enumerate(photos):
+        path = folder / f"class {number}" / "1.png"
+        path.parent.mkdir()
+        path.write_bytes(photo.read_bytes())
+        ended = command(f"--workdir={folder / 'run'}", "--mode=attention", f"--picture={path}")
+        places.add(Path(ended.out.split("\n")[0]).parent)
+    assert len(places) == len(photos)
+
+
+def test_a_report_that_is_made_again_has_all_texts(folder):
+    report = folder / "run/report.html"
+    before = re.findall("<h[23][^>]*>[^<]*", report.read_text())
+    assert command(f"--workdir={folder / 'run'}", "--mode=report").code == 0
+    assert re.findall("<h[23][^>]*>[^<]*", report.read_text()) == before
+    assert "is not a file" not in report.read_text()
+
+
+def test_two_held_out_pictures_of_one_name_are_refused(folder):
+    reader = transformer.load(folder / "run").trained.predictor.source_tokenizer
+    look, size = reader.look, reader.size
+    black, white = (np.full((1, look.side, look.side, look.channels), x, "u1") for x in (0, 255))
+    item = LabelledPicture(0, "1.png", "", "a thing")
+    reader.know(["1.png", "1.png"], store_pictures([item, item], black, size))  # two captions
+    with pytest.raises(UserError, match=r"two held-out pictures have the name '1\.png': rename"):
+        reader.know(["1.png"], store_pictures([item], white, size))
+
+
 def test_a_table_of_other_pictures_is_scored(folder, photos):
     captions = lines_of(folder, "test.reference.txt")[:2]
     rows = [f'{path.name},"{text}"\n' for path, text in zip(photos, captions, strict=True)]
@@ -113,5 +146,6 @@ def test_what_cannot_be_described_is_refused(folder):
     refused(run, "--mode=serve", says="config.task=captioning, which is not served")
     other = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
     refused(*other, "--config.data.source=digits", says="has no captions of pictures: choose")
+    refused(*other, "--config.model.architecture=recurrent", says="architecture=transformer")
     refused(*other, "--config.model.max_length=16", says="set config.model.max_length=17")
     refused(*other, "--config.model.tied_embeddings=all", says="model.tied_embeddings='decoder'")

@@ -179,8 +179,13 @@ class PictureReader:
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
-        """Keeps the patches of items, given their names."""
-        self.held_out |= zip(names, pictures.patches[pictures.pictures], strict=True)
+        """Keeps the patches of items, given their names; refuses a second picture of one name."""
+        for name, patches in zip(names, pictures.patches[pictures.pictures], strict=True):
+            if not np.array_equal(self.held_out.setdefault(name, patches), patches):
+                raise UserError(
+                    f"two held-out pictures have the name {name!r}: rename one of them, or put "
+                    "each set into a folder of its own and its table above both"
+                )
 
     def encode(self, lines: Sequence[str]) -> list[UInt8[np.ndarray, "P F"]]:
         """Returns the patches of each picture; none for a blank line."""

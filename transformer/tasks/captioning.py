@@ -15,6 +15,7 @@ from transformer.data.pictures.encode import CaptionPlan, PictureStore, store_pi
 from transformer.data.pictures.sources import CAPTIONS, PictureSplit, look_of, open_pictures
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
+from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.pictures import Captioner, PictureReader
 from transformer.inference.translator import Translation
@@ -168,6 +169,11 @@ def make_reader(config: ConfigDict) -> PictureReader:
 def make_captioner(config: ConfigDict, reader: PictureReader, tokenizer: Tokenizer) -> Captioner:
     """Returns the captioner of a config and its tokenizer."""
     check_layers(config)
+    if config.model.architecture != "transformer":
+        raise UserError(
+            f"config.model.architecture={config.model.architecture} writes no captions: set "
+            "config.model.architecture=transformer"
+        )
     model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(config)))
     check_positions(1 + reader.grid**2, model.config.max_length)
     return Captioner(model, reader, tokenizer, config.decode)

@@ -90,7 +90,8 @@ function show() {
 
 function showRow(matrix, row) {
   marked(row);
-  showPicture(examples[choice.example].picture, matrix, row);
+  const ofSource = data.kinds[choice.kind].keys === "source";
+  showPicture(ofSource ? examples[choice.example].picture : null, matrix, row);
   writeRow(matrix, row, choice, largest(), VALUES[choice.values]);
 }
 

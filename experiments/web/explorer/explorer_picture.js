@@ -14,10 +14,10 @@ function showPicture(picture, matrix, row) {
   const patches = weights.map((weight) =>
     element("i", { style: `opacity: ${DIMMEST * (1 - weight / most)}`, title: digits(weight) }),
   );
-  const columns = `grid-template-columns: repeat(${picture.grid}, 1fr)`;
+  const cells = `repeat(${picture.grid}, 1fr)`; // of patches left out for their size, too
   byId("picture-frame").replaceChildren(
     element("img", { src: picture.pixels, alt: "the picture" }),
-    element("div", { style: columns }, ...patches),
+    element("div", { style: `grid-template: ${cells} / ${cells}` }, ...patches),
   );
   byId("picture-sum").textContent =
     `${digits(sum(weights))} of the weight is on the picture, ${digits(most)} on one patch`;
