@@ -14,7 +14,6 @@ from transformer.metrics.registry import rank
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`
 WORKDIR = re.compile(r"--?workdir(=|$)")
-MAX_TRIALS = 10
 
 
 class Trial(NamedTuple):
@@ -22,7 +21,6 @@ class Trial(NamedTuple):
 
     folder: Path
     settings: dict[str, Any]
-    metric: str
     score: float | None
 
     @property
@@ -30,10 +28,6 @@ class Trial(NamedTuple):
         """Its folder within the sweep's, and its settings."""
         values = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
         return f"trials/{self.folder.name} ({values or 'as configured'})"
-
-    def __str__(self) -> str:
-        score = "not finished" if self.score is None else f"{self.metric} {self.score:.4g}"
-        return f"{self.name}: {score}"
 
 
 def find_trials(folder: Path) -> list[Trial]:
@@ -53,7 +47,7 @@ def find_trials(folder: Path) -> list[Trial]:
         numbers = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
         metric = config.get("train.best_metric", "")
         settings = {key: config.get(key) for key in differing}
-        trial = Trial(place, settings, metric, numbers.get(metric))
+        trial = Trial(place, settings, numbers.get(metric))
         trials.append(([-x for x in rank(numbers, metric)], place.name, trial))
     return [trial for *_, trial in sorted(trials)]
 
@@ -64,19 +58,15 @@ def is_sweep(folder: Path) -> bool:
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raises UserError, which names the trials, if a folder is a sweep's and not a run's."""
+    """Raises UserError, which names the best trial, if a folder is a sweep's and not a run's."""
     command = _read(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
     if not trials and not command:
         return
-    listed = "; ".join(map(str, trials[:MAX_TRIALS]))
-    more = f"; and {len(trials) - MAX_TRIALS} more" if len(trials) > MAX_TRIALS else ""
-    name = (
-        f"name one of its trials, such as {shlex.quote(str(trials[0].folder))}. Best first: "
-        f"{listed}{more}"
-        if trials
-        else "none of its trials has begun"
-    )
+    name = "none of its trials has begun"
+    if trials:
+        best = shlex.quote(str(trials[0].folder))
+        name = f"name one of its trials, such as {best}, the best on validation"
     again = f". To resume the sweep, type: {at_folder(command, folder)}" if command else ""
     raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
 

@@ -29,7 +29,7 @@ def told(folder) -> str:
     return str(error.value)
 
 
-def test_trials_are_listed_by_number_settings_and_score_the_best_first(tmp_path):
+def test_the_best_of_the_trials_is_told(tmp_path):
     for number, (heads, seed, score) in enumerate([(2, 0, 11.0), (2, 1, 31.256), (4, 0, None)]):
         write_trial(tmp_path, number, {"model.num_heads": heads, "seed": seed}, score)
     found = find_trials(tmp_path)
@@ -38,22 +38,17 @@ def test_trials_are_listed_by_number_settings_and_score_the_best_first(tmp_path)
     assert found[0].score == 31.256
     text = told(tmp_path)
     assert f"{tmp_path} holds a sweep, not a run" in text
-    assert f"name one of its trials, such as {tmp_path}/trials/001" in text
-    assert "trials/001 (num_heads=2, seed=1): bleu 31.26" in text
-    assert "trials/002 (num_heads=4, seed=0): not finished" in text
+    assert f"name one of its trials, such as {tmp_path}/trials/001, the best" in text
+    assert found[0].name == "trials/001 (num_heads=2, seed=1)"
 
 
-def test_of_many_trials_the_best_are_told_and_damaged_ones_left_out(tmp_path):
-    for number in range(40):
+def test_damaged_trials_are_left_out(tmp_path):
+    for number in range(4):
         write_trial(tmp_path, number, {"seed": number}, float(number))
-    (tmp_path / "trials/007/config.json").write_text("{")
-    (tmp_path / "trials/008/config.json").write_text("{}")
-    (tmp_path / "trials/039/results.json").write_text("[1]")
-    text = told(tmp_path)
-    assert "trials/038" in text
-    assert "trials/039" not in text
-    assert "and 28 more" in text
-    assert len(text) < 1000
+    (tmp_path / "trials/003/config.json").write_text("{")
+    (tmp_path / "trials/002/config.json").write_text("{}")
+    (tmp_path / "trials/001/results.json").write_text("[1]")
+    assert [trial.folder.name for trial in find_trials(tmp_path)] == ["000", "001"]
 
 
 def test_a_sweep_that_was_moved_names_the_folder_that_it_is_in(tmp_path, monkeypatch):
