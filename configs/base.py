@@ -39,9 +39,9 @@ def get_config() -> ConfigDict:
 def _model() -> ConfigDict:
     model = ConfigDict()
     # transformer | recurrent, its baseline, which uses only these keys below: the numbers of
-    # layers, d_model, max_length, tied_embeddings, dtype and the dropouts of embedding, word and
+    # layers, d_model, max_length, tied_embeddings, both dtypes, dropouts of embedding, word and
     # residual (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017), which
-    # uses only the keys bag_*, bigram_buckets and the dropouts of embedding and word.
+    # uses only bag_*, bigram_buckets, dropouts of embedding and word. Pictures: also d_ff.
     model.architecture = "transformer"
     model.cell = "lstm"  # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: final states

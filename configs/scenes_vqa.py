@@ -35,7 +35,7 @@ def get_config(model: str = "transformer"):
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
-    # With heads of 16, "same" stays at chance: all of their dimensions turn with the place.
+    # With heads of 16, all of whose dimensions turn with the place, "same" is hardly learned.
     config.model.head_size = 32
     config.model.num_encoder_layers = 6
     config.model.norm_position = "pre"

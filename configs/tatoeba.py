@@ -9,7 +9,7 @@ has several translations; 1,000 pairs are held out for test and 500 for validati
 of their English sentences.
 
 It is the recipe of multi30k_2cores.py with half the steps and dropout 0.1 in place of 0.3, which
-four times as many pairs need less. Two seeds of Spanish, each in an hour of two cores: 48.8 and
+four times as many pairs need less. Two seeds of Spanish, each in 1.7 hours of a core: 48.8 and
 48.9 BLEU cased (docs/results/spanish.md). On a faster machine, set more steps.
 """
 

@@ -7,7 +7,7 @@ On pictures, `:mnist`, dropout by its place.
         --workdir=runs/regularisation_multi30k
     python launch.py --config=configs/sweeps/regularisation.py:mnist --workdir=runs/dropout
 
-The training set is small, so that models can overfit.
+The training set of the grammar is small, so that models can overfit.
 """
 
 from configs.sweeps import sizes

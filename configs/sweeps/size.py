@@ -1,4 +1,4 @@
-"""How large? Table 3 (B) to (D) of Vaswani et al. 2017: head width, depth, width, inner width.
+"""How large? Table 3 (B) and (C) of Vaswani et al. 2017: head width, depth, width, inner width.
 
 python launch.py --config=configs/sweeps/size.py --workdir=runs/size
 python launch.py --config=configs/sweeps/size.py:multi30k --workdir=runs/size_multi30k

@@ -4,7 +4,7 @@ from configs import mnist, multi30k_2cores, quickstart
 
 
 def get_config(size: str = "grammar"):
-    """Returns the built-in grammar, `copy` or 5,000 digits of MNIST at a size of a minute per run,
+    """Returns the built-in grammar, `copy` or MNIST at a size of a minute per run,
     or a small model of Multi30k: 15 epochs, 8 to 12 minutes per run on one core.
 
     Raises:
@@ -13,7 +13,7 @@ def get_config(size: str = "grammar"):
     if size == "multi30k":
         return _small_multi30k()
     if size == "mnist":
-        return _few_digits()
+        return _small_mnist()
     if size not in ("grammar", "copy"):
         raise ValueError(f"size '{size}' is unknown: choose grammar, copy, mnist or multi30k")
     config = quickstart.get_config()
@@ -61,13 +61,12 @@ def _small_multi30k():
     return config
 
 
-def _few_digits():
+def _small_mnist():
     config = mnist.get_config()
     config.model.patch_size = 7
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_encoder_layers = 3
-    config.data.train_size = 5000
     config.data.augment = ""
     config.data.batch_tokens = 2176  # 128 pictures of a class token and 16 patches
     config.optimizer.learning_rate = 1e-3
