@@ -29,7 +29,7 @@ ROOMS = {
     "bridges": Room("transformer/bridges", 1_500, 1_635),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_255),
     "config": Room("transformer", 600, 600),
-    "command": Room("experiments experiments/command", 1_600, 2_344),
+    "command": Room("experiments experiments/command", 1_600, 2_368),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",

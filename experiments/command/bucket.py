@@ -23,6 +23,7 @@ from typing import Any
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from transformer.files import read_json, write_json
+from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
 EVERY = 10.0  # seconds between two uploads
@@ -226,10 +227,33 @@ def _delete_empty_folders(folder: Path) -> None:
 def mirror(url: str, training: bool) -> Iterator[Path]:
     """Yields the copy of a folder in a bucket, whose changes are uploaded, during a training too.
 
+    If a training of this machine works in the copy, another command takes it as it is, and leaves
+    the uploads to the training.
+
     Args:
       training: whether no other process may train in it meanwhile.
     """
-    bucket, over = Bucket(url), threading.Event()
+    bucket = Bucket(url)
+    with contextlib.ExitStack() as alone:
+        try:
+            alone.enter_context(locked(bucket.copy.with_name(f"{bucket.copy.name}.lock")))
+        except UserError:
+            if training:
+                raise UserError(
+                    f"another process trains in {url}: wait for its end, or use another folder"
+                ) from None
+            yield bucket.copy
+            return
+        if not training:
+            alone.close()
+        with _uploaded(bucket, training):
+            yield bucket.copy
+
+
+@contextlib.contextmanager
+def _uploaded(bucket: Bucket, training: bool) -> Iterator[None]:
+    """Downloads the copy, and uploads its changes."""
+    over = threading.Event()
 
     def upload_often() -> None:
         while not over.wait(EVERY):
@@ -245,7 +269,7 @@ def mirror(url: str, training: bool) -> Iterator[Path]:
     if training:
         uploader.start()
     try:
-        yield bucket.copy
+        yield
     finally:
         over.set()
         if training:

@@ -155,6 +155,23 @@ def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, mach
         assert not (copy / "checkpoints").exists()
 
 
+def test_a_command_leaves_the_copy_of_a_training_as_it_is(store, machine):
+    url = f"fake://{store}"
+    with mirror(url, training=True) as copy:
+        (copy / "metrics").write_text("uploaded, and the state is not yet written")
+        (store / "metrics").write_text((copy / "metrics").read_text())
+        (copy / "checkpoints/1").mkdir(parents=True)
+        (copy / "checkpoints/1/record.json").write_text("new")
+        with mirror(url, training=False) as same:
+            assert same == copy
+            assert (copy / "checkpoints/1/record.json").read_text() == "new"
+        with pytest.raises(UserError, match="another process trains in fake://"):
+            mirror(url, training=True).__enter__()
+    assert files_in(store).keys() == {"metrics", "checkpoints/1/record.json"}
+    with mirror(url, training=True):  # control: the lock is free again
+        pass
+
+
 def test_what_a_store_refuses_is_named(store, machine, tmp_path):
     refused("--mode=translate", "--workdir=nothing://a/b", says="Protocol not known: nothing")
     nowhere = f"fake://{tmp_path / 'none' / 'run'}"
