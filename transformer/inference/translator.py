@@ -135,7 +135,8 @@ class Translator(PairPredictor):
             if target is not None and source != line:
                 # What `translate` has written in the case of the line, as the model wrote it.
                 [best] = self.translate(variables, [source], num_best=beam, rows=1)
-                as_written = {write_case(each.text, line, symbols): each.text for each in best}
+                texts = [each.text for each in reversed(best)]
+                as_written = {write_case(text, line, symbols): text for text in texts}
                 target = as_written.get(target, target)
         if target is None:
             # With rows, for which a server has compiled the programs.
