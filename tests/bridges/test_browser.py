@@ -177,6 +177,27 @@ return translations;""",
     np.testing.assert_allclose(*zip(*scores, strict=True), rtol=0, atol=1e-3)
 
 
+def test_a_line_in_capitals_has_the_heads_of_what_the_model_wrote(tiny, tmp_path):
+    run, folder = tiny[0].folder, tmp_path / "page"
+    flags = "--mode=export", "--format=html", f"--output={folder}"
+    ended = command(f"--workdir={run}", *flags, "--config.decode.transfer_case=True")
+    assert ended.code == 0, ended.err
+    (capitals, shown), (plain, expected) = run_script(
+        tmp_path,
+        """const offline = new OfflineTranslator(spec, numbers);
+const answers = [];
+for (const text of ["A B C D E", "A b c d e"]) {
+  const [{ text: target }] = await offline.translate(text);
+  answers.push([target, offline.attention(text, target)]);
+}
+return answers;""",
+        **read_page(folder / "index.html"),
+    )
+    assert capitals == plain.upper() != plain
+    names = {"title": "A B C D E", "translation": capitals}  # as they were typed and written
+    assert shown == expected | names
+
+
 def test_what_the_model_does_not_read_of_a_text_is_counted(tiny, tmp_path):
     run, page = tiny
     predictor, text = run.trained.predictor, "a b c " * 40
