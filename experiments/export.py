@@ -16,10 +16,10 @@ def export(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     """Writes a run in `--format`, into the folder `--output`."""
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
-    format, changed = options.format or DEFAULT, [*other_settings(folder, config)]
-    if format == DEFAULT and changed:
+    format, keys = options.format or DEFAULT, [*other_settings(folder, config)]
+    if format == DEFAULT and keys:
         raise UserError(
-            f"config.{changed[0]} is another than the run's, and a bundle has the run's settings: "
+            f"config.{keys[0]} is another than the run's, and a bundle has the run's settings: "
             "leave it out, or choose another --format"
         )
     run = LoadedRun(folder, config, load_trained(folder, config))

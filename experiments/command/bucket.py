@@ -246,12 +246,12 @@ def mirror(url: str, training: bool) -> Iterator[Path]:
             return
         if not training:
             alone.close()
-        with _uploaded(bucket, training):
+        with _synchronise(bucket, training):
             yield bucket.copy
 
 
 @contextlib.contextmanager
-def _uploaded(bucket: Bucket, training: bool) -> Iterator[None]:
+def _synchronise(bucket: Bucket, training: bool) -> Iterator[None]:
     """Downloads the copy, and uploads its changes."""
     over = threading.Event()
 
