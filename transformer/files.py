@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import stat
 import zipfile
 import zlib
@@ -158,6 +159,37 @@ def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
         return file.read()
 
 
+def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
+    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it is none."""
+    try:
+        return open_file(path, limit)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {fix}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is not a file: {fix}") from None
+    except OddFileError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): {fix}") from None
+
+
+def digest_file(path: Path, fix: str) -> str:
+    """Returns the digest of a regular file; raises UserError, which ends with `fix`, without it."""
+    with open_input(path, None, fix) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
+    """Copies a regular file, see `whole_file`; returns its digest.
+
+    Raises UserError, which ends with `fix`, if it is missing or has another digest than `digest`.
+    """
+    copied = digest_file(path, fix)
+    if digest not in ("", copied):
+        raise UserError(f"{path} is not what was written: {fix}")
+    with open_file(path) as file, whole_file(target, binary=True) as copy:
+        shutil.copyfileobj(file, copy)
+    return copied
+
+
 @contextlib.contextmanager
 def open_arrays(path: Path) -> Iterator[Any]:
     """The arrays of an npz file by name, each of which is read when it is asked for.
@@ -183,7 +215,7 @@ def read_json(path: Path, shape: Any, fix: str) -> Any:
     Raises UserError, which ends with `fix`, such as "restore the original", if it is missing or
     damaged, or has another shape.
     """
-    with _open_json(path, MAX_FILE, fix) as file:
+    with open_input(path, MAX_FILE, fix) as file:
         value, wrong = parse_json(file.read(), shape)
     if wrong:
         raise UserError(f"{path} cannot be read ({wrong}): {fix}")
@@ -200,7 +232,7 @@ def read_json_lines(
     Args:
       digest: of hashlib, which the lines are added to.
     """
-    with _open_json(path, None, fix) as file:
+    with open_input(path, None, fix) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
             if digest:
                 digest.update(line)
@@ -208,17 +240,6 @@ def read_json_lines(
             if wrong:
                 raise UserError(f"{path}, line {number}, cannot be read ({wrong}): {fix}")
             yield number, value
-
-
-def _open_json(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    try:
-        return open_file(path, limit)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: {fix}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is not a file: {fix}") from None
-    except OddFileError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}): {fix}") from None
 
 
 def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
@@ -277,7 +298,8 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
             elif key == name:
                 return f"{prefix}{key} is missing"
     elif isinstance(shape, Each):
-        inner = [(ascii(key)[1:-1][:30], each, shape.shape) for key, each in value.items()]
+        inner = [("a key", key, str) for key in value]  # which may have half a character
+        inner += [(ascii(key)[1:-1][:30], each, shape.shape) for key, each in value.items()]
     elif isinstance(shape, list):
         inner = [(i, each, shape[0]) for i, each in enumerate(value)]
     wrong = (mismatch(each, part, f"{prefix}{key}") for key, each, part in inner)

@@ -19,6 +19,7 @@ whole test set, by output and by input, so its numbers are others.
 """
 
 import collections
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ from transformer.analysis.attention import KINDS, Attention
 from transformer.errors import UserError
 from transformer.files import open_arrays
 from transformer.runs.logs import snapshot_files
+
+logger = logging.getLogger(__name__)
 
 
 class SavedSnapshot(NamedTuple):
@@ -80,8 +83,8 @@ def read_snapshots(folder: Path) -> list[SavedSnapshot]:
                     if (names := _below(f"statistics/{kind}", arrays))
                 }
                 snapshots.append(SavedSnapshot(int(arrays["step"]), sentences, statistics))
-        except ValueError:
-            continue
+        except ValueError as error:
+            logger.warning(f"{path} is damaged ({error}): it is left out")
     return snapshots
 
 

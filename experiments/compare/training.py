@@ -148,8 +148,8 @@ def draw_training(systems: Sequence[System], training: Training) -> Figure:
 def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
     """The settings of the scores during training besides the model: the texts and the search."""
     config = workdir.load_config(folder)
-    paths = [held_out.path_of(folder, part) for part in parts_of(config.data, "validation")]
-    texts = [path.read_bytes() if path.exists() else b"" for path in paths]
+    parts = parts_of(config.data, "validation")
+    texts = [held_out.digests_of(folder, part) for part in parts]
     beam_size = config.evaluate.training_beam_size
     limits = config.decode.max_ratio, config.decode.max_extra
     penalty = (config.decode.length_penalty, config.decode.alpha) if beam_size > 1 else ()

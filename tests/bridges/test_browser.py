@@ -18,6 +18,7 @@ from tiny_models import tiny_model
 from tiny_run import command, shared_run
 from transformer.bridges.browser import RULE, find_obstacle, make_model, make_tokenizer
 from transformer.data.characters import canonicalize
+from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 from variants import VARIANTS
@@ -100,6 +101,18 @@ def check_ids_and_texts(folder, name: str, lines: list[str]) -> None:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_hostile_lines_have_the_same_ids_and_texts(name, tmp_path):
     check_ids_and_texts(tmp_path, name, hostile_lines(2000))
+
+
+@pytest.mark.full
+def test_a_run_of_unknown_characters_may_be_an_unused_piece(tmp_path):
+    model = tokenizer_of(tmp_path, **TOKENIZERS["unigram"]).proto()
+    for name in ("字", "字幕", "Ю"):
+        model.pieces.add(piece=name, type="UNUSED")
+    tokenizer = Tokenizer(model.SerializeToString())
+    lines = ["字", "a字 字幕b", "字字 Ю字幕", "字 幕", "ЮЮ Ю"]
+    answers = run_script(tmp_path, READ, spec=make_tokenizer(tokenizer), rule=RULE, texts=lines)
+    assert [ids for ids, _ in answers] == tokenizer.encode(lines)
+    assert tokenizer.pieces(tokenizer.encode(["字幕 字字"])[0])[1::2] == ["字幕", "<unk>"]
 
 
 # The kinds share their normalisation; all of them take a minute.

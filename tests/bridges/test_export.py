@@ -68,6 +68,24 @@ def test_a_changed_byte_of_a_bundle_is_named(tiny, tmp_path, name):
         transformer.load(bundle)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("weights.json", "weights.json is not what was written: evaluate it, then export it"),
+        ("run.json", "run.json cannot be read"),
+        ("tokenizer.json", "tokenizer.json cannot be read"),
+        ("weights.safetensors", "weights.safetensors is not what was written: evaluate it, then"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_in_no_bundle(tiny, tmp_path, name, says):
+    run = tiny.copy(tmp_path / "run")
+    data = bytearray((run / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (run / name).write_bytes(data)
+    refused(f"--workdir={run}", "--mode=export", f"--output={tmp_path / 'new'}", says=says)
+    assert not (tmp_path / "new").exists()
+
+
 def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
     flags = f"--workdir={tiny.workdir}", "--mode=export"
     refused(*flags, says="--mode=export needs --output, the folder to write")
@@ -86,10 +104,10 @@ def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
 
 def test_a_full_disk_leaves_nothing_half_written(tiny, tmp_path, monkeypatch):
     def fail(source, target):
-        target.write_bytes(b"half")
-        raise OSError(28, "No space left on device", str(target))
+        target.write(b"half")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shutil, "copyfile", fail)
+    monkeypatch.setattr(shutil, "copyfileobj", fail)
     refused(
         *(f"--workdir={tiny.workdir}", "--mode=export", f"--output={tmp_path / 'new'}"),
         says="No space left on device",

@@ -1,15 +1,20 @@
 """A Marian model becomes a run that does all that a run does, or a line says why it cannot be."""
 
+import io
 import json
+import os
 import shutil
 
 import numpy as np
 import pytest
 import safetensors.numpy
+import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 import transformer
 from tiny_run import command, refused, shared_run, without_pictures
+from transformer.bridges import marian_import
+from transformer.data.tokenizer import SPECIAL
 from transformer.runs import weights
 
 TEXTS = ["a b c", "d e", "f"]
@@ -81,6 +86,40 @@ def test_other_ids_and_another_start_are_put_in_our_order(given, tmp_path):
     again = back.export("marian", tmp_path / "again") / "model.safetensors"
     for name, array in safetensors.numpy.load_file(again).items():
         np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_an_export_has_of_an_imported_model_the_files_that_were_imported(given, imported, tmp_path):
+    run = shutil.copytree(imported, tmp_path / "run")
+    for name in ("model.safetensors", "pytorch_model.bin", "modeling.py", "README.md"):
+        (run / "marian" / name).write_bytes(b"planted")
+    out = transformer.load(run).export("marian", tmp_path / "out")
+    assert {path.name for path in out.iterdir()} == {path.name for path in given[1].iterdir()}
+    assert all(path.read_bytes() != b"planted" for path in out.iterdir())
+    changed(run / "marian", pad_token_id=1)
+    flags = f"--workdir={run}", "--mode=export", "--format=marian", f"--output={tmp_path / 'new'}"
+    refused(*flags, says="marian/config.json is not what was written: import the model again")
+    (run / "marian" / "digests.json").unlink()
+    refused(*flags, says="marian/digests.json is missing: import the model again, or delete")
+    assert not (tmp_path / "new").exists()
+
+
+def test_characters_that_only_the_vocabulary_has_are_read_as_there(tmp_path):
+    letters = [*"abcdefg", *(f"{x}{y}" for x in "abc" for y in "defg")]
+    arguments = {"model_writer": (model := io.BytesIO()), "vocab_size": 20, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(letters)] * 20), hard_vocab_limit=False, **arguments
+    )
+    (tmp_path / "source.spm").write_bytes(model.getvalue())
+    pieces = [piece.piece for piece in ModelProto.FromString(model.getvalue()).pieces][3:]
+    names = [*SPECIAL.values(), *pieces, "ü", "字字", "aü"]
+    vocabulary = marian_import.Vocabulary(names, [*range(len(names))])
+    tokenizer = marian_import._make_tokenizer(tmp_path / "source.spm", vocabulary)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    for text in ("ad ü", "büg", "字字 a", "aü ae", "ö 字 be", "üü"):
+        expected = [
+            names.index(name) if name in names else 1 for name in theirs.encode_as_pieces(text)
+        ]
+        assert tokenizer.encode([text]) == [expected]
 
 
 @pytest.mark.full
@@ -158,6 +197,29 @@ def bpe_of_one_side(folder):
     (folder / "source.spm").write_bytes(model.SerializeToString())
 
 
+def other_numbers(folder, name, change):
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    arrays[name] = change(arrays[name])
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+
+
+def many_tags(folder):
+    path = folder / "vocab.json"
+    names = json.loads(path.read_text())
+    names |= {f">>{i}<<": len(names) + i for i in range(3000)}
+    path.write_text(json.dumps(names))
+    changed(folder, vocab_size=len(names), decoder_vocab_size=len(names))
+
+
+def odd(folder, name, make):
+    (folder / name).unlink()
+    make(folder / name)
+
+
+def search(folder, **keys):
+    (folder / "generation_config.json").write_text(json.dumps(keys))
+
+
 BAD = {
     "has normalize_before=true, which is not computed here: choose a model with false": (
         lambda folder: changed(folder, normalize_before=True)
@@ -172,7 +234,54 @@ BAD = {
         lambda folder: changed(folder, decoder_ffn_dim=9)
     ),
     "d_model is 'wide' instead of a whole number": lambda folder: changed(folder, d_model="wide"),
-    "not of the model of its config.json": lambda folder: changed(folder, d_model=18),
+    "q_proj.weight of shape (16, 16), and config.json says (18, 18): copy both from one model": (
+        lambda folder: changed(folder, d_model=18)
+    ),
+    "dropout is 'high' instead of a number": lambda folder: changed(folder, dropout="high"),
+    "activation_function is a list": lambda folder: changed(folder, activation_function=[]),
+    "tie_word_embeddings is 1 instead": lambda folder: changed(folder, tie_word_embeddings=1),
+    "decoder_vocab_size is 9.5 instead": lambda folder: changed(folder, decoder_vocab_size=9.5),
+    "num_beams is a list instead of": lambda folder: search(folder, num_beams=[4]),
+    "length_penalty is 'long' instead": lambda folder: search(folder, length_penalty="long"),
+    "says 1,000,000,000, with the ids": lambda folder: changed(folder, vocab_size=10**9),
+    "pad_token_id=99, which is 'no token' in vocab.json instead of <pad>, and not computed": (
+        lambda folder: changed(folder, pad_token_id=99)
+    ),
+    "pad_token_id=3, which is '</s>' in": lambda folder: changed(folder, pad_token_id=3),
+    "eos_token_id=-1, which is 'no token' in": lambda folder: changed(folder, eos_token_id=-1),
+    "decoder_start_token_id=3, which is '</s>' in vocab.json instead of <pad> or <s>": (
+        lambda folder: changed(folder, decoder_start_token_id=3)
+    ),
+    "decoder_start_token_id=1, which is '<unk>'": (
+        lambda folder: changed(folder, decoder_start_token_id=1)
+    ),
+    "final_logits_bias of shape (1,": (
+        lambda folder: other_numbers(folder, "final_logits_bias", lambda x: x[:, :-1].copy())
+    ),
+    "vocab.json cannot be read (a key is '\\ud800' instead of a string)": (
+        lambda folder: (folder / "vocab.json").write_text('{"\\ud800": 0}')
+    ),
+    "model.decoder.embed_tokens.weight of shape": (
+        lambda folder: other_numbers(folder, marian_import.DECODER, lambda x: x[:-1].copy())
+    ),
+    "has NaN or infinite numbers in model.encoder.layers.0.fc1.bias": (
+        lambda folder: other_numbers(
+            folder, "model.encoder.layers.0.fc1.bias", lambda x: x + np.nan
+        )
+    ),
+    "has 3,000 tags of languages, more than 2,000": many_tags,
+    "target.spm is not a sentencepiece model": lambda folder: (folder / "target.spm").write_bytes(
+        b""
+    ),
+    "config.json cannot be read (it is a pipe": lambda folder: odd(
+        folder, "config.json", os.mkfifo
+    ),
+    "source.spm cannot be read (it is a pipe or a device)": (
+        lambda folder: odd(folder, "source.spm", lambda path: path.symlink_to("/dev/zero"))
+    ),
+    "model.safetensors cannot be read (it is a pipe or a device)": (
+        lambda folder: odd(folder, "model.safetensors", lambda path: path.symlink_to("/dev/zero"))
+    ),
     "tokens, and config.json says": another_vocabulary,
     "pytorch_model.bin alone, which may run any code: where you trust it": only_a_pickle,
     "model.safetensors is damaged": cut,

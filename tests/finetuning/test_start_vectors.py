@@ -79,6 +79,19 @@ def test_tokens_of_a_classifier_start_with_the_vectors_of_their_words(
     assert json_files.read_run(tmp_path / "run")["vectors"] == {"source": record}
 
 
+def test_subwords_with_vectors_are_looked_up_as_they_are(tmp_path):
+    theirs = write_file(tmp_path / "bpemb", words=("▁the", "the", "film", "▁plot", "!"))
+    changes = {"train.source_vectors": f"{tmp_path}/bpemb"}
+    config = text_config("classification", tmp_path / "text", TEXT, **changes)
+    before, after, predictor = started(config, tmp_path / "run")
+    pieces = predictor.tokenizer.pieces(range(predictor.tokenizer.vocab_size))
+    assert {"▁the", "▁film", "▁Plot"} <= {*pieces}
+    [table] = [name for name in before if not identical(before[name], after[name])]
+    expected = {piece: theirs[piece.lower()] for piece in pieces if piece.lower() in theirs}
+    assert "▁Plot" in expected
+    check_rows(before[table], after[table], pieces, expected)
+
+
 @pytest.mark.parametrize(
     ("tied", "side", "table"),
     [("none", "source", "source"), ("none", "target", "target"), ("decoder", "source", "source"),

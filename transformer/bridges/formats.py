@@ -1,7 +1,7 @@
 """The formats in which a run can be given away, by name."""
 
 import importlib
-import shutil
+import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,18 +13,18 @@ from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
 from transformer.errors import UserError
-from transformer.files import write_text
+from transformer.files import DamageError, copy_file, read_json, read_sealed, write_text
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
 from transformer.optim.parameters import named_leaves
 from transformer.variants import Registry
 
-# What a run is used with; `weights.*` are the chosen weights, without the optimizer.
+CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # chosen, without the optimizer
+# What a run is used with besides its weights.
 BUNDLE = (
     *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
-    *("class_weights.json", "tokenizer*.model", "tokenizer*.json", "weights.json"),
-    "weights.safetensors",
+    *("class_weights.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
 )
 
 CARD = """---
@@ -85,14 +85,21 @@ class Format(NamedTuple):
 
 
 def _write_bundle(export: Export, folder: Path) -> None:
-    ours, path = named_leaves(export.params), export.run / "weights.safetensors"
-    saved = safetensors.numpy.load_file(path) if path.exists() else {}
+    """Copies what a run is used with, each file as it was written: it must open elsewhere."""
+    ours, run, again = named_leaves(export.params), export.run, "evaluate it, then export it"
+    try:
+        choice = read_sealed(run / CHOICE, {"stored": {"digest": str}})
+    except DamageError as error:
+        raise UserError(f"{run}: {error}: {again}") from None
+    copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
+    saved = safetensors.numpy.load_file(folder / WEIGHTS)
     # A training that was stopped has not chosen them, and one that went on will choose others.
     if not all(name in saved and np.array_equal(saved[name], x) for name, x in ours.items()):
-        raise UserError(f"{export.run} has not chosen its weights yet: evaluate it, then export it")
-    for pattern in BUNDLE:
-        for path in export.run.glob(pattern):
-            shutil.copyfile(path, folder / path.name)
+        raise UserError(f"{run} has not chosen its weights yet: {again}")
+    for path in itertools.chain(*map(run.glob, BUNDLE)):
+        if path.suffix == ".json":
+            read_json(path, (dict, list), "restore the original")
+        copy_file(path, folder / path.name, "restore the original")
 
 
 def _of_translator(module: Any, *settings: Any) -> Format:

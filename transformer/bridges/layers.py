@@ -37,12 +37,16 @@ def first_obstacle(
     """
     for key, choices in expressible.items():
         if getattr(config, key) not in choices:
-            return f"model.{key}={getattr(config, key)!r}"
+            return _describe(key, getattr(config, key), choices)
     for half in HALVES:
         names = getattr(config, f"{half}_names")
         if names not in alone and not {*summed}.issuperset(split_names(names)):
-            return f"model.{half}_positions={names!r}"
+            return _describe(f"{half}_positions", names, (*summed, *alone))
     return ""
+
+
+def _describe(key: str, value: Any, choices: Collection[Any]) -> str:
+    return f"model.{key}={value!r}, only config.model.{key}={' or '.join(map(str, choices))}"
 
 
 def table_of(arrays: Mapping[str, np.ndarray], use: str) -> Float[np.ndarray, "V D"]:

@@ -8,7 +8,6 @@ are put in our order, and each side has a sentencepiece model with all pieces of
 import json
 import logging
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +21,12 @@ from jaxtyping import Float
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from transformer import files
 from transformer.bridges import marian
 from transformer.bridges.layers import HALVES
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL, Tokenizer, set_pieces
 from transformer.data.tokenizer.draws import UNK_ID
 from transformer.errors import UserError
-from transformer.files import Each, read_json, write_bytes
 from transformer.model.config import ModelConfig
 
 logger = logging.getLogger(__name__)
@@ -35,13 +34,26 @@ logger = logging.getLogger(__name__)
 CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin"
 SIDES = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
 SETTINGS = ("tokenizer_config.json", "generation_config.json")
+SMALL = (CONFIG, *SIDES, *SIDES.values(), *SETTINGS)
 ORIGIN = "marian"  # folder of a run, with the small files of the model that it was
+DIGESTS = "digests.json"  # theirs there, by name
 FIX = "name a folder as MarianMTModel.save_pretrained and MarianTokenizer.save_pretrained write it"
 NUMBERS = (
     "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim "
     "max_position_embeddings pad_token_id eos_token_id decoder_start_token_id"
 )
-SHAPE = dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
+OPTIONAL: dict[Any, str] = {
+    float: "dropout? attention_dropout? activation_dropout? encoder_layerdrop?",
+    bool: "share_encoder_decoder_embeddings? tie_word_embeddings? separate_vocabs?",
+    (int, type(None)): "decoder_vocab_size? num_beams?",
+    (float, type(None)): "length_penalty?",
+    (str, type(None)): "source_lang?",
+}
+SETTINGS_SHAPE = {key: kind for kind, keys in OPTIONAL.items() for key in keys.split()}
+SHAPE = SETTINGS_SHAPE | dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
+# The tokens that special ids may be of, so that a row of the tables has one use, and not a text's.
+START = "decoder_start_token_id"
+SPECIAL_KEYS = {"pad_token_id": "<pad>", "eos_token_id": "</s>", START: "<pad> or <s>"}
 # The only values that are computed here, by key of config.json; the first is that of a file without
 # the key.
 COMPUTED: dict[str, tuple[Any, ...]] = {
@@ -66,6 +78,7 @@ BIAS = "final_logits_bias"
 # it hardly changes the mean of all logits, which label smoothing takes.
 NEVER = -100.0
 TAG = re.compile(r">>[^\s<>]+<<")  # of the target's language, before a source
+MAX_TAGS = 2_000
 
 
 class Vocabulary(NamedTuple):
@@ -93,17 +106,19 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.nd
     config = _read_config(folder)
     vocabularies = _read_vocabularies(folder, config)
     tokenizers = [_make_tokenizer(folder / n, v) for n, v in zip(SIDES, vocabularies, strict=True)]
-    arrays = _read_arrays(folder)
     settings = _settings(folder, config, vocabularies[0].pieces)
     settings["tokenizer.kind"] = tokenizers[0].kind
     settings["tokenizer.joint"] = tokenizers[0].model == tokenizers[1].model
-    params = _layers(arrays, settings)
+    sizes = [max(vocabulary.order) + 1 for vocabulary in vocabularies]
     tied = settings["model.tied_embeddings"]
     uses = {"all": ["target"], "decoder": ["source", "target"], "none": [*TABLES]}[tied]
-    for use in uses:
-        table = _take(arrays, *TABLES[use])
-        params[f"{use}_embedding/table"] = vocabularies[use != "source"].rows(table, 0.0)
-    bias = _take(arrays, BIAS)
+    with _open_arrays(folder) as arrays:
+        params = _layers(arrays, settings)
+        for use in uses:
+            shape = sizes[use != "source"], config["d_model"]
+            table = _take(arrays, shape, *TABLES[use])
+            params[f"{use}_embedding/table"] = vocabularies[use != "source"].rows(table, 0.0)
+        bias = _take(arrays, (1, sizes[1]), BIAS)
     if bias.any() or -1 in vocabularies[1].order:
         settings["model.output_bias"] = True
         params["output_bias"] = vocabularies[1].rows(bias.ravel(), NEVER)
@@ -112,29 +127,35 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.nd
 
 def keep(folder: Path, run: Path) -> None:
     """Copies what an imported run is written back with: all but the weights."""
-    (run / ORIGIN).mkdir()
-    for name in (CONFIG, *SIDES, *SIDES.values(), *SETTINGS):
-        if (folder / name).exists():
-            write_bytes(run / ORIGIN / name, (folder / name).read_bytes())
+    origin = run / ORIGIN
+    origin.mkdir()
+    names = [name for name in SMALL if (folder / name).exists()]
+    digests = {name: files.copy_file(folder / name, origin / name, FIX) for name in names}
+    files.write_json(origin / DIGESTS, digests)
 
 
 def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> None:
     """Writes an imported run with the ids and the files of the model that it was, see `keep`."""
+    fix = "import the model again, or delete this folder to export it with the ids of this project"
+    digests = files.read_json(origin / DIGESTS, files.Each(str), fix)
+    for name in digests.keys() & {*SMALL}:  # whatever else is there is not of the model
+        files.copy_file(origin / name, folder / name, fix, digests[name])
     vocabularies = _read_vocabularies(origin, _read_config(origin))
+    sizes = [len(vocabulary.order) for vocabulary in vocabularies]
+    if sizes != [config.source_vocab_size, config.target_vocab_size]:
+        raise UserError(f"{origin} is of another model: {fix}")
     arrays = marian.make_arrays(config, params)
     for name in {ENCODER, DECODER, SHARED, OUTPUT}.intersection(arrays):
         arrays[name] = vocabularies[name != ENCODER].rows_back(arrays[name])
     arrays[BIAS] = vocabularies[1].rows_back(arrays[BIAS][0])[None]
-    write_bytes(folder / WEIGHTS, safetensors.numpy.save(arrays, {"format": "pt"}))
-    for path in origin.iterdir():
-        shutil.copyfile(path, folder / path.name)
+    files.write_bytes(folder / WEIGHTS, safetensors.numpy.save(arrays, {"format": "pt"}))
 
 
 # -- the configuration
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    config = read_json(folder / CONFIG, SHAPE, FIX)
+    config = files.read_json(folder / CONFIG, SHAPE, FIX)
     config = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True, **config}
     computed = COMPUTED | {
         "activation_function": (*ACTIVATIONS,),
@@ -156,11 +177,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _settings(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
     """The keys of the config of a run, but for those of its tokenizers."""
     tokenizer, search = (
-        read_json(folder / name, dict, FIX) if (folder / name).exists() else {} for name in SETTINGS
+        files.read_json(folder / name, SETTINGS_SHAPE, FIX) if (folder / name).exists() else {}
+        for name in SETTINGS
     )
     tied, shared = config["tie_word_embeddings"], config["share_encoder_decoder_embeddings"]
     language = str(tokenizer.get("source_lang"))
     tags = [name for piece in pieces if TAG.fullmatch(name := piece.removeprefix("▁"))]
+    if len(tags) > MAX_TAGS:
+        raise UserError(f"{folder} has {len(tags):,} tags of languages, more than {MAX_TAGS:,}")
     return {
         "model.d_model": config["d_model"],
         "model.d_ff": config["encoder_ffn_dim"],
@@ -197,7 +221,7 @@ def _settings(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) ->
 def _read_vocabularies(folder: Path, config: Mapping[str, Any]) -> list[Vocabulary]:
     """The vocabularies of both sides, which may be one."""
     path = folder / SETTINGS[0]
-    settings = read_json(path, {"separate_vocabs?": bool}, FIX) if path.exists() else {}
+    settings = files.read_json(path, SETTINGS_SHAPE, FIX) if path.exists() else {}
     separate = settings.get("separate_vocabs", (folder / SIDES["target.spm"]).exists())
     names = [*SIDES.values()] if separate else ["vocab.json"] * 2
     sizes = config["vocab_size"], config.get("decoder_vocab_size") or config["vocab_size"]
@@ -208,18 +232,25 @@ def _read_vocabularies(folder: Path, config: Mapping[str, Any]) -> list[Vocabula
 
 
 def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabulary:
-    names = read_json(path, Each(int), FIX)
-    if sorted(names.values()) != [*range(size)]:
+    names = files.read_json(path, files.Each(int), FIX)
+    token_of = {i: name for name, i in names.items()}
+    if len(names) != size or token_of.keys() != {*range(size)}:
         raise UserError(
             f"{path} has {len(names):,} tokens, and {CONFIG} says {size:,}, with the ids from 0: "
             "copy both from one model"
         )
     if SPECIAL[UNK_ID] not in names:
         raise UserError(f"{path} has no {SPECIAL[UNK_ID]}: {FIX}")
+    for key, choices in SPECIAL_KEYS.items():
+        if (name := token_of.get(config[key], "no token")) not in choices.split(" or "):
+            raise UserError(
+                f"{path.with_name(CONFIG)} has {key}={config[key]}, which is {name!r} in "
+                f"{path.name} instead of {choices}, and not computed here: choose another model"
+            )
     special = {
         PAD_ID: config["pad_token_id"],
         UNK_ID: names[SPECIAL[UNK_ID]],
-        BOS_ID: config["decoder_start_token_id"],
+        BOS_ID: config[START],
         EOS_ID: config["eos_token_id"],
     }
     if special[PAD_ID] == special[BOS_ID]:  # the usual case: what is never read starts a text
@@ -240,7 +271,11 @@ def _piece(name: str) -> str:
 def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
     """The tokenizer of a side: its own pieces as they are, and those of the other side unused."""
     try:
-        proto = ModelProto.FromString(path.read_bytes())
+        with files.open_input(path, files.MAX_FILE, FIX) as file:
+            proto = ModelProto.FromString(file.read())
+        sound = (isinstance(p.piece, str) and np.isfinite(p.score) for p in proto.pieces)
+        if not proto.pieces or not all(sound):
+            raise RuntimeError
         there = {p.piece: p for p in proto.pieces if p.type not in (p.UNKNOWN, p.CONTROL)}
         kind = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
         names = vocabulary.pieces[len(SPECIAL) :]
@@ -254,15 +289,13 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
                         "model whose sides have one sentencepiece model, or such of kind unigram"
                     )
                 there[name] = proto.SentencePiece(piece=name, type="UNUSED")
-        if unknown := there.keys() - {*names}:
+        if lacking := there.keys() - {*names}:
             logger.warning(
-                f"warning: {path} has {len(unknown):,} pieces that its vocabulary lacks, such as "
-                f"{min(unknown)!r}: texts with them are cut otherwise"
+                f"warning: {path} has {len(lacking):,} pieces that its vocabulary lacks, such as "
+                f"{min(lacking)!r}: texts with them are cut otherwise"
             )
         set_pieces(proto, [there[name] for name in names])
         return Tokenizer(proto.SerializeToString(deterministic=True))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: {FIX}") from None
     except (DecodeError, RuntimeError):
         raise UserError(f"{path} is not a sentencepiece model, or is damaged: {FIX}") from None
 
@@ -270,7 +303,8 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
 # -- parameters
 
 
-def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
+def _open_arrays(folder: Path) -> Any:
+    """The arrays of the weights, see `safetensors.safe_open`, each of which is read by itself."""
     path = folder / WEIGHTS
     if not path.exists() and (folder / PICKLE).exists():
         raise UserError(
@@ -279,29 +313,38 @@ def _read_arrays(folder: Path) -> dict[str, np.ndarray]:
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     try:
-        return safetensors.numpy.load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: {FIX}") from None
+        files.open_input(path, None, FIX).close()  # it is no pipe
+        return safetensors.safe_open(path, "numpy")
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}): download it again") from None
 
 
-def _take(arrays: Mapping[str, np.ndarray], *names: str) -> np.ndarray:
-    """The first of these arrays that is there, in float32."""
-    for name in names:
-        if name in arrays:
-            return arrays[name].astype(np.float32)
-    raise UserError(f"{WEIGHTS} has no {names[0]}: {FIX}")
+def _take(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
+    """The first of these arrays that is there, in float32; of another shape, it is not read."""
+    name = next((name for name in names if name in arrays.keys()), None)  # noqa: SIM118
+    if name is None:
+        raise UserError(f"{WEIGHTS} has no {names[0]}: {FIX}")
+    if (actual := tuple(arrays.get_slice(name).get_shape())) != shape:
+        raise UserError(
+            f"{WEIGHTS} has {name} of shape {actual}, and {CONFIG} says {shape}: copy both from "
+            "one model"
+        )
+    array = arrays.get_tensor(name).astype(np.float32)
+    if not np.isfinite(array).all():
+        raise UserError(f"{WEIGHTS} has NaN or infinite numbers in {name}: download it again")
+    return array
 
 
-def _layers(arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    params = {}
+def _layers(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    params, width, inner = {}, settings["model.d_model"], settings["model.d_ff"]
+    shapes = {"norm": (width,), "inner": (inner, width), "outer": (width, inner)}
     for half in HALVES:
         for i in range(settings[f"model.num_{half}_layers"]):
             for ours, theirs in marian.modules_of(half).items():
                 place, prefix = f"model.{half}.layers.{i}.{theirs}", f"{half}_layers_{i}/{ours}"
-                weight = _take(arrays, f"{place}.weight")
-                params[f"{prefix}/bias"] = _take(arrays, f"{place}.bias")
+                shape = shapes.get(ours.split("/")[-1], (width, width))
+                weight = _take(arrays, shape, f"{place}.weight")
+                params[f"{prefix}/bias"] = _take(arrays, shape[:1], f"{place}.bias")
                 if ours.endswith("norm"):
                     params[f"{prefix}/scale"] = weight
                 else:

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt64
 from ml_collections import ConfigDict
 
+from transformer import files
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
@@ -317,6 +318,16 @@ def has(folder: Path, split: str) -> bool:
     return path_of(folder, split).exists()
 
 
+def digests_of(folder: Path, split: str) -> list[str]:
+    """Returns the digests of the files of a split, which are as they were written."""
+    path, digests = path_of(folder, split), []
+    for each in (path, path.with_suffix(PIXELS)):
+        if each.exists() or each.name in _recorded(folder):
+            digests.append(files.digest_file(each, FIX))
+            _check_digest(each, digests[-1])
+    return digests
+
+
 def path_of(folder: Path, split: str) -> Path:
     """Returns the file of a split."""
     return folder / HELD_OUT_FOLDER / f"{split}.jsonl"
@@ -335,8 +346,12 @@ def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[s
     _check_digest(path, digest.hexdigest())
 
 
+def _recorded(folder: Path) -> dict[str, str]:
+    """The digests of the files of all splits of a run's folder; older ones have none."""
+    path = folder / HELD_OUT_FOLDER / DIGESTS
+    return read_json(path, Each(str), FIX) if path.exists() else {}
+
+
 def _check_digest(path: Path, digest: str) -> None:
-    digests = path.with_name(DIGESTS)
-    recorded = read_json(digests, Each(str), FIX) if digests.exists() else {}
-    if digest != recorded.get(path.name, digest):
+    if digest != _recorded(path.parents[1]).get(path.name, digest):
         raise UserError(f"{path} is not what was written: {FIX}")

@@ -1,6 +1,7 @@
 """Word vectors of a file, of GloVe or word2vec, with which tables of embeddings start."""
 
 import hashlib
+import itertools
 import logging
 import re
 from collections.abc import Iterator, Set
@@ -22,6 +23,7 @@ from transformer.runs import json_files
 from transformer.training.start import named_tables
 
 logger = logging.getLogger(__name__)
+FREQUENT = 1000  # lines, the first ones: if subwords have vectors, some of these begin a word
 
 
 def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
@@ -78,7 +80,8 @@ def find_vectors(config: ConfigDict, predictor: Predictor, params: Params) -> It
     """Yields the vectors that the config names; only the shapes of the parameters are read.
 
     A token has the vector of its word, or else of its word in small letters. Signs are words
-    wherever they stand, other pieces only if they begin one.
+    wherever they stand, other pieces only if they begin one. In a file of subwords, such as
+    BPEmb's, in which `▁` begins a word, too, each piece is itself.
     """
     tables, leaves = named_tables(predictor, params), named_leaves(params)
     only = "target" if config.task == "language_model" else "source"  # side of models that have one
@@ -94,6 +97,8 @@ def find_vectors(config: ConfigDict, predictor: Predictor, params: Params) -> It
         words = [
             p.removeprefix("▁") if p[0] == "▁" or not re.search(r"\w", p) else "" for p in pieces
         ]
+        if any(line.startswith("▁") for line in itertools.islice(read_lines(file), FREQUENT)):
+            words = pieces
         vectors, width = read_vectors(file, {*words, *map(str.lower, words)} - {""})
         if width != (ours := np.shape(leaves[table])[1]):
             bag = config.model.architecture == BAG

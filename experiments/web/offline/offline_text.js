@@ -2,7 +2,7 @@
 // Text to token ids and back, as sentencepiece does it (Kudo and Richardson 2018).
 
 const SPACE = "\u2581";
-const [NORMAL, USER_DEFINED, BYTE] = [1, 4, 6]; // types of pieces
+const [NORMAL, USER_DEFINED, UNUSED, BYTE] = [1, 4, 5, 6]; // types of pieces
 const [PAD_ID, UNKNOWN_ID, BEGIN_ID, END_ID] = [0, 1, 2, 3];
 const REPLACEMENT = "\ufffd";
 
@@ -49,6 +49,7 @@ class Tokenizer {
     const numbers = spec.pieces.map((_, id) => id);
     const ofType = (...types) => numbers.filter((id) => types.includes(Number(spec.types[id])));
     this.ids = new Map(ofType(NORMAL, USER_DEFINED).map((id) => [spec.pieces[id], id]));
+    this.unused = new Map(ofType(UNUSED).map((id) => [spec.pieces[id], id]));
     this.isSymbol = new Set(ofType(USER_DEFINED));
     this.bytes = ofType(BYTE);
     this.longest = Math.max(1, ...ofType(NORMAL, USER_DEFINED).map((id) => spec.pieces[id].length));
@@ -60,14 +61,15 @@ class Tokenizer {
     const normal = this.normalize(text);
     const split = { unigram: viterbi, bpe: mergePairs, word: splitWords, char: splitCharacters };
     const ids = [];
-    let before = null;
+    let run = ""; // of unknown characters, which may be an unused piece
     for (const piece of split[this.kind](normal, this)) {
       const id = this.ids.get(piece) ?? UNKNOWN_ID;
+      const starts = !run;
+      run = id === UNKNOWN_ID ? run + piece : "";
       if (id !== UNKNOWN_ID) ids.push(id);
       else if (this.bytes.length) {
         ids.push(...Array.from(new TextEncoder().encode(piece), (byte) => this.bytes[byte]));
-      } else if (before !== UNKNOWN_ID) ids.push(UNKNOWN_ID); // one for a run of them
-      before = id;
+      } else ids.splice(starts ? ids.length : -1, 1, this.unused.get(run) ?? UNKNOWN_ID);
     }
     return ids;
   }

@@ -43,7 +43,9 @@ def test_snapshots_come_back_as_they_were_in_the_order_of_their_steps(tmp_path):
     assert found[1].statistics["cross"]["aer"][-1, -1] == 0.25
 
 
-def test_damaged_files_are_passed_over_and_a_run_without_snapshots_has_none(tmp_path):
+def test_damaged_files_are_named_and_left_out_and_a_run_without_snapshots_has_none(
+    tmp_path, caplog
+):
     assert read_snapshots(tmp_path) == []
     assert snapshot_figures.draw(tmp_path) == []
     whole = write_snapshot(tmp_path, snapshot(40, aer=0.5)).read_bytes()
@@ -61,6 +63,8 @@ def test_damaged_files_are_passed_over_and_a_run_without_snapshots_has_none(tmp_
     )  # a pickle
     damage(write_snapshot(tmp_path, snapshot(99, aer=0.5)), "statistics/cross/aer.npy")
     assert [each.step for each in read_snapshots(tmp_path)] == [40]
+    damaged = [line for line in caplog.messages if "it is left out" in line]
+    assert [line.split(".npz")[0][-2:] for line in damaged] == ["50", "60", "70", "90", "95", "99"]
 
 
 def damage(path: Path, name: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from sweeps import sentences, translator
 from tiny_run import command, refused
+from transformer.data import held_out
+from transformer.data.pairs import Pair
 
 pytestmark = pytest.mark.full
 
@@ -131,6 +133,20 @@ def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
     assert bool(training_of(tmp_path / "out")) == comparable
     page = (tmp_path / "out/comparison.html").read_text()
     assert ('id="training"' in page) == comparable
+
+
+@pytest.mark.parametrize("damage", ["changed", "deleted"])
+def test_a_damaged_validation_text_is_named(damage, runs, tmp_path):
+    for folder in runs.values():
+        held_out.save(folder, {"validation": [Pair("a b", "c")]})
+    path = runs["slow_1"] / "held_out/validation.jsonl"
+    if damage == "changed":
+        path.write_text(path.read_text().replace("a b", "a x"))
+    else:
+        path.unlink()
+    wrong = {"changed": "is not what was written", "deleted": "is missing"}[damage]
+    flags = f"--runs={runs['slow_0']},{runs['slow_1']}", f"--output={tmp_path / 'out'}"
+    refused("--mode=compare", *flags, says=f"{path} {wrong}")
 
 
 def test_a_run_without_times_is_named(runs, tmp_path):

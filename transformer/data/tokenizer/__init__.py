@@ -62,6 +62,7 @@ class Tokenizer:
         proto = self.proto()
         self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
         self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
+        self._unused = {p.piece: i for i, p in enumerate(proto.pieces) if p.type == p.UNUSED}
         self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
         if (used := proto.SerializeToString()) != model:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=used)
@@ -89,10 +90,20 @@ class Tokenizer:
         return hashlib.sha256(self.model).hexdigest()[:16]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without begin or end."""
-        if len(texts) == 1:  # for lists sentencepiece starts threads, which take ten times as long
-            return [self._processor.encode(self._canonical(texts[0]))]
-        return self._processor.encode([*map(self._canonical, texts)])
+        """Returns the ids of each text, without begin or end.
+
+        A run of characters that are no pieces may be an unused piece, as in an imported model.
+        """
+        texts = [*map(self._canonical, texts)]
+        one = (
+            len(texts) == 1
+        )  # for lists sentencepiece starts threads, which take ten times as long
+        encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
+        for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
+            if UNK_ID in ids:
+                pieces = zip(self._processor.encode(text, out_type=str), ids, strict=True)
+                ids[:] = [self._unused.get(p, UNK_ID) if i == UNK_ID else i for p, i in pieces]
+        return encoded
 
     def normalize(self, text: str) -> str:
         """Returns the text that is segmented, in which '▁' stands for a blank."""
@@ -242,7 +253,7 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
 
 def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
     try:
-        model = Path(name).expanduser().read_bytes()
+        model = read_file(Path(name).expanduser())
     except OSError as error:
         raise UserError(
             f"tokenizer.model={name!r} cannot be read ({error.strerror}): name the file of a "
