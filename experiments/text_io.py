@@ -21,7 +21,7 @@ from rich.table import Table
 from experiments.options import Options
 from transformer import signals
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import compression_of, decode_line, split_lines
+from transformer.data.files.text import HEAD_BYTES, content_of, decode_line, split_lines
 from transformer.errors import UserError
 from transformer.files import whole_file
 from transformer.training.progress import line_progress
@@ -31,7 +31,8 @@ logger = logging.getLogger(__name__)
 PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
 LINES_AT_ONCE = 1024  # of a file before the first of them is answered: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
-UNPACK = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
+COMMANDS = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
+UNPACK = {kind: f"unpack it first with {program}" for kind, program in COMMANDS.items()}
 PAUSE = 0.01  # seconds without a byte after which there is time to compile ahead
 LINE_ENDS = re.compile(r"[\r\n]+")
 TYPING_HINT = "type a line and press Enter for its answer; Ctrl-D ends"
@@ -136,6 +137,8 @@ class Lines:
                 parse(self._text(line, number), number)
         first = 1
         for chunk in self._raw(prepare):
+            if first == 1 and self.total is None and not self.typed:
+                self._check(b"\n".join(chunk))
             parsed: list[Line] = []
             try:
                 for number, line in enumerate(chunk, first):
@@ -150,6 +153,8 @@ class Lines:
     def _ahead(self) -> Iterator[bytes]:
         """Yields the lines of a file, which can be read again after the last one."""
         start = self._stream.tell()  # the program before may have read some
+        self._check(self._stream.read(HEAD_BYTES))
+        self._stream.seek(start)
         yield from split_lines(self._stream)
         self._stream.seek(start)
 
@@ -177,10 +182,14 @@ class Lines:
         if last:
             yield [last]
 
+    def _check(self, head: bytes) -> None:
+        """Refuses what is no text, by its first bytes."""
+        if kind := content_of(head[:HEAD_BYTES], self._name):
+            fix = UNPACK.get(kind, "name a file with one text per line, such as one of its columns")
+            raise UserError(f"{self._name} is a {kind} file: {fix}")
+
     def _text(self, line: bytes, number: int) -> str:
         """A line without its end, and with its tag."""
-        if number == 1 and (kind := compression_of(line)):
-            raise UserError(f"{self._name} is a {kind} file: unpack it first with {UNPACK[kind]}")
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
 
@@ -207,7 +216,7 @@ def join_lines(text: str) -> str:
 
 def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
     """Returns the source and the target of a line; messages name its place and the mode."""
-    columns = line.split("\t")
+    columns = line.split("\t" if "\t" in line else "|||")
     if len(columns) != 2:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
         raise UserError(f"{place} has {count}: {mode} reads source<TAB>target")

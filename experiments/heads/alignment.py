@@ -27,10 +27,10 @@ from experiments.options import Options
 from experiments.text_io import input_file, open_output, print_table, two_columns
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data import held_out
-from transformer.data.characters import canonicalize
+from transformer.data.characters import canonicalize, split_words
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.files.text import read_lines
-from transformer.data.pairs import Pair, canonical
+from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.workdir import check_same_run, load_trained, make_writable
@@ -99,16 +99,17 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
 
 
 def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
-    """The pairs to align; of a blank line both sides are empty."""
+    """The pairs to align, as they stand; of a blank line both sides are empty."""
     path, tag = input_file(options.input), Tagger(config.data, options.source_tag)
     if path is None:
         parts = parts_of(config.data, "test")
-        return [canonical(p) for part in parts for p in held_out.read_pairs(folder, part)]
+        return [pair for part in parts for pair in held_out.read_pairs(folder, part)]
     pairs = []
     for number, line in enumerate(read_lines(path), 1):
         place = f"{path}, line {number}"
-        sides = two_columns(tag(line, place), place, "align") if canonicalize(line) else ("", "")
-        pairs.append(canonical(Pair(*sides)))
+        is_blank = not canonicalize(line) and "\t" not in line.strip()
+        sides = ("", "") if is_blank else two_columns(tag(line, place), place, "align")
+        pairs.append(Pair(*sides))
     return pairs
 
 
@@ -122,7 +123,7 @@ def _gold(
 ) -> list[GoldLinks]:
     """The links that `options.links` or else the data knows, of sources with their tags."""
     if options.links is not None:
-        counts = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+        counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
         path = Path(options.links).expanduser()
         gold = [
@@ -275,8 +276,8 @@ def _draw_pair(
     axes: Axes, pair: Pair, top: float, links: set[tuple[int, int]], gold: GoldLinks
 ) -> float:
     """Draws two rows of words and the links between them, around 0; returns the inches across."""
-    source = pair.source.split()
-    labels, style = labels_of([*source, *pair.target.split()], FONT_SIZE)
+    source = split_words(pair.source)
+    labels, style = labels_of([*source, *split_words(pair.target)], FONT_SIZE)
     heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1
     middles, width = [], 0.0
     rows = labels[: len(source)], labels[len(source) :]

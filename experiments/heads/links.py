@@ -2,7 +2,7 @@
 
 Such a file has one sentence pair per line, its links between blanks. A link is written i-j, source
 word i and target word j, both from zero; one that is only possible is ipj or i?j. Words are what
-blanks part in the text that the links are of.
+blanks part in the text that the links are of, as it stands in its file: one may be never seen.
 """
 
 import csv
@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 
 from experiments.text_io import LINES_AT_ONCE
 from transformer.analysis import alignment
+from transformer.data.characters import word_ends
 from transformer.data.files.text import read_lines
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import whole_file
 from transformer.inference.base import Variables
@@ -120,15 +121,15 @@ def attended_words(
     """Yields how the words of each pair attend to each other, by each of `ALIGNMENT_ROWS`."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = pairs[first : first + PAIRS_AT_ONCE]
-        sources, targets = [pair.source for pair in chunk], [pair.target for pair in chunk]
+        sources, targets, _ = zip(*map(canonical, chunk), strict=True)
         read = translator.source_tokenizer.starts(sources)
         written = translator.target_tokenizer.starts(targets)
         results: list[Any] = [None] * len(chunk)
         for i, weights in translator.cross_attention(variables, sources, targets, first + 1, done):
             # What was cut off has no weights.
             rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
-            source = alignment.words_of_text(sources[i], read[i][:columns])
-            target = alignment.words_of_text(targets[i], written[i][:rows])
+            source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
+            target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
             results[i] = np.stack(
                 [
                     alignment.word_weights(weights, source, target, by)

@@ -12,6 +12,7 @@ from transformer.analysis.alignment import (
     word_weights,
     words_of_text,
 )
+from transformer.data.characters import canonicalize, word_ends
 
 
 def words(*of_tokens: int, count: int | None = None) -> Words:
@@ -26,14 +27,24 @@ def distributions(*shape: int, seed: int = 0) -> np.ndarray:
 # -- words and their tokens
 
 
-def test_white_space_parts_words_and_a_token_belongs_where_it_first_shows():
-    text = " Der  Hund's\u00a0bellt.\n"
-    starts = [0, 4, 8, 10, 12, 17, 18, 19]  # " Der", "  Hu", "nd", "'s", a blank and "bell", ...
-    found = words_of_text(text, starts)
-    assert found.of_tokens.tolist() == [0, 1, 1, 1, 2, 2, 2, 2]
+def test_blanks_alone_part_words_and_a_token_belongs_where_it_first_shows():
+    ends = word_ends(" Der  Hund's\u00a0bellt. Ja.\n")
+    starts = [0, 3, 6, 8, 10, 16, 17, 18]  # "Der", " Hu", "nd", "'s", a space and "bell", ...
+    found = words_of_text(ends, starts)
+    assert found.of_tokens.tolist() == [0, 1, 1, 1, 1, 1, 2, 2]
     assert found.count == 3
-    assert words_of_text("  ", [0]).count == 0
-    assert words_of_text("a b c", [0]).count == 3  # what was cut off counts
+    assert words_of_text(word_ends("  "), [0]).count == 0
+    assert words_of_text(word_ends("a b c"), [0]).count == 3  # what was cut off counts
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [("a \u00ad b", [1, 1, 3]), ("\u00ad a\u2028b c", [0, 3, 5]), ("e\u00ad\u0301 \ufeff", [1, 1])],
+)
+def test_a_word_that_is_never_seen_counts_and_has_no_token(text, ends):
+    assert word_ends(text) == ends
+    assert canonicalize(text)[: ends[-1]] == canonicalize(text)
+    assert words_of_text(ends, [*range(ends[-1])]).of_tokens.tolist()[-1] == ends.index(ends[-1])
 
 
 # -- weights of words

@@ -89,6 +89,27 @@ def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, monkeypatch):
         next(chunks)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"1\n00:00:01,000 --> 00:00:02,000\nHi\n", r"is a file of subtitles \(SRT.*pysubs2"),
+        (b"PK\x03\x04" + bytes(9) + b"word/document.xml", r"is a Word document \(DOCX\)"),
+        (b'{"src": "Hi", "tgt": "Hallo"}\n', r"is a \.jsonl file: name a file with one text per"),
+        (b'<?xml version="1.0"?>\n<tmx version="1.4">\n', r"is a \.tmx file: "),
+        (gzip.compress(b"Hi\n"), "is a gzip file: unpack it first with gunzip"),
+    ],
+    ids=["srt", "docx", "jsonl", "tmx", "gzip"],
+)
+def test_what_has_no_line_of_text_is_refused_before_one_is_answered(content, says):
+    with pytest.raises(UserError, match=f"a file {says}"):
+        next(text_io.Lines(io.BytesIO(content), "a file").chunks())
+    with pipe() as (end, lines):
+        end.write(content)
+        end.close()
+        with pytest.raises(UserError, match=f"standard input {says}"):
+            next(lines.chunks())
+
+
 def start(*arguments, **streams):
     return subprocess.Popen(
         [sys.executable, LAUNCH, *map(str, arguments)],

@@ -4,7 +4,6 @@ Letters here: S words of a source and T of its target. Links are pairs (i, j) of
 target word j, both from zero. Axes before the last two, such as layers and heads, are kept.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ class Words(NamedTuple):
     Attributes:
       of_tokens: word numbers from zero, one for each token except begin- and end-of-sentence.
       count: number of words. Some may have no token: words that were cut off, and adjacent unknown
-        words, which share one token.
+        words, which share one token, and words of characters that are never seen.
     """
 
     of_tokens: Int[np.ndarray, "tokens"]
@@ -58,16 +57,16 @@ class AlignmentScores(NamedTuple):
     links: Float[np.ndarray, "*heads"]
 
 
-def words_of_text(text: str, starts: Sequence[int]) -> Words:
-    """Returns the words of a text, which are separated by white space.
+def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
+    """Returns the words of a text, which blanks separate.
 
-    A token belongs to the word of its first character that is not white space: sentencepiece
-    includes the space before a word in the word's first token.
+    A token belongs to the word of its first character that is not a blank: sentencepiece includes
+    the blank before a word in the word's first token.
 
     Args:
+      ends: where each word ends, in characters, see `word_ends`; one without any has no token.
       starts: the character of the text that each token starts at, see `Tokenizer.starts`.
     """
-    ends = np.array([word.end() for word in re.finditer(r"\S+", text)], int)
     numbers = np.searchsorted(ends, np.array(starts, int), side="right")
     return Words(np.minimum(numbers, max(0, len(ends) - 1)), len(ends))
 

@@ -5,6 +5,7 @@ written in its own case.
 """
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,20 @@ def canonicalize(text: str) -> str:
         return text.strip()
     text = unicodedata.normalize("NFC", BLANKS.sub(" ", NEVER_SEEN.sub("", text)).strip())
     return "" if INVISIBLE.fullmatch(text) else text
+
+
+def split_words(text: str) -> list[str]:
+    """Returns what stands between blanks, no-break spaces and tabs not being any."""
+    return [word for word in text.split(" ") if word]
+
+
+def word_ends(text: str) -> list[int]:
+    """Returns where each word of a text ends in the canonical text, in characters from zero.
+
+    A word that is never seen ends where the word before it does.
+    """
+    starts_of_text = itertools.accumulate(split_words(text), "{} {}".format)
+    return [len(canonicalize(start)) for start in starts_of_text]
 
 
 def join_texts(left: str, right: str) -> str:

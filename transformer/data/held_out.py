@@ -21,6 +21,7 @@ from jaxtyping import Bool, Int, UInt8, UInt64
 from ml_collections import ConfigDict
 
 from transformer import files
+from transformer.data.characters import split_words
 from transformer.data.pairs import SPLITS as CORPUS_SPLITS
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
@@ -259,7 +260,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
     """Returns the pairs of a split of a run's folder."""
     pairs = []
     for number, record in _records(folder, split, PAIR):
-        words = len(record["source"].split()), len(record["target"].split())
+        words = len(split_words(record["source"])), len(split_words(record["target"]))
         links = record.get("links")
         for link in links or ():
             if len(link) != 2 or not all(0 <= i < n for i, n in zip(link, words, strict=True)):

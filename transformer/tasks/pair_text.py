@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
+from transformer.data.characters import word_ends
 from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
@@ -181,7 +182,7 @@ def snapshot_of_pairs(
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
     """The words of pairs, and their gold links."""
     sides = (
-        map(words_of_text, texts, tokenizer.starts(texts))
+        map(words_of_text, map(word_ends, texts), tokenizer.starts(texts))
         for tokenizer, texts in (
             (translator.source_tokenizer, [pair.source for pair in pairs]),
             (translator.target_tokenizer, [pair.target for pair in pairs]),

@@ -89,9 +89,19 @@ FORMATS = {
     "flat.jsonl": (jsonl(pair["translation"] for pair in OBJECTS), NAMES),
     "nested.jsonl": ("\n" + jsonl(OBJECTS), NESTED),
     "lists.jsonl": (jsonl([p.source, p.target] for p in PAIRS), {}),
+    "targets.jsonl": (
+        jsonl({"src": p.source, "trgs": [p.target, "x"]} for p in PAIRS),
+        {**NAMES, "source_field": "src", "target_field": "trgs.0"},
+    ),
     "memory.tmx": (memory(PAIRS), NAMES),
     "regions.TMX": (memory([(*p[:2], "x") for p in PAIRS], ("DE_at", "en-US", "fr")), NAMES),
     "flat.parquet": (parquet_bytes(table(PAIRS)), NAMES),
     "nested.parquet": (parquet_bytes(table(PAIRS)), NESTED),
+    "targets.parquet": (
+        parquet_bytes(
+            pyarrow.table({"de": [p[0] for p in PAIRS], "en": [[p[1], ""] for p in PAIRS]})
+        ),
+        {**NAMES, "target_field": "en.0"},
+    ),
     "columns.parquet": (parquet_bytes(table(PAIRS)), {"source_field": "2", "target_field": "3"}),
 }

@@ -19,7 +19,11 @@ REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"
 @pytest.mark.parametrize(
     "header",
     ["source\ttarget", "English\tGerman", "en\tpt_BR", "EN\tDE", "src_text\ttgt_text", "eng\tdeu",
-     "sentence_en\tsentence_de", "Source (English)\tTarget (German)", "\tEnglish"],
+     "sentence_en\tsentence_de", "Source (English)\tTarget (German)", "\tEnglish",
+     "English\tYoruba", "en\tzul", "Hiligaynon\tEnglish", "ENG\tDEU", "zh-Hant\ten",
+     "english\tyoruba", "English\tDeutsch", "Français\tFrench", "中文\tEnglish",
+     "Haitian Creole\tModern Greek (1453-)", "text_yor\ttext_zul",
+     "Simplified Chinese\tSource (zul)", "N'Ko\tEnglish"],
 )  # fmt: skip
 def test_a_header_is_no_pair_and_the_log_says_so(pairs, caplog, header):
     caplog.set_level(logging.INFO)
@@ -28,12 +32,42 @@ def test_a_header_is_no_pair_and_the_log_says_so(pairs, caplog, header):
     assert repr(header.split("\t")[0]) in line
 
 
-@pytest.mark.parametrize("first", ["Go.\tGeh.", "English\tEnglisch", "Yes\tOui",
-                                   "English.\tGerman.", "text of law\ttext", "no\tno"])  # fmt: skip
+@pytest.mark.parametrize(
+    "first",
+    ["Go.\tGeh.", "Yes\tOui", "English.\tGerman.", "text of law\ttext", "no\tno", "Hello\tHallo",
+     "Hi\tSalut", "Even Tom came.\tSogar Tom kam.", "I speak English\tIch spreche Englisch",
+     "English\tEnglish", "Deutsch\tAllemand", "English\tenglisch"],
+)  # fmt: skip
 def test_a_first_pair_that_is_no_header_stays(pairs, caplog, first):
     caplog.set_level(logging.INFO)
     assert pairs({"a.tsv": f"{first}\n{REST}"})[0] == Pair(*first.split("\t"))
     assert "; its first line, read as a pair, has the columns" in caplog.text
+
+
+def test_two_columns_of_one_language_are_named_with_the_one_of_another(pairs, caplog):
+    rows = "".join(f"Line {i}\tThe line {i}\tSatz {i}\n" for i in range(50))
+    for header in ("English\tEnglish\tDeutsch", "en\ten.1\tde"):  # the second is of pandas
+        caplog.clear()
+        assert pairs({"a.tsv": f"{header}\n{rows}"})[0] == Pair("Line 0", "The line 0")
+        [line] = [line for line in caplog.messages if "warning" in line]
+        assert (
+            f"read two columns {header.split(chr(9))[0]!r}: set config.data.target_field=2" in line
+        )
+        caplog.clear()
+        assert pairs({"a.tsv": f"{header}\n{rows}"}, target_field="2")[0] == Pair(
+            "Line 0", "Satz 0"
+        )
+        assert "warning" not in caplog.text
+
+
+def test_bars_separate_columns_of_lines_without_tabs(pairs):
+    for bars in ("|", " | ", " ||| "):
+        assert pairs({"a.txt": REST.replace("\t", bars)})[1] == Pair(
+            *f"Yes.{bars}Ja.".split(bars.strip())
+        )
+    assert pairs({"a.tsv": f"{REST}a | b\tc\n"})[-1] == Pair("a | b", "c")  # the control
+    with refused("a.txt, line 1: 1 column"):
+        pairs({"a.txt": "Yes.|Ja.\nNo.\n"})
 
 
 def test_a_header_above_labels_is_no_text(write):

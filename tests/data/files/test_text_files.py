@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import random
 import shutil
 import tracemalloc
@@ -170,6 +171,63 @@ def test_archives_are_named_and_not_read(files, tmp_path, kind):
         files({"train.de": content, "train.en": ENGLISH})
     gustar = f"{'Ä' * 127}  gustar\n"  # "ustar" where it is in a tar archive
     files({"train.de": gustar, "train.en": f"{'A' * 99} please\n"})  # the control
+
+
+XML = '<?xml version="1.0"?>\n'
+CUES = "1\n00:00:01,000 --> 00:00:02,000\nGuten Tag!\n"
+DOCUMENTS = {  # as other programs write them, and the name of each kind and a part of its fix
+    "s.srt": (CUES, "subtitles (SRT", "pysubs2"),
+    "s.vtt": ("WEBVTT\n\n00:01.000 --> 00:02.000\nHi\n", "subtitles (SRT, VTT", "pysubs2"),
+    "s.ass": ("; c\n[Script Info]\nTitle: a\n", "subtitles (SRT, VTT, ASS", "pysubs2"),
+    "d.docx": (b"PK\x03\x04" + bytes(30) + b"word/document.xml", "(DOCX)", "pandoc"),
+    "d.xlsx": (b"PK\x03\x04" + bytes(30) + b"xl/workbook.xml", "(XLSX)", "CSV in UTF-8"),
+    "d.pptx": (b"PK\x03\x04" + bytes(30) + b"ppt/slides", "(PPTX)", "soffice"),
+    "d.odt": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/vnd.oasis.opendocument.text",
+              "an OpenDocument text", "pandoc"),
+    "d.epub": (b"PK\x03\x04" + bytes(26) + b"mimetypeapplication/epub+zip", "EPUB", "pandoc"),
+    "d.doc": (b"\xd0\xcf\x11\xe0" + bytes(999), "an old Office document", "soffice"),
+    "d.pdf": (b"%PDF-1.7\n%\xe2\xe3\n", "a PDF document", "pdftotext"),
+    "d.rtf": ("{\\rtf1\\ansi Hi}", "an RTF document", "pandoc"),
+    "d.html": ("<!-- a -->\n<!DOCTYPE html>\n<html>\n", "an HTML page", "pandoc"),
+    "m.po": ('# a\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n', "(PO, POT)", "po2tmx -l de"),
+    "m.mo": (b"\xde\x12\x04\x95" + bytes(99), "(MO)", "msgunfmt"),
+    "m.xlf": (f'{XML}<xliff version="1.2">\n', "an XLIFF file", "xliff2po"),
+    "m.tbx": (f'{XML}<martif type="TBX">\n', "(TBX)", "tbx2tmx"),
+    "m.xml": (f'{XML}<resources>\n<string name="a">Hi</string>\n', "Android", "android2po"),
+    "m.resx": (f'{XML}<root>\n<data name="a">\n', "RESX", "resx2po"),
+    "m.ts": (f'{XML}<!DOCTYPE TS>\n<TS version="2.1">\n', "Qt", "ts2po"),
+    "m.sgm": ('<srcset setid="newstest2014">\n', "XML or SGML", "one sentence per line"),
+    "m.strings": ('/* a\n b */\n"a" = "Guten Tag!";\n', "Apple texts", "prop2po"),
+    "m.properties": ("# a\na.b = Guten Tag!\n\nc.d=Ja\nd.e=Nein\n", "key=text", "prop2po"),
+    "m.json": ('{\n  "a": {"b": "Guten Tag!"}\n}\n', "a JSON object", "json2po"),
+    "n.json": (json.dumps({f"k{i}": f"Tag {i}" for i in range(40)}), "JSON", "json2po"),
+    "m.yml": ("---\nde:\n  a: Guten Tag!\n", "a YAML file", "yaml2po"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_is_named_with_what_makes_text_of_it(files, pairs, tmp_path, name):
+    content, *says = DOCUMENTS[name]
+    for other in (name, "a.txt", "a.tsv", "a.csv", "a.txt.gz"):
+        data = content if isinstance(content, bytes) else content.encode()
+        data = gzip.compress(data) if other.endswith(".gz") else data
+        with refused(f"{tmp_path / other} is a", *says):
+            pairs({other: data})
+    with refused(*says):
+        files({"train.de": content, "train.en": content})
+    if isinstance(content, str):
+        with refused(*says):
+            pairs({"a.txt": ("\ufeff" + content.replace("\n", "\r\n")).encode("utf-16-le")})
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["1", "00:00:01", "[10:22:33] Hi", "<b>Hi</b>", '"a" is "b".', "a = b", "PK", "Tom: Hi", "de:",
+     "ab = 1\ncd = 2\nef = 3", '{ "quoted" }', "[Script]", "/" * 9000, "{1} of {2}", "% PDF-1"],
+)  # fmt: skip
+def test_text_that_is_like_a_document_is_read(files, first):
+    texts = {"train.de": f"{first}\nJa.\nNein.\n", "train.en": f"{first}\nYes.\nNo.\n"}
+    assert next(iter(files(texts)["train"])).source == first.split("\n")[0]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The mode `align`: each head's links and scores are those of its attention, read one by one."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -121,6 +123,25 @@ def test_files_of_pairs_and_links_take_the_place_of_the_test_set(aligned, tmp_pa
     assert again.code == 0, again
     assert "its error rate was" in again.err
     assert out.read_text().splitlines() == lines
+
+
+def test_words_of_links_are_those_of_the_file_though_the_model_never_sees_some(aligned, tmp_path):
+    folder, *_ = aligned
+    pairs, gold, out = tmp_path / "pairs.tsv", tmp_path / "gold.txt", tmp_path / "out.txt"
+    lines = {"b \u00ad c\u00a0d\tb c": "2-1", "b c\tb \u00ad c": "1-2", "\u00ad b\t\u00ad": "1-0"}
+    pairs.write_text("".join(f"{line}\n" for line in lines))
+    gold.write_text("".join(f"{links}\n" for links in lines.values()))
+    files = [f"--input={pairs}", f"--links={gold}", f"--output={out}"]
+    ended = command(f"--workdir={folder}", "--mode=align", *files)
+    assert ended.code == 0, ended
+    links = [re.findall(r"(\d)-(\d)", line) for line in out.read_text().splitlines()]
+    assert {i for i, _ in links[0]} <= {"0", "2"}
+    assert [j for _, j in links[1]] == ["0", "2"]
+    assert links[2] == []
+    gold.write_text("3-1\n\n\n")
+    refused(
+        f"--workdir={folder}", "--mode=align", *files, says=("3-1 points", "has 3 source words")
+    )
 
 
 def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):

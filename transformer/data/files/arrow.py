@@ -34,8 +34,9 @@ def is_dataset(path: Path) -> bool:
 def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
-    A field is a column, a field of a struct after a dot (`translation.en`), or the number of a
-    column, from zero. A class label is its name, if the data set says it.
+    A field is a column, a field of a struct after a dot (`translation.en`), an element of a
+    list (`targets.0`), or the number of a column, from zero. A class label is its name, if the data
+    set says it.
     """
     files = data_files(path)
     with _open(files[0]) as (schema, _):
@@ -51,6 +52,10 @@ def _rows(files: list[Path], fields: Fields) -> Rows:
             labels = [_labels(schema, name) for name in names]
             for batch in _batches(reader, names):
                 columns = [batch.column(name).to_pylist() for name in names]
+                for i, field in enumerate(fields.names):
+                    whole, _, place = field.rpartition(".")
+                    if whole == names[i]:  # the field is an element of its lists
+                        columns[i] = [dict(enumerate(v or ())).get(int(place)) for v in columns[i]]
                 for i, classes in enumerate(labels):
                     if classes:  # -1, of none, is a label that is kept back
                         columns[i] = [classes.get(value) for value in columns[i]]
@@ -66,6 +71,9 @@ def _names(schema: Any) -> list[str]:
 def _column(file: Path, schema: Any, fields: Fields, name: str) -> str:
     """Returns the name of the column of a field, which may be its number."""
     names = _names(schema)
+    whole, _, place = name.rpartition(".")
+    if name not in names and whole in names and place.isdecimal():
+        name = whole
     if name not in names and name.isdecimal() and int(name) < len(schema.names):
         name = schema.names[int(name)]
     if name not in names:

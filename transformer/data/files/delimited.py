@@ -10,6 +10,7 @@ import csv
 import functools
 import itertools
 import json
+import operator
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,10 +23,9 @@ from transformer.errors import UserError, shorten
 # Names that a header line may have for the column of labels, and words of other columns' names.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment")
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
-language arabic chinese czech dutch english french german hindi italian japanese korean persian
-polish portuguese russian spanish swedish turkish ukrainian vietnamese ara ces cmn deu eng fas fra
-ger hin ita jpn kor nld pol por rus spa swe tur ukr vie zho""".split()  # noqa: SIM905
-LANGUAGE_CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2})?|[A-Z]{2}")  # such as en or pt_BR
+language""".split()  # noqa: SIM905
+CODE = re.compile("([a-z]{2,3}|[A-Z]{2,3})([-_][A-Za-z]{2,4})*")  # such as en, zul or pt_BR
+MAX_NAME = 5  # words in the name of a column
 SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
 SAMPLE_RECORDS = 100  # records that show which of them a file has
 csv.field_size_limit(2**24)  # characters of a cell, which may be a book
@@ -44,7 +44,8 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     """
     separator = _separator(path, path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
-    plain = ((n, line.split("\t")) for n, line in lines if line.strip() or not fields.exact)
+    bars = "\t" if separator or len(fields.names) == 1 else _bars(path)
+    plain = ((n, line.split(bars)) for n, line in lines if line.strip() or not fields.exact)
     records = _csv_records(path, separator) if separator else plain
     number, cells = next(records, (0, []))
     if not number:
@@ -96,17 +97,38 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
     cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
-    names = [cell for cell in cells if cell]  # that of the index which pandas writes is empty
-    return len({*cells}) == len(cells) and bool(names) and all(map(_names_column, names))
+    if len({*cells}) < len(cells):  # two columns of a language, or a text that is copied
+        cells = first if len({*first}) > 1 else []
+    kinds = [_names_column(cell) for cell in cells if cell]  # pandas leaves that of its index empty
+    return True in kinds and False not in kinds
 
 
-def _names_column(cell: str) -> bool:
-    """Whether a cell is the code of a language, or has `HEADER_WORDS` and codes alone."""
-    words = re.findall(r"[^\W_]+", cell.lower())
-    is_name = any(w in HEADER_WORDS for w in words) and all(
-        w in HEADER_WORDS or len(w) == 2 for w in words
-    )
-    return bool(LANGUAGE_CODE.fullmatch(cell)) or (is_name and cell[-1] not in ".!?")
+def _names_column(cell: str) -> bool | None:
+    """Whether a cell has the code or name of a language, or `HEADER_WORDS`; None if it may have."""
+    words = re.findall(r"(\s?)([^\W\d_]+)", cell)
+    if len(words) > MAX_NAME or cell[-1] in ".!?。":
+        return False
+    names, codes = _languages()
+    if (code := CODE.fullmatch(cell)) and (len(code[1]) == 2 or code[1].lower() in codes):
+        return True
+    are_known = [word.lower() in names or word.lower() in HEADER_WORDS for _, word in words]
+    fit = (len(w) == 2 or w[0].isupper() or (not blank and w in codes) for blank, w in words)
+    if cell.lower() in names or (any(are_known) and all(map(operator.or_, are_known, fit))):
+        return True
+    is_word = len(cell.split()) == 1 and cell[0].isalpha() and not cell[0].islower()
+    return None if is_word else False
+
+
+@functools.cache
+def _languages() -> tuple[set[str], set[str]]:
+    """The names of languages and their codes of two and three letters, of ISO 639."""
+    from iso639 import iter_langs  # takes a tenth of a second
+
+    languages = [*iter_langs()]
+    names = (name for each in languages for name in (each.name, *each.other_names()))
+    # Without what is after them: "Greek, Modern (1453-)".
+    codes = {code for each in languages for code in (each.pt2b, each.pt2t, each.pt3)}
+    return {re.split(r",| \(", name)[0].lower() for name in names}, codes
 
 
 def _is_csv(path: Path) -> bool:
@@ -128,6 +150,15 @@ def _separator(path: Path, _: int) -> str:
     doubled = sum('""' in cell[1:-1] for cell in cells)
     commas = not {'"', ","} & {*rest} and len(cells) >= MANY
     return "\t" * (commas or 0 < doubled >= rest.count('"') / FEW)
+
+
+def _bars(path: Path) -> str:
+    """Returns what separates plain columns: a tab, or bars if no line has one and all as many."""
+    lines = list(itertools.islice(read_lines(path), SAMPLE_RECORDS))
+    for bars in ("|||", "|") if not any("\t" in line for line in lines) else ():
+        if len(counts := {line.count(bars) for line in lines if line.strip()}) == 1 and max(counts):
+            return bars
+    return "\t"
 
 
 def _count_equal(path: Path, separator: str) -> int:
@@ -158,8 +189,8 @@ def _csv_records(path: Path, separator: str) -> Records:
 def read_jsonl(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a file of JSON lines. Blank lines are not rows.
 
-    A field is a key of an object, or of an object inside it after a dot (`translation.en`), or the
-    number of an element of a list, from zero.
+    A field is a key of an object, or of an object or a list of texts inside it after a dot
+    (`translation.en`, `targets.0`), or the number of an element of a list, from zero.
     """
     records = _json_records(path)
     first = next(records, (0, BrokenError()))
@@ -185,15 +216,15 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenErro
 
 
 def _named(value: Any) -> dict[str, Any] | BrokenError:
-    """Returns the fields of an object or a list, those of an object inside it after a dot."""
+    """Returns the fields of an object or a list, those inside one of them after a dot."""
     if isinstance(value, list):
         return dict(zip(map(str, itertools.count()), value, strict=False))
     if not isinstance(value, dict):
         return BrokenError(f"not a JSON object but {type(value).__name__}")
     fields = {}
     for name, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            fields |= {f"{name}.{key}": each for key, each in inner.items()}
-        else:
-            fields[name] = inner
+        inside = inner.items() if isinstance(inner, dict) else ()
+        if isinstance(inner, list) and isinstance(next(iter(inner), None), str):
+            fields[name], inside = inner, enumerate(inner)
+        fields |= {f"{name}.{key}": each for key, each in inside} or {name: inner}
     return fields

@@ -15,7 +15,7 @@ from transformer.data.files.arrow import read_arrow
 from transformer.data.files.delimited import read_delimited, read_jsonl
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
-from transformer.data.files.text import open_unpacked, plain_name, read_lines
+from transformer.data.files.text import file_content, plain_name, read_lines
 from transformer.data.files.tmx import memories, read_tmx
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
@@ -32,13 +32,6 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     DATASET: read_arrow,
 }
 ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
-HEAD_BYTES = 4096  # bytes that show a format, if the name does not
-CONTENTS = {
-    ".parquet": re.compile(rb"PAR1"),
-    ".arrow": re.compile(rb"ARROW1"),
-    ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
-    ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?(\{\s*"[^"]*"\s*:|\[\s*"(\\.|[^"\\])*"\s*,)'),
-}
 ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; characters of each
 # Values that are no sentences: without a letter, of one word with a digit, licences and addresses.
 NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:).*")
@@ -53,9 +46,7 @@ def format_of(path: Path) -> str:
         return ".tmx" if memories(path) else DATASET
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
-    with open_unpacked(path) as file:
-        head = file.read(HEAD_BYTES)
-    return next((kind for kind, content in CONTENTS.items() if content.match(head)), suffix)
+    return file_content(path) or suffix
 
 
 class TableFile(Generic[Item]):
@@ -126,6 +117,12 @@ class TableFile(Generic[Item]):
             names = itertools.chain(map(shlex.quote, fit), itertools.repeat("COLUMN_OF_SENTENCES"))
             fix = " ".join(f"--config.data.{k}={n}" for k, n in zip(keys, names, strict=False))
             yield f"warning: {self.source}: {' and '.join(wrong)}: set {fix}"
+        names = [re.sub(r"\.\d+$", "", name) for name in columns]  # pandas writes "English.1"
+        sides = [names[place] for place in self.fields.numbers or () if place < len(names)]
+        if len({*sides}) < len(sides) and {*names} - {*sides}:
+            other = max(i for i, name in enumerate(names) if name not in sides)
+            what = f"{self.fields} read two columns {listed(map(repr, {*sides}))}"
+            yield f"warning: {self.source}: {what}: set config.data.{self.fields.keys[1]}={other}"
 
     def _without_sentences(self, fields: Fields) -> Iterator[str]:
         """Yields what each field without sentences has."""

@@ -1,26 +1,36 @@
 """The lines of text files, plain or compressed, and their encoding.
 
-A compression is known by a file's first bytes, whatever its name.
+A compression is known by a file's first bytes, whatever its name, and so is a file that has no
+lines of text, such as a document: `unread.toml` lists them.
 """
 
 import contextlib
+import functools
 import gzip
 import io
 import itertools
 import lzma
+import re
+import shlex
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from transformer.errors import UserError, one_line
 
-HEAD_BYTES = 4096  # bytes that show an encoding
+HEAD_BYTES = 8192  # bytes that show a format or an encoding
 LINES_SHOWN = 5  # lines that a message names
-# Archives and compressions that are not read, and the bytes that show them from their places on.
-COMPRESSED_MAGIC = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+CONTENTS = {  # of files of rows
+    ".parquet": re.compile(rb"PAR1"),
+    ".arrow": re.compile(rb"ARROW1"),
+    ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
+    ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?(\{\s*"[^"]*"\s*:|\[\s*"(\\.|[^"\\])*"\s*,)'),
+}
+SKIPPED, BREAKS = " \t\r\n\ufeff\xef\xbb\xbf", re.compile("\r\n?")  # also in Latin-1
 SUFFIXES = (".gz", ".xz", ".zst")
 
 
@@ -36,7 +46,7 @@ def plain_name(name: str) -> str:
 
 
 @contextlib.contextmanager
-def open_unpacked(path: Path) -> Iterator[BinaryIO]:
+def open_unpacked(path: Path) -> Iterator[Any]:
     """The content of a file as a stream of bytes, decompressed as it is read."""
     kind = ""
     try:
@@ -70,6 +80,34 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@functools.cache
+def _unread() -> list[tuple[re.Pattern[str], str, str]]:
+    """What is not read as text: a pattern of its first characters, its name and the fix."""
+    table = tomllib.loads(Path(__file__).with_name("unread.toml").read_text("utf-8"))["document"]
+    return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
+
+
+def content_of(head: bytes, name: Path | str) -> str:
+    """Returns the kind of a file by its first bytes, of `CONTENTS` or `MAGIC`; '' if it has text.
+
+    A document is refused with what makes plain text or a table of it.
+    """
+    texts = [head.decode(code, "ignore") for code in {"latin-1", _wide_encoding(head)} if code]
+    texts = [BREAKS.sub("\n", text.lstrip(SKIPPED)) for text in texts]
+    for pattern, what, fix in _unread():
+        if any(map(pattern.match, texts)):
+            fix = fix.replace("FILE", shlex.quote(str(name))) if isinstance(name, Path) else fix
+            raise UserError(f"{name} is {what}: {fix}")
+    kinds = (kind for kind, content in CONTENTS.items() if content.match(head))
+    return next(kinds, compression_of(head))
+
+
+def file_content(path: Path) -> str:
+    """Returns the kind of what is in a file, perhaps compressed, see `content_of`."""
+    with open_unpacked(path) as file:
+        return content_of(file.read(HEAD_BYTES), path)
+
+
 def read_lines(path: Path) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
 
@@ -78,6 +116,7 @@ def read_lines(path: Path) -> Iterator[str]:
     shift all lines after them.
     """
     with open_unpacked(path) as file:
+        content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
         for number, line in enumerate(split_lines(file), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
 
@@ -94,11 +133,8 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
     """Returns a line of UTF-8 text, including its end.
 
     The first one may have a byte order mark. A message names another encoding, if the bytes reveal
-    it, or the kind of an archive.
+    it.
     """
-    for kind, (place, magic) in COMPRESSED_MAGIC.items() if number == 1 else ():
-        if line.startswith(magic, place):
-            raise UserError(f"{name} is a {kind} archive: unpack it, and name a file of it")
     encoding, what = _wide_encoding(line[:HEAD_BYTES]) if number == 1 else "", "the text"
     if not encoding:
         try:

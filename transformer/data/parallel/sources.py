@@ -37,7 +37,7 @@ from transformer.errors import UserError
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
 OF_BATCHES = SHARED_KEYS | {"max_tokens", "max_token_ratio"}
-LIBRARIES = ("ftfy", "py3langid")  # that the rules use
+LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # that headers and the rules depend on
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
