@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from experiments import environment, modes
 from experiments.processes import join
 from experiments.report import page, tables
-from experiments.results.table import Table, print_rows
+from experiments.results.table import Table, print_rows, with_interval
 from experiments.text_io import join_lines
 from transformer import tasks
 from transformer.config import SEARCHED
@@ -293,6 +293,8 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     for metric in metrics:
         if f"{metric.name}_signature" in first:
             print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
+    if why := first.get("no_interval"):
+        print(why, flush=True)
 
 
 def _cell(scores: dict[str, Any], metric: Metric) -> str:
@@ -300,4 +302,4 @@ def _cell(scores: dict[str, Any], metric: Metric) -> str:
     text = f"{value:,}" if isinstance(value, int) else f"{metric.scale * value:.2f}"
     if metric.unit == "%":
         text = f"{value * metric.scale:.1f}%"
-    return text if interval is None else f"{text} ± {metric.scale * interval:.2f}"
+    return with_interval(text, interval, lambda x: f"{metric.scale * x:.2f}")

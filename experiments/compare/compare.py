@@ -182,6 +182,7 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Tex
     lines = [
         (name, [TextPart(shortened(texts[i], MAX_TEXT_LENGTH), differs=False)])
         for name, texts in baseline.runs[0].texts.shown.items()
+        if texts[i]
     ]
     for runs in list(zip(baseline.runs, system.runs, strict=False))[:MAX_RUNS]:
         marked = mark(*(shortened(run.texts.texts[i], MAX_TEXT_LENGTH) for run in runs))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import regex
 from ml_collections import ConfigDict
-from scipy.stats import binomtest
 
 from experiments.report.tables import BEHAVIOUR, behaviour_table
 from experiments.results.table import print_rows
@@ -24,6 +23,7 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
 from transformer.files import write_text
 from transformer.inference.hypotheses import loops
+from transformer.metrics.registry import proportion_interval
 
 LINES_PER_CHECK = 100  # of each check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
@@ -87,7 +87,7 @@ def check_behaviour(folder: Path, config: ConfigDict, place: Path) -> dict[str, 
     outcomes, failures = collections.defaultdict(list), []
     tagger, cases = Tagger(config.data, None), make_cases(folder, config)
     for case, text in zip(cases, read_lines(place / TRANSLATIONS), strict=True):
-        source, target, _ = case.pair
+        source, target, *_ = case.pair
         fits = case.sizes[0] < (len(text) + 10) / (len(target) + 10) < case.sizes[1]
         for check, passed in {
             case.check: fits and regex.search(case.pattern, text) is not None,
@@ -98,8 +98,8 @@ def check_behaviour(folder: Path, config: ConfigDict, place: Path) -> dict[str, 
             outcomes[check].append(passed)
             failures += [] if passed else [f"{check}\t{source}\t{text}\n"]
     rates: dict[str, dict[str, float]] = {}
-    for check, passes in outcomes.items():  # Source: Wilson 1927
-        low, high = binomtest(sum(passes), len(passes)).proportion_ci(method="wilson")
+    for check, passes in outcomes.items():
+        low, high = proportion_interval(sum(passes), len(passes))
         rates[check] = {"lines": len(passes), "passed": sum(passes), "low": low, "high": high}
     write_text(place / "failures.tsv", "".join(failures))
     if table := behaviour_table({BEHAVIOUR: rates}):

@@ -27,7 +27,7 @@ from transformer.data.pairs import Pair
 from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.tasks.classification import load_labels
-from transformer.tasks.pair_scores import GivenPairs, refuse_blank
+from transformer.tasks.pair_scores import further_references, refuse_blank
 
 logger = logging.getLogger(__name__)
 
@@ -81,23 +81,19 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
 
 def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
     if name == BEHAVIOUR:
-        pairs = [case.pair for case in make_cases(folder, config)]
-        return _given(name, [folder / HELD_OUT_FOLDER], GivenPairs(pairs), "lines", pairs)
+        pairs, place = [case.pair for case in make_cases(folder, config)], folder / HELD_OUT_FOLDER
+        return _given(name, [place], pairs, "lines", [pair[:3] for pair in pairs])
     source, *targets = files = _pair_files(name, options.references)
     tag, pairs = Tagger(config.data, options.source_tag), []
-    first = TwoFiles(source, targets[0]) if targets else _table(source, config.data)
-    for number, pair in enumerate(first, 1):
+    tables = [TwoFiles(source, target) for target in targets] or [_table(source, config.data)]
+    for number, rows in enumerate(zip(*tables, strict=True), 1):
         place = f"{source}, sentence {number}"
-        text = refuse_blank(tag(pair.source, place), place)
-        pairs.append(Pair(text, refuse_blank(pair.target, f"{place}, its reference")))
-    further = [
-        [
-            refuse_blank(pair.target, f"{target}, sentence {number}")
-            for number, pair in enumerate(TwoFiles(source, target), 1)
-        ]
-        for target in targets[1:]
-    ]
-    return _given(name, files, GivenPairs(pairs, further), "sentences", pairs, *further)
+        text = refuse_blank(tag(rows[0].source, place), place)
+        places = f"{place}, its reference", *(f"{t}, sentence {number}" for t in targets[1:])
+        first, *more = map(refuse_blank, (row.target for row in rows), places)
+        pairs.append(Pair(text, first, None, (*more,)))
+    columns = [pair[:3] for pair in pairs], *further_references(pairs)
+    return _given(name, files, pairs, "sentences", *columns)
 
 
 def _pair_files(name: str, references: str | None) -> list[Path]:

@@ -51,7 +51,7 @@ class Sentence(NamedTuple):
 
     line: int  # its number, from one
     source: str
-    reference: str
+    reference: str  # of several the most similar one
     translation: str
     chrf: float  # of the translation, from 0 to 100
     log_prob: float  # of the translation, in nats; NaN if the run did not keep it
@@ -263,7 +263,9 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """Returns the sentences of a split with the translations of a run."""
     texts, scores = [], f"translations/{split}.scores.tsv"
-    for kind in (".source", ".reference", ""):
+    numbered = folder.glob(f"translations/{split}.reference.*.txt")
+    further = (path.name.removeprefix(split).removesuffix(".txt") for path in numbered)
+    for kind in ("", ".source", ".reference", *further):
         with reading(folder, f"translations/{split}{kind}.txt") as path:
             texts.append(read_lines(path))
     numbers = [(math.nan, 0)] * len(texts[0])
@@ -276,11 +278,13 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
             f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
             "again"
         )
-    metric, rows = sacrebleu.CHRF(), zip(*texts, numbers, strict=True)
-    return [
-        Sentence(n, source, reference, text, metric.sentence_score(text, [reference]).score, *score)
-        for n, (source, reference, text, score) in enumerate(rows, 1)
-    ]
+    metric, sentences = sacrebleu.CHRF(), []
+    for n, (score, text, source, first, *more) in enumerate(zip(numbers, *texts, strict=True), 1):
+        references = [first, *filter(None, more)]  # the line of one that it lacks is empty
+        chrfs = {each: metric.sentence_score(text, [each]).score for each in references}
+        best = max(references, key=chrfs.__getitem__)
+        sentences.append(Sentence(n, source, best, text, chrfs[best], *score))
+    return sentences
 
 
 def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:

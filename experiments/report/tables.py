@@ -8,7 +8,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.results.table import Table
+from experiments.results.table import Table, with_interval
 from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
 from transformer.config import SEARCHED
 from transformer.data.held_out import is_split
@@ -19,6 +19,7 @@ from transformer.runs.json_files import first_scores, start_line
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
 BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
+MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% interval (Wilson)"}
 SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 
 
@@ -39,11 +40,11 @@ def main_score(task: str, results: dict[str, Any]) -> str:
     split, measures = main_split(results), REGISTRY[task]
     measure, metric = measures.main, find(measures.main_metric, task)
     scores = results[split]
-    text, interval = _cell(measure, scores), f"{measure.name}_ci" in scores
+    text, unknown = _cell(measure, scores), scores.get("no_interval", "no interval is known")
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
     if count is None:  # a classifier's, which counts texts by class
         count = f"{sum(each['texts'] for each in scores['classes'].values()):,} texts"
-    sure = "± is half a 95% bootstrap interval over them" if interval else "no interval is known"
+    sure = next((about for mark, about in MARKS.items() if mark in text), unknown)
     title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
     return f"{title} {text}{unit} on the {count} of the {split} set; {sure}."
 
@@ -71,7 +72,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         for name, measure in shown.items()
         if name in names
     ]
-    caption = "Scores; ± is half a 95% bootstrap interval over the sentences or texts"
+    caption = f"Scores; {', '.join(MARKS.values())} over the sentences or texts"
     return Table(caption, ["score", *splits], rows)
 
 
@@ -155,8 +156,7 @@ def class_table(scores: dict[str, Any]) -> Table | None:
 
 def kind_table(scores: dict[str, Any]) -> Table | None:
     """Returns the accuracy of each kind of text, and how well the best head points if known."""
-    others = ("accuracy_ci", "accuracy_signature")
-    kinds = [name for name in scores if name.startswith("accuracy_") and name not in others]
+    kinds = [n for n in scores if n.startswith("accuracy_") and not n.endswith(NO_KINDS)]
     names = {kind: kind.removeprefix("accuracy_").replace("_", " ") for kind in kinds}
     if "pointing_head" in scores:
         layer, head = scores["pointing_head"]
@@ -253,8 +253,7 @@ def _cell(measure: Measure, scores: dict[str, Any]) -> str:
     if isinstance(value, int):  # a count
         return f"{value:,}"
     text = measure.show(value)
-    interval = scores.get(f"{measure.name}_ci")
-    return text if interval is None else f"{text} ± {measure.show(interval)}"
+    return with_interval(text, scores.get(f"{measure.name}_ci"), measure.show)
 
 
 def _shown(value: Any) -> str:

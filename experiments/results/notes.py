@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.results.statistics import CONFIDENCE, LEVEL, POWER, Difference
+from experiments.results.statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, test_of
 from experiments.results.systems import Comparison, Sweep, System
 from experiments.results.tasks import TaskMeasures
 
@@ -15,7 +15,7 @@ def sweep_notes(sweep: Sweep) -> list[str]:
         "Each row is a setting, and n is its number of complete seeds. ± is the sample standard "
         f"deviation over seeds: how much the score varies between training runs, on {texts}. The "
         f"{CONFIDENCE:.0%} interval is that of the mean over seeds, by Student's t; its ends are "
-        "cut at 0, and at 100 if that is the highest possible score."
+        "cut at 0, and at 100 if that is the highest possible score; equal scores have none."
     ]
     if measures.split != measures.splits[0]:
         lines.append(
@@ -96,19 +96,21 @@ def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> l
     """
     tested = [each for each in differences if each.has_interval]
     several = any(max(each.seeds) > 1 for each in tested)
-    over_texts = any(each.texts for each in tested)
-    seeds = "that over seeds (pooled over both systems)" if several else ""
+    over_texts, tests = any(each.texts for each in tested), {test_of(each.seeds) for each in tested}
+    pooled = "pooled over both systems" if tests <= {"t"} else "pooled by Student's t alone"
+    seeds = f"that over seeds ({pooled})" if several else ""
     texts = f"that over {noun}s" + (" (less what is in both)" if several else "")
     lines = []
     if tested:
         variance = " plus ".join(filter(None, (seeds, texts if over_texts else "")))
-        lines.append(f"Interval and p: two-sided, by Student's t. The variance is {variance}.")
+        by = " and ".join(text for test, text in TESTS.items() if test in tests)
+        lines.append(f"Interval and p: two-sided, by {by}. The variance is {variance}.")
     if several:
         where = f"on other {noun}s" if over_texts else "on this text"
         lines.append(
-            f"With several seeds they are of new seeds of these settings, {where}; all systems are "
-            "taken to vary as much with the seed. Two seeds each show large differences alone: a "
-            "larger p does not mean that systems are equal."
+            f"With several seeds they are of new seeds of these settings, {where}; pooled, systems "
+            "are taken to vary as much with the seed. Two seeds each show large differences alone: "
+            "a larger p does not mean that systems are equal."
         )
     if any(max(each.seeds) == 1 for each in tested):
         lines.append(

@@ -13,6 +13,12 @@ from jaxtyping import Float, Real
 from scipy import special
 
 LEVEL, CONFIDENCE, POWER = 0.05, 0.95, 0.8
+TESTS = {  # over seeds, by their names in signatures
+    "t": "Student's t",
+    "welch": "Welch's t (with unequal numbers of seeds)",
+    "cochran-cox": "Cochran and Cox's test (if one of unequal numbers of seeds is two)",
+}
+STUDENT, WELCH, COCHRAN_COX = TESTS
 EQUAL = 1e-9  # of a difference: smaller standard errors are rounding
 ROUNDING = 1e-9  # of a score: smaller differences and standard errors are rounding
 
@@ -23,7 +29,7 @@ OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
 class Spread(NamedTuple):
     """The mean of n numbers, their sample deviation, and half the 95% interval of the mean.
 
-    Of a single number, deviation and interval are NaN.
+    Of a single number, deviation and interval are NaN; so is the interval of equal numbers.
     """
 
     n: int
@@ -38,8 +44,8 @@ def spread(numbers: Sequence[float]) -> Spread:
     if n == 1:
         return Spread(n, mean, math.nan, math.nan)
     deviation = float(np.std(numbers, ddof=1))
-    quantile = float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2))
-    return Spread(n, mean, deviation, quantile * deviation / math.sqrt(n))
+    half = float(special.stdtrit(n - 1, (1 + CONFIDENCE) / 2)) * deviation / math.sqrt(n)
+    return Spread(n, mean, deviation, half if deviation > ROUNDING else math.nan)
 
 
 class Scores(NamedTuple):
@@ -71,7 +77,8 @@ class Difference(NamedTuple):
     @property
     def signature(self) -> str:
         """What the p-value comes from."""
-        return f"t|two-sided|seeds:{self.seeds[0]},{self.seeds[1]}|texts:{self.texts}"
+        ours, theirs = self.seeds
+        return f"{test_of(self.seeds)}|two-sided|seeds:{ours},{theirs}|texts:{self.texts}"
 
 
 def ratio_of_sums(
@@ -129,27 +136,43 @@ def _difference(ours: Scores, baseline: Scores, systems: int) -> Difference:
     return Difference(mean, mean - half, mean + half, p_value, p_value, detectable, seeds, texts)
 
 
-def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, int]]:
+def test_of(seeds: tuple[int, int]) -> str:
+    """Returns which of `TESTS` holds for these numbers of seeds if their variances differ.
+
+    A single seed has no variance of its own. docs/results/comparisons.md simulates the tests.
+    """
+    if min(seeds) == 1 or seeds[0] == seeds[1]:
+        return STUDENT
+    return WELCH if min(seeds) > 2 else COCHRAN_COX
+
+
+def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
     """The variance of a difference over runs and that over texts, with degrees of freedom.
 
     What varies with the text and the run together is in both, and is taken from that over texts, as
     in an analysis of variance of crossed random effects.
     """
-    systems = (ours, baseline)
-    freedom = sum(len(system.runs) - 1 for system in systems)
-    scale = sum(1 / len(system.runs) for system in systems) / max(1, freedom)
-    squares = sum(float(np.var(s.runs)) * len(s.runs) for s in systems)
-    parts = [(scale * squares, freedom)] if freedom else []
+    systems, seeds = (ours, baseline), (len(ours.runs), len(baseline.runs))
+    test, freedom = test_of(seeds), np.array(seeds) - 1
+    pooled = sum(1 / n for n in seeds) / max(1, freedom.sum())
+    scales = np.array([pooled if test == STUDENT else 1 / (n * (n - 1)) for n in seeds])
+    variances = scales * [np.var(s.runs) * len(s.runs) for s in systems]
+    parts = [(float(variances.sum()), float(freedom.sum()))] if freedom.any() else []
+    if test == COCHRAN_COX:
+        parts = [*zip(variances.tolist(), freedom.tolist(), strict=True)]
+    elif test == WELCH and variances.any():  # Welch 1947; rounded down, it holds with three
+        number = variances.sum() ** 2 / (variances**2 / freedom).sum()
+        parts = [(parts[0][0], math.floor(number + ROUNDING))]
     if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
         return parts
     texts = ours.texts.shape[1]
     over_texts = float(np.var(ours.texts.mean(0) - baseline.texts.mean(0), ddof=1)) / texts
     rest = [s.texts - s.texts.mean(0) for s in systems if s.texts is not None]
-    both = scale * sum(float(np.var(each, axis=1, ddof=1).sum()) for each in rest) / texts
+    both = float(np.dot(scales, [np.var(x, axis=1, ddof=1).sum() for x in rest])) / texts
     return [*parts, (max(0.0, over_texts - both), texts - 1)]
 
 
-def _p_value(t: float, parts: Sequence[tuple[float, int]]) -> float:
+def _p_value(t: float, parts: Sequence[tuple[float, float]]) -> float:
     """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
     variance, weighted by the parts. It is approximate; docs/results/comparisons.md simulates it.
 
@@ -160,7 +183,7 @@ def _p_value(t: float, parts: Sequence[tuple[float, int]]) -> float:
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
 
 
-def _quantile(parts: Sequence[tuple[float, int]], level: float) -> float:
+def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
     """The t whose p-value is `level`."""
     limits = [float(special.stdtrit(freedom, 1 - level / 2)) for _, freedom in parts]
     low, high = min(limits), max(limits)

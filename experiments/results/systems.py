@@ -271,14 +271,16 @@ def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
         raise UserError(f"{other.folder} has {min(extra)}, which {first.folder} lacks: {fix}")
 
 
-def find_unlike(runs: Sequence[ScoredRun], splits: Sequence[str]) -> dict[str, tuple[str, str]]:
+def find_unlike(
+    runs: Sequence[ScoredRun], splits: Sequence[str], ignored: Collection[str] = ()
+) -> dict[str, tuple[str, str]]:
     """Returns, by metric, two runs whose scores of a split have different signatures, and these."""
     first: dict[tuple[str, str], tuple[ScoredRun, str]] = {}
     unlike: dict[str, tuple[str, str]] = {}
     for run, split in itertools.product(runs, splits):
         for key, signature in (run.results.get(split) or {}).items():
             name, end, _ = key.partition("_signature")
-            if not end:
+            if not end or name in ignored:
                 continue
             before, other = first.setdefault((split, name), (run, signature))
             if signature != other:
@@ -300,7 +302,9 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
-    if unlike := find_unlike(runs, SPLIT_ORDER):
+    # The losses of translators are not compared.
+    losses = () if measures.main_metric == PERPLEXITY else (PERPLEXITY, BITS_PER_BYTE)
+    if unlike := find_unlike(runs, SPLIT_ORDER, losses):
         others = [both for name, both in unlike.items() if name != PERPLEXITY]
         if others or measures.main_metric != PERPLEXITY:
             names, signatures = (others or [*unlike.values()])[0]

@@ -5,7 +5,7 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,6 +88,13 @@ def to_markdown(
         lines = (f"- {markdown_text(line)}" for line in missing)
         parts.append("Not in the table:\n\n" + "\n".join(lines))
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def with_interval(text: str, interval: Any, show: Callable[[float], str]) -> str:
+    """Returns the text of a score with its interval: half its width, its bounds, or None."""
+    if isinstance(interval, list):
+        return f"{text} ({show(interval[0])} to {show(interval[1])})"
+    return text if interval is None else f"{text} ± {show(interval)}"
 
 
 def print_rows(table: Table) -> None:
@@ -226,7 +233,7 @@ def to_csv(sweep: Sweep) -> str:
         for split in dict.fromkeys((*SPLIT_ORDER, *parts))
         for each in results.values()
         for name, value in (each.get(split) or {}).items()
-        if not isinstance(value, dict | list)
+        if not isinstance(value, dict | list) or name.endswith("_ci")
     )
     tests = {
         run.trial.number: [

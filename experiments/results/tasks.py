@@ -173,7 +173,7 @@ PICTURES = dataclasses.replace(
 QUESTIONS = dataclasses.replace(
     PICTURES, task="visual_question_answering", noun="question", unit="questions"
 )
-CAPTIONS = dataclasses.replace(TRANSLATION, task="captioning", by_length=())
+CAPTIONS = dataclasses.replace(TRANSLATION, task="captioning", noun="picture", by_length=())
 REGISTRY = {
     each.task: each
     for each in (TRANSLATION, CAPTIONS, LANGUAGE_MODEL, CLASSIFICATION, PICTURES, QUESTIONS)

@@ -80,9 +80,11 @@ def read_translations(
     if config is not None:
         split = Tagger(config.data, None).split
         given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
-    sources, *references = given.values()
+    sources, first, *more = given.values()
+    # A sentence with fewer references than another has an empty line; sacreBLEU takes None.
+    references = [first, *([text or None for text in lines] for lines in more)]
     sentences = zip(texts, *references, strict=True)
-    matches = [text.strip() in map(str.strip, others) for text, *others in sentences]
+    matches = [text.strip() in [o and o.strip() for o in others] for text, *others in sentences]
     tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
 
     @functools.cache
@@ -93,8 +95,8 @@ def read_translations(
             return count_characters(texts, references)
         return count_ngrams(texts, references, tokenizer)
 
-    shown = {"source": sources, "reference": references[0]}
-    shown |= {f"reference {n}": lines for n, lines in enumerate(references[1:], 2)}
+    shown = {"source": sources, "reference": first}
+    shown |= {f"reference {n}": lines for n, lines in enumerate(more, 2)}
     return Outputs(given, shown, texts, count_words(sources), counts)
 
 
@@ -143,16 +145,15 @@ def tokenizer_of(signature: str) -> str:
 
 
 def count_ngrams(
-    translations: Sequence[str], references: Sequence[Sequence[str]], tokenizer: str = "13a"
+    translations: Sequence[str], references: Sequence[Sequence[Any]], tokenizer: str = "13a"
 ) -> Int64[np.ndarray, "texts 10"]:
     """Returns all that BLEU counts, by sentence; `references` are those of each file.
 
     Words of the translation and of the reference; n-grams, n = 1 to 4, that the reference has too;
     n-grams of the translation.
     """
-    metric = sacrebleu.BLEU(tokenize=tokenizer, effective_order=True)
-    scores = map(metric.sentence_score, translations, map(list, zip(*references, strict=True)))
-    return np.array([[s.sys_len, s.ref_len, *s.counts, *s.totals] for s in scores], np.int64)
+    metric = sacrebleu.BLEU(tokenize=tokenizer, force=True)
+    return np.array(metric._extract_corpus_statistics(translations, references), np.int64)
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
@@ -162,7 +163,7 @@ def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "cor
 
 
 def count_characters(
-    translations: Sequence[str], references: Sequence[Sequence[str]]
+    translations: Sequence[str], references: Sequence[Sequence[Any]]
 ) -> Int64[np.ndarray, "texts 18"]:
     """Returns all that chrF counts, by sentence; of several references it is the most similar one.
 

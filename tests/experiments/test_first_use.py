@@ -19,7 +19,6 @@ from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
 from transformer.runs import workdir
 from transformer.tasks import translation
-from transformer.tasks.pair_scores import GivenPairs
 from transformer.tasks.translation import TranslationTask
 
 
@@ -47,8 +46,8 @@ def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_pat
     task = types.SimpleNamespace(config=config, predictor=None)
     pairs = [Pair(f"{tag} a b".strip(), "c d"), Pair(f"{tag} new".strip(), "neu")]
     with heard() as said:
-        TranslationTask.make_given_text(task, tmp_path, GivenPairs(pairs))
-        TranslationTask.make_given_text(task, tmp_path, GivenPairs(pairs[1:]))  # the control
+        TranslationTask.make_given_text(task, tmp_path, pairs)
+        TranslationTask.make_given_text(task, tmp_path, pairs[1:])  # the control
     assert ["trained on 1 of these 2 pairs (50.0%)" in line for line in said] == [True]
 
 

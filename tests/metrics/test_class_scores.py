@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn import metrics
 
 from transformer.metrics.classification import (
@@ -74,21 +75,28 @@ def test_a_calibrated_classifier_has_almost_no_calibration_error_and_a_boastful_
     assert class_scores(truth, boastful, ("a", "b"))["ece"] == pytest.approx(0.24, abs=0.01)
 
 
-def test_the_interval_is_that_of_resampled_texts():
-    truth, probabilities = draws()
-    right = probabilities.argmax(axis=1) == truth
-    rng = np.random.default_rng(2)
-    means = [rng.choice(right, len(right)).mean() for _ in range(5000)]
-    low, high = np.percentile(means, [2.5, 97.5])
-    scores = class_scores(truth, probabilities, LABELS, bootstrap=5000)
-    assert scores["accuracy_ci"] == pytest.approx((high - low) / 2, rel=0.1)
-    assert scores == class_scores(truth, probabilities, LABELS, bootstrap=5000)
-    assert "accuracy_ci" not in class_scores(truth, probabilities, LABELS)
+@pytest.mark.parametrize(("hits", "texts"), [(20, 20), (0, 3), (1, 1), (150, 211)])
+def test_the_interval_of_the_accuracy_is_wilsons_also_of_all_and_of_none(hits, texts):
+    probabilities = np.eye(2)[[1] * hits + [0] * (texts - hits)]
+    scores = class_scores(np.ones(texts, int), probabilities, ("a", "b"), interval=True)
+    expected = stats.binomtest(hits, texts).proportion_ci(method="wilson")
+    assert scores["accuracy_ci"] == pytest.approx([expected.low, expected.high])
+    assert scores["accuracy_ci"][0] < scores["accuracy_ci"][1]
+    assert "accuracy_ci" not in class_scores(np.ones(texts, int), probabilities, ("a", "b"))
+
+
+def test_macro_f1_leaves_out_a_class_that_is_neither_there_nor_predicted_as_scikit_learn_does():
+    truth, predicted = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 3])
+    scores = class_scores(truth, np.eye(4)[predicted], ("a", "b", "lacks", "predicted"))
+    # F1 of 2/3, 2/3 and 0, which is predicted once: a mean over three of four classes.
+    assert scores["macro_f1"] == pytest.approx(4 / 9)
+    assert scores["macro_f1"] == pytest.approx(metrics.f1_score(truth, predicted, average="macro"))
+    assert scores["classes"]["lacks"]["f1"] == 0.0
 
 
 def test_scores_are_json_even_where_the_true_class_has_no_probability():
     probabilities = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
-    scores = class_scores(np.array([1, 1]), probabilities, ("a", "b"), bootstrap=10)
+    scores = class_scores(np.array([1, 1]), probabilities, ("a", "b"), interval=True)
     assert json.loads(json.dumps(scores, allow_nan=False)) == scores
     assert 40 < scores["nll"] < 50
     assert Reliability(*map(np.array, scores["reliability"].values())).error == scores["ece"] == 0.5

@@ -1,5 +1,6 @@
 """Scores of text and of tokens, and the file they go into."""
 
+import itertools
 import math
 import struct
 import subprocess
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sacrebleu
+from scipy import stats
 from tensorboardX import SummaryWriter
 from tensorboardX.proto.event_pb2 import Event
 
@@ -66,11 +68,24 @@ def test_several_references_are_scored_as_sacrebleu_does():
         corpus_scores(HYPOTHESES, REFERENCES, further=[["a", "b"]])
 
 
+def test_references_of_unequal_number_are_scored_as_sacrebleu_does():
+    first = [["a b c d e", "a b c d f", "b c d e"], ["x y z w v"], ["one two three", "one two"]]
+    lists = [*itertools.zip_longest(*first)]  # with None, which sacreBLEU leaves out
+    texts = ["a b c d f", "x y z w", "one two"]
+    scores = corpus_scores(texts, lists[0], further=lists[1:], final=True, moses="en")
+    for name, metric in (("bleu", "BLEU"), ("chrf", "CHRF"), ("ter", "TER")):
+        expected = getattr(sacrebleu, metric)().corpus_score(texts, lists)
+        assert scores[name] == pytest.approx(expected.score, abs=1e-9)
+        assert "nrefs:var|" in scores[f"{name}_signature"]
+    assert scores["exact_match"] == pytest.approx(200 / 3)
+
+
 def test_ter_is_of_final_scores_alone_and_has_an_interval():
-    assert "ter" not in corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50)
-    scores = corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50, final=True)
-    # One word of 6 differs; "run," is a word other than "run"; the last is equal.
-    assert scores["ter"] == pytest.approx(100 * 2 / (6 + 4 + 4))
+    sides = [HYPOTHESES[0], *HYPOTHESES], [REFERENCES[0], *REFERENCES]
+    assert "ter" not in corpus_scores(*sides, bootstrap=50)
+    scores = corpus_scores(*sides, bootstrap=50, final=True)
+    # One word of 6 differs, twice; "run," is a word other than "run"; the last is equal.
+    assert scores["ter"] == pytest.approx(100 * 3 / (6 + 6 + 4 + 4))
     assert scores["ter_ci"] > 0
     assert corpus_scores(REFERENCES, REFERENCES, final=True)["ter"] == 0
 
@@ -84,23 +99,29 @@ def test_what_cannot_be_scored_is_refused_with_its_numbers(hypotheses, reference
 
 def test_an_interval_comes_with_resamples_only():
     assert "bleu_ci" not in corpus_scores(HYPOTHESES, REFERENCES)
-    scores = corpus_scores(HYPOTHESES, REFERENCES, bootstrap=50)
+    scores = corpus_scores(HYPOTHESES * 2, REFERENCES * 2, bootstrap=50)
     assert scores["bleu_ci"] > 0
     assert scores["chrf_ci"] > 0
     assert "bs:50" in scores["bleu_signature"]
-    assert corpus_scores(REFERENCES, REFERENCES, bootstrap=50)["bleu_ci"] == pytest.approx(0)
+    assert "no_interval" not in scores
 
 
-@pytest.mark.parametrize(("texts", "bootstrap"), [(1, 50), (3, 1)])
-def test_a_single_text_or_a_single_resample_has_no_interval(texts, bootstrap):
-    def intervals(texts, bootstrap):
-        pair = HYPOTHESES[:texts], REFERENCES[:texts]
-        scores = corpus_scores(*pair, bootstrap=bootstrap, final=True, moses="en")
-        return {name for name in scores if name.endswith("_ci")}
-
-    assert intervals(texts, bootstrap) == set()
-    names = ("bleu", "chrf", "ter", "bleu_moses_lowercase")
-    assert intervals(2, 2) == {f"{name}_ci" for name in names}  # the control
+@pytest.mark.parametrize(
+    ("pair", "why"),
+    [
+        ((HYPOTHESES, REFERENCES), "too few texts"),
+        ((REFERENCES[:2], REFERENCES[:2]), "too few texts"),
+        ((REFERENCES * 2, REFERENCES * 2), "resampled texts score the same"),
+    ],
+)
+def test_a_score_whose_resamples_say_nothing_has_no_interval_and_says_why(pair, why):
+    scores = corpus_scores(*pair, bootstrap=50, final=True)
+    assert {name for name in scores if name.endswith("_ci")} == {"exact_match_ci"}  # Wilson's
+    assert scores["no_interval"] == f"no interval of BLEU, chrF, TER: {why}"
+    hits, texts = sum(map(str.__eq__, *pair)), len(pair[0])
+    expected = stats.binomtest(hits, texts).proportion_ci(method="wilson")
+    assert scores["exact_match_ci"] == pytest.approx([100 * expected.low, 100 * expected.high])
+    assert not {"no_interval", "exact_match_ci"} & {*corpus_scores(*pair, bootstrap=1)}
 
 
 @pytest.mark.parametrize(
@@ -227,3 +248,9 @@ def test_the_interval_of_a_loss_is_that_of_resampled_rows():
     assert loss_intervals(nll, tokens, 0) == loss_intervals(nll[:1], tokens[:1], 50) == {}
     assert loss_intervals(nll, tokens, 1) == {}
     assert loss_intervals(2.0 * tokens, tokens, 50)["loss_ci"] == pytest.approx(0, abs=1e-9)
+    assert loss_intervals(nll[:3], tokens[:3], 50) == {}
+    # Five captions of a picture that are equal are one text and not five.
+    five = [np.repeat(values, 5) for values in (nll, tokens)]
+    pictures = np.repeat(np.arange(211), 5).tolist()
+    assert loss_intervals(*five, 2000, pictures)["nll_ci"] == pytest.approx(found["nll_ci"])
+    assert loss_intervals(*five, 2000)["nll_ci"] < 0.5 * found["nll_ci"]

@@ -10,7 +10,7 @@ from experiments.results.texts import count_words
 from transformer.data.pairs import Pair
 from transformer.metrics.text import corpus_scores
 from transformer.tasks import pair_scores
-from transformer.tasks.pair_scores import GivenPairs, text_scores
+from transformer.tasks.pair_scores import text_scores
 
 # By the tokenizer of BLEU if no extra is installed.
 TEXTS = {
@@ -24,7 +24,7 @@ def scores_of(text, tokenizer="auto"):
     config = base.get_config()
     assert config.evaluate.sacrebleu_tokenizer == "auto"
     config.evaluate.sacrebleu_tokenizer = tokenizer
-    return text_scores([text], GivenPairs([Pair("x", text)]), config, False)
+    return text_scores([text], [Pair("x", text)], config, False)
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, t) for name in TEXTS for t in TEXTS[name]])

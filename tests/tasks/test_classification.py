@@ -89,9 +89,10 @@ def test_the_predictions_of_a_run_are_those_that_were_scored(trained, name):
 @pytest.mark.parametrize("name", ["transformer", "bag_of_embeddings"])
 def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, tmp_path):
     page = (trained[name] / "report.html").read_text()
-    accuracy = json.loads((trained[name] / "results.json").read_text())["test"]["accuracy"]
-    assert f"Accuracy {100 * accuracy:.2f} ± " in page
-    assert "% on the 24 texts of the test set; ± is half a 95% bootstrap interval" in page
+    scores = json.loads((trained[name] / "results.json").read_text())["test"]
+    accuracy, low, high = (100 * x for x in (scores["accuracy"], *scores["accuracy_ci"]))
+    assert f"Accuracy {accuracy:.2f} ({low:.2f} to {high:.2f})% on the 24 texts" in page
+    assert "of the test set; brackets have a 95% interval (Wilson)." in page
     pictures = [
         *trained[name].glob("figures/*.png"),
         *trained[name].glob("figures/attention_snapshots/*.png"),

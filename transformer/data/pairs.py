@@ -11,11 +11,18 @@ class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
     `alignment` holds gold word links (i, j), from zero, between words that blanks separate.
+    `further` are other references than `target`, to score translations with.
     """
 
     source: str
     target: str
     alignment: tuple[tuple[int, int], ...] | None = None
+    further: tuple[str, ...] = ()
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """All references, the first of which the loss is of."""
+        return self.target, *self.further
 
 
 class Labelled(NamedTuple):

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from transformer.metrics.registry import proportion_interval
+
 BINS = 15  # as in Guo et al. 2017
 
 
@@ -60,10 +62,7 @@ def confusion_matrix(
 def class_report(
     confusion: Int[np.ndarray, "C C"], labels: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Returns precision, recall, F1 and number of texts of each class.
-
-    A ratio 0 / 0 is zero, for example for a class that is never predicted.
-    """
+    """Returns precision, recall, F1 and number of texts of each class; a ratio 0 / 0 is zero."""
     hits, predicted, there = confusion.diagonal(), confusion.sum(axis=0), confusion.sum(axis=1)
     precision, recall = hits / np.maximum(predicted, 1), hits / np.maximum(there, 1)
     f1 = 2 * hits / np.maximum(predicted + there, 1)
@@ -78,7 +77,7 @@ def class_scores(
     truth: Int[np.ndarray, "N"],
     probabilities: Float[np.ndarray, "N C"],
     labels: Sequence[str],
-    bootstrap: int = 0,
+    interval: bool = False,
 ) -> dict[str, Any]:
     """Returns all scores of a classifier's predictions, as JSON.
 
@@ -86,23 +85,25 @@ def class_scores(
       truth: the number of each text's class, from zero.
       probabilities: of each text's classes; a row sums to one.
       labels: names of the classes.
-      bootstrap: resamples; below two there is no interval, nor is there one of a single text.
+      interval: whether to add `accuracy_ci`, the bounds of the 95% interval of the accuracy, see
+        `proportion_interval`.
 
     Returns:
-      `accuracy`, `macro_f1` (the mean of the classes' F1) and `ece`, from 0 to 1; `nll`, the mean
-      negative log-likelihood in nats a text; `texts`; `classes`, see `class_report`; `confusion`,
-      rows of true classes; `reliability`, the lists of `Reliability`; and `accuracy_ci`, the half
-      width of the 95% interval of the accuracy over resampled texts (Efron 1979).
+      `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
+      a text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; and
+      `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the classes that a
+      text has or is predicted to have, which are scikit-learn's by default; others have no F1.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))
     report = class_report(confusion, labels)
     curve = reliability(truth, probabilities)
     likelihoods = probabilities[np.arange(len(truth)), truth].astype(np.float64)
-    accuracy = float((predicted == truth).mean())
+    hits, there = int(confusion.trace()), confusion.sum(axis=0) + confusion.sum(axis=1) > 0
+    f1 = [each["f1"] for each, is_there in zip(report.values(), there, strict=True) if is_there]
     scores: dict[str, Any] = {
-        "accuracy": accuracy,
-        "macro_f1": float(np.mean([each["f1"] for each in report.values()])),
+        "accuracy": hits / len(truth),
+        "macro_f1": float(np.mean(f1)),
         # The smallest float32 replaces probabilities that float32 rounds to zero.
         "nll": float(-np.log(np.maximum(likelihoods, np.finfo(np.float32).tiny)).mean()),
         "ece": curve.error,
@@ -111,9 +112,6 @@ def class_scores(
         "confusion": confusion.tolist(),
         "reliability": {name: values.tolist() for name, values in curve._asdict().items()},
     }
-    if bootstrap > 1 and len(truth) > 1:
-        # The hits in a resample of n texts, drawn with replacement, are binomial.
-        draws = np.random.default_rng(0).binomial(len(truth), accuracy, bootstrap) / len(truth)
-        low, high = np.percentile(draws, [2.5, 97.5])
-        scores["accuracy_ci"] = float(high - low) / 2
+    if interval:
+        scores["accuracy_ci"] = proportion_interval(hits, len(truth))
     return scores

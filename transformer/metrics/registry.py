@@ -17,6 +17,8 @@ EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
 LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
 PANELS = (LOSSES, SCORES, ACCURACIES)
 COUNTS = ("sentences", "tokens", "texts")  # the units that scores are means over
+MIN_TEXTS = 4  # to resample: one of three is drawn thrice in 3.7%, an end of a 95% interval
+NORMAL = 1.959963984540054  # 97.5% quantile of the normal distribution
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +84,8 @@ _CLASSES = (
         "macro F1",
         panel=ACCURACIES,
         shown=(TABLE, SWEEPS),
-        about="macro F1: the mean of the classes' F1.",
+        about="macro F1: the mean F1 of the classes that a text has or is predicted to have, as "
+        "in scikit-learn.",
     ),
     dataclasses.replace(
         _NLL,
@@ -103,6 +106,7 @@ _TRANSLATIONS = (
     _NLL,
     _LOSS,
     _PERPLEXITY,
+    _loss("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE,), final=True),
     dataclasses.replace(_ACCURACY, shown=(TABLE, PROGRESS), heading="token accuracy (%)"),
     Metric("bleu", "BLEU", panel=SCORES),
     Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
@@ -163,6 +167,17 @@ def find(name: str, task: str | None = None) -> Metric:
     """Returns the metric of this name, of one task or of any; for an unknown name, a default."""
     metrics = select(lambda metric: True) if task is None else metrics_of(task)
     return metrics.get(name) or Metric(name, name.replace("_", " "))
+
+
+def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list[float]:
+    """Returns the bounds of the 95% interval of a proportion, which may be 0 or 1, times `scale`.
+
+    Source: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+    """
+    square, mean = NORMAL**2 / trials, successes / trials
+    centre = (mean + square / 2) / (1 + square)
+    half = math.sqrt(mean * (1 - mean) * square + square**2 / 4) / (1 + square)
+    return [scale * max(0.0, centre - half), scale * min(1.0, centre + half)]
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:

@@ -6,19 +6,22 @@ from typing import Any, NamedTuple
 
 import sacrebleu
 
-from transformer.metrics.registry import find
+from transformer.metrics.registry import MIN_TEXTS, find, proportion_interval
+
+ROUNDING = 1e-9  # resampled scores that differ by less do not vary
 
 
 class CorpusScore(NamedTuple):
     """A score of a corpus.
 
     Attributes:
-      interval: half the width of the 95% confidence interval (Koehn 2004); None without resamples.
+      interval: half the width of the 95% bootstrap interval (Koehn 2004), or the bounds of that of
+        a proportion; None without resamples, of fewer than `MIN_TEXTS`, or if they do not vary.
       signature: how the score was computed: scores with different signatures are not comparable.
     """
 
     value: float
-    interval: float | None = None
+    interval: float | list[float] | None = None
     signature: str | None = None
 
 
@@ -30,7 +33,7 @@ class ScoredCorpus(NamedTuple):
     """
 
     hypotheses: Sequence[str]
-    references: Sequence[Sequence[str]]
+    references: Sequence[Sequence[str | None]]
     tokenizer: str
     moses: str
     bootstrap: int
@@ -54,17 +57,19 @@ def corpus_scores(
     tokenizer: str = "13a",
     moses: str = "",
     bootstrap: int = 0,
-    further: Sequence[Sequence[str]] = (),
+    further: Sequence[Sequence[str | None]] = (),
     final: bool = False,
 ) -> dict[str, Any]:
     """Returns the scores of detokenised text by name, each `*_ci` and each `*_signature`.
+
+    If some have no interval, `no_interval` says which, and why.
 
     Args:
       references: one for each hypothesis.
       tokenizer: sacreBLEU's, for BLEU.
       moses: language code; adds `bleu_moses_lowercase`.
-      bootstrap: resamples; below two there is no interval, nor is there one of a single text.
-      further: lists of a further reference for each hypothesis.
+      bootstrap: resamples; below two there is no interval.
+      further: lists of a further reference for each hypothesis, None where it has fewer.
       final: whether to compute the metrics that only final scores have.
     """
     for texts in (references, *further):
@@ -83,16 +88,22 @@ def corpus_scores(
             scores[f"{name}_ci"] = score.interval
         if score.signature is not None:
             scores[f"{name}_signature"] = score.signature
+    names = [name for name in FUNCTIONS if name in scores and f"{name}_ci" not in scores]
+    if bootstrap > 1 and names:
+        titles = ", ".join(find(name, "translation").title for name in names)
+        why = "too few texts" if len(hypotheses) < MIN_TEXTS else "resampled texts score the same"
+        scores["no_interval"] = f"no interval of {titles}: {why}"
     return scores
 
 
 @text_metric
 def exact_match(corpus: ScoredCorpus) -> CorpusScore:
     """The percentage of translations that equal one of their references, without outer blanks."""
-    references = ([text.strip() for text in texts] for texts in corpus.references)
-    hypotheses = (text.strip() for text in corpus.hypotheses)
-    matches = sum(map(operator.contains, zip(*references, strict=True), hypotheses))
-    return CorpusScore(100.0 * matches / len(corpus.hypotheses))
+    texts = ([text and text.strip() for text in texts] for texts in corpus.references)
+    hypotheses, count = (text.strip() for text in corpus.hypotheses), len(corpus.hypotheses)
+    matches = sum(map(operator.contains, zip(*texts, strict=True), hypotheses))
+    interval = proportion_interval(matches, count, 100.0) if corpus.bootstrap > 1 else None
+    return CorpusScore(100.0 * matches / count, interval)
 
 
 @text_metric
@@ -131,17 +142,18 @@ def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
 def _of_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
     """The score of text that a function prepares, with its name in the signature."""
     hypotheses, *references = (
-        list(map(prepare, texts)) for texts in (corpus.hypotheses, *corpus.references)
+        [text if text is None else prepare(text) for text in texts]
+        for texts in (corpus.hypotheses, *corpus.references)
     )
     score = _sacrebleu(metric, corpus._replace(hypotheses=hypotheses, references=references))
     return score._replace(signature=f"{name}|{score.signature}")
 
 
 def _sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
-    resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) > 1
+    resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) >= MIN_TEXTS
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
-    interval = float(score._ci) if resampled else None
+    interval = float(score._ci) if resampled and score._ci > ROUNDING else None
     return CorpusScore(score.score, interval, str(metric.get_signature()))
 
 

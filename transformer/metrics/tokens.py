@@ -13,6 +13,7 @@ import numpy as np
 from clu import metrics as clu_metrics
 from jaxtyping import Float, Int
 
+from transformer.metrics.registry import MIN_TEXTS
 from transformer.model.losses import TokenSums
 
 
@@ -58,7 +59,10 @@ def summarize(metrics: TokenMetrics) -> dict[str, float]:
 
 
 def loss_intervals(
-    nll: Float[np.ndarray, "rows"], tokens: Int[np.ndarray, "rows"], resamples: int
+    nll: Float[np.ndarray, "rows"],
+    tokens: Int[np.ndarray, "rows"],
+    resamples: int,
+    texts: Sequence[int] | None = None,
 ) -> dict[str, float]:
     """Returns half the widths of the 95% intervals of the means over tokens, by name.
 
@@ -68,11 +72,14 @@ def loss_intervals(
     Args:
       nll: of all tokens of each row, in nats.
       tokens: of each row.
-      resamples: below two there are no intervals; a single row has none, either.
+      resamples: below two there are no intervals; nor of fewer than `MIN_TEXTS` texts.
+      texts: the text of each row, from zero; rows of one text are drawn together.
 
     Source: Efron 1979, "Bootstrap Methods".
     """
-    if resamples < 2 or len(nll) < 2:
+    if texts is not None:
+        nll, tokens = (np.bincount(texts, values) for values in (nll, tokens))
+    if resamples < 2 or len(nll) < MIN_TEXTS:
         return {}
     rng, means = np.random.default_rng(0), np.empty(resamples)
     for i in range(resamples):

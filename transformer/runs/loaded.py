@@ -23,7 +23,7 @@ from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
 from transformer.keys import assign
 from transformer.runs import workdir
-from transformer.tasks.pair_scores import GivenPairs, refuse_blank
+from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask
 
 # The methods of some tasks only.
@@ -178,10 +178,11 @@ class LoadedRun:
             for reference, own in enumerate((sources, *lists))
             for which in [f", its reference {reference}" if reference else ""]
         )
-        given = GivenPairs(list(map(Pair, sources, lists[0])), lists[1:])
+        rows = zip(sources, *lists, strict=True)
+        pairs = [Pair(source, first, None, (*more,)) for source, first, *more in rows]
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
-        task = TranslationTask.from_folder(self.folder, config, given)
+        task = TranslationTask.from_folder(self.folder, config, pairs)
         task.predictor = predictor  # which has compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name != "texts"}

@@ -41,7 +41,6 @@ class Task(abc.ABC):
 
     Attributes:
       text: training text and held-out text; after `from_folder`, only the latter.
-      is_given: whether the test set is another text, see `from_folder`.
       plan: all training batches, by number.
     """
 
@@ -50,7 +49,6 @@ class Task(abc.ABC):
     text: Any
     predictor: Predictor
     plan: Plan
-    is_given = False
 
     def __init__(
         self,
@@ -79,10 +77,8 @@ class Task(abc.ABC):
         """
         task = cls.__new__(cls)
         task.config, task.predictor = config, cls.load(folder, config)
-        task.is_given = given is not None
-        task.text = (
-            task.make_given_text(folder, given) if task.is_given else task.read_kept_text(folder)
-        )
+        is_kept = given is None
+        task.text = task.read_kept_text(folder) if is_kept else task.make_given_text(folder, given)
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
@@ -232,14 +228,24 @@ class TokenTask(Task):
             return [sums]
         return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))
 
-    def loss_intervals(self, variables: Variables, split: str) -> dict[str, float]:
-        """Returns the `loss_intervals` of a split over sentences, or over rows of text."""
+    def with_intervals(
+        self, scores: dict[str, Any], variables: Variables, split: str
+    ) -> dict[str, Any]:
+        """Returns the scores of a split with the `loss_intervals` over its sentences or rows."""
         batches = self.held_out_batches(split)
         nll, tokens = map(
             np.concatenate, zip(*self.predictor.row_sums(variables, batches), strict=True)
         )
-        filled = tokens > 0
-        return loss_intervals(nll[filled], tokens[filled], self.config.evaluate.bootstrap)
+        filled, resamples = tokens > 0, self.config.evaluate.bootstrap
+        texts = self.texts_of_rows(split)
+        scores = scores | loss_intervals(nll[filled], tokens[filled], resamples, texts)
+        if "nll_ci" in scores:  # bits per byte are proportional to nll
+            scores["bits_per_byte_ci"] = scores["bits_per_byte"] * scores["nll_ci"] / scores["nll"]
+        return scores
+
+    def texts_of_rows(self, split: str) -> list[int] | None:
+        """Returns the text of each row of `held_out_batches`, if texts have several."""
+        return None
 
 
 # -- parts of a config

@@ -53,11 +53,15 @@ class CaptionCorpus:
 
 
 class CaptionTask(TranslationTask):
-    """Trains and scores a captioner; a pair is the name of a picture and its caption."""
+    """Trains and scores a captioner; a pair is the name of a picture and its captions.
+
+    Its translation is scored against all captions of the picture; the loss is of each caption.
+    """
 
     predictor: Captioner  # pyright: ignore[reportIncompatibleVariableOverride]
     plan_type = CaptionPlan
     label_type = CAPTIONS
+    loss_references = "each"
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
@@ -99,12 +103,24 @@ class CaptionTask(TranslationTask):
         pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]],
     ) -> dict[str, list[Pair]]:
         """The pairs of each split, whose pictures the reader then knows by name."""
+        pairs = {}
         for split, part in items.items():
+            captions: dict[str, list[str]] = {}
+            for item in part:
+                captions.setdefault(item.name, []).append(item.label)
+            rows = captions.items()
+            pairs[split] = [Pair(name, first, None, (*more,)) for name, (first, *more) in rows]
             names = [item.name for item in part]
             reader.know(names, store_pictures(part, pixels[split], reader.size))
-        return {
-            split: [Pair(item.name, item.label) for item in part] for split, part in items.items()
-        }
+        return pairs
+
+    def loss_pairs(self, split: str) -> list[Pair]:
+        pairs = self.text.pairs[split]
+        return [Pair(pair.source, text) for pair in pairs for text in pair.references]
+
+    def texts_of_rows(self, split: str) -> list[int]:
+        pictures = [n for n, p in enumerate(self.text.pairs[split]) for _ in p.references]
+        return [pictures[i] for rows, _ in self.numbered_batches(split) for i in rows]
 
     def make_predictor(self) -> Captioner:
         corpus = self.text.corpus

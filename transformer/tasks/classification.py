@@ -221,8 +221,8 @@ class ClassificationTask(Task):
         self, split: str, probabilities: Float[np.ndarray, "N C"], final: bool
     ) -> dict[str, Any]:
         truth, labels = self.text.encoded[split].labels, self.text.labels
-        bootstrap = self.config.evaluate.bootstrap if final else 0
-        scores = class_scores(truth, probabilities, labels, bootstrap)
+        interval = final and self.config.evaluate.bootstrap > 1
+        scores = class_scores(truth, probabilities, labels, interval)
         del scores["texts"]  # their number is part of the signature
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth

@@ -127,12 +127,7 @@ class LanguageModelTask(TokenTask):
         scores = self._scores(split, sums)
         if not final:
             return scores
-        if self.is_given:
-            scores |= self.loss_intervals(variables, split)
-            if "nll_ci" in scores:  # bits per byte are proportional to nll
-                scores["bits_per_byte_ci"] = (
-                    scores["bits_per_byte"] * scores["nll_ci"] / scores["nll"]
-                )
+        scores = self.with_intervals(scores, variables, split)
         pieces = self.predictor.score_chunks(
             variables, self.text.held_out[split], self.config.data.context, PIECES
         )

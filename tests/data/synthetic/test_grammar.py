@@ -32,7 +32,7 @@ def test_german_is_a_function_of_english(pairs):
 
 
 def test_sentences_are_well_formed(pairs):
-    for source, target, _ in pairs:
+    for source, target, *_ in pairs:
         for sentence in (source, target):
             assert sentence[0].isupper(), sentence
             assert sentence[-1] in ".?", sentence

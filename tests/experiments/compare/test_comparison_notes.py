@@ -67,6 +67,15 @@ def test_the_variance_is_named_by_its_parts():
     assert f"The variance is that {over_texts}. With" in shown(ONE, OTHER)[1]
 
 
+def test_the_test_is_named_if_systems_have_unequal_numbers_of_seeds():
+    many = system("many", *([n % 3, n % 4] for n in range(5)))
+    three = system("three", [1.0, 4.0], [2.0, 5.0], [3.0, 3.0])
+    for other, name in ((three, "Welch's t (with"), (TWO, "Cochran and Cox's test (if")):
+        text = shown(many, other)[1]
+        assert f"Interval and p: two-sided, by {name}" in text
+        assert "over seeds (pooled by Student's t alone) plus" in text
+
+
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
     assert [cells[name] for name in COMPARISON_TITLES[3:]] == ["-10.00", "-", "-", "-"]

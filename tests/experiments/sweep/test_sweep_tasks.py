@@ -15,7 +15,7 @@ from experiments.results.notes import sweep_notes
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_table, sweep_signatures, to_csv
 from experiments.sweep.sweep import write_results
-from sweeps import markdown, write_classifier, write_language_model
+from sweeps import markdown, sentences, write_classifier, write_language_model, write_trial
 from transformer.errors import UserError
 
 
@@ -111,6 +111,24 @@ def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte
     ]
     [first, *_] = csv.DictReader(io.StringIO(to_csv(sweep)))
     assert first["test_perplexity_signature"] == "context:8|vocabulary:ab"
+
+
+def test_translators_with_different_vocabularies_are_compared_by_bleu(tmp_path):
+    trials = []
+    for number, name in enumerate(("ab", "xy")):
+        scores = {"perplexity_signature": name, "bits_per_byte_signature": name}
+        values = {"tokenizer.vocab_size": number}
+        trials.append(write_trial(tmp_path, number, values, test=scores))
+    sweep = read_sweep("translation", trials, baseline=0)
+    assert (sweep.measures.main_metric, sweep.vocabularies) == ("bleu", "")
+    assert sweep.comparisons[1].has_interval
+
+
+def test_settings_whose_seeds_have_one_score_have_no_interval_over_them(tmp_path):
+    right = sentences(40)
+    trials = [write_trial(tmp_path, n, {"seed": n}, hypotheses=right) for n in range(3)]
+    [row] = cells(read_sweep("translation", trials))
+    assert (row["BLEU"], row["95% interval"]) == ("100.00 ± 0.00", "-")
 
 
 def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):

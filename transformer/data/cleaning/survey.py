@@ -127,7 +127,7 @@ def count_faults(facts: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningR
 
 def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
     chunk, characters = [], 0
-    for source, target, _ in pairs:
+    for source, target, *_ in pairs:
         chunk.append((source, target))
         characters += len(source) + len(target)
         if len(chunk) >= AT_ONCE or characters >= MAX_CHARACTERS:

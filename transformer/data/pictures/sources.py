@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import importlib.util
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,8 @@ from PIL import Image
 from transformer.data import held_out, tfds
 from transformer.data.files.locate import corpus_folder, locate
 from transformer.data.files.rows import BrokenError, text_value
-from transformer.data.files.table import TableFile
+from transformer.data.files.table import ROWS_ALONE, TableFile, format_of
+from transformer.data.files.text import read_lines
 from transformer.data.labelled.sources import LabelledSource, check_classes
 from transformer.data.pairs import SPLITS, LabelledPicture
 from transformer.data.pictures import scenes
@@ -30,6 +32,7 @@ from transformer.errors import UserError
 
 IDX_BYTES = 8  # the type of an IDX file's numbers
 EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
+NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture and the number of its caption
 CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what a model learns
 TASKS = {
     CLASSES: "image_classification",
@@ -120,8 +123,15 @@ def _hold_out(
 ) -> dict[str, PictureSplit]:
     """The training items and those held out of them, all of a picture in the same split."""
     text = _Items(train.items, Path(data.train_source or data.source))
-    divided = held_out.hold_out(text, sizes, data, key=lambda item: train.digests[item.picture])
-    return {split: _take(list(items), train.pixels) for split, items in divided.items()}
+
+    def key(item: LabelledPicture) -> str:
+        return train.digests[item.picture]
+
+    divided = held_out.hold_out(text, sizes, data, key)
+    # With data.holdout=end a split may begin within the items of a picture.
+    split_of = {key(item): split for split in divided for item in divided[split]}
+    items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
+    return {split: _take(part, train.pixels) for split, part in items.items()}
 
 
 def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
@@ -257,11 +267,23 @@ def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSp
 
 
 def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> PictureSplit:
-    """Returns the pictures that a table names, see `open_pictures`; `data` names its columns."""
-    return _read_split(_rows(path, data, label_type), path.parent, look)
+    """Returns the pictures that a table names, see `open_pictures`; `data` names its columns.
+
+    Flickr8k's table of captions has no header, and is near the folder of its pictures.
+    """
+    folder, first = path.parent, None
+    if label_type == CAPTIONS and format_of(path) not in ROWS_ALONE:
+        first = NUMBERED.match(next(read_lines(path), ""))
+    if first:
+        data = ConfigDict({**data, "picture_field": "0", "text_field": "1"})
+        near = folder, *sorted(folder.glob("*/")), *sorted(folder.parent.glob("*/"))
+        folder = next((each for each in near if (each / first[1]).is_file()), folder)
+    return _read_split(_rows(path, data, label_type, folder), folder, look)
 
 
-def _rows(path: Path, data: ConfigDict, label_type: str) -> list[tuple[str, str, str]]:
+def _rows(
+    path: Path, data: ConfigDict, label_type: str, folder: Path
+) -> list[tuple[str, str, str]]:
     """Name, question and label in each row of a table."""
     keys = FIELDS[label_type]
 
@@ -271,6 +293,9 @@ def _rows(path: Path, data: ConfigDict, label_type: str) -> list[tuple[str, str,
             if not text_value(value, key).strip():
                 raise BrokenError(f"the {key.removesuffix('_field')} is empty")
         name, *question, label = (value.strip() for value in values)
+        name = NUMBERED.sub(r"\1", name)
+        if not (folder / name).is_file():
+            raise BrokenError(f"{folder / name} is not a file")
         return name, "".join(question), label
 
     return [*TableFile(path, data, keys, make, exact=True)]

@@ -1,0 +1,151 @@
+"""A picture with several captions is one sentence with as many references."""
+
+import itertools
+
+import numpy as np
+import pytest
+import sacrebleu
+from PIL import Image
+
+from configs import photos
+from experiments.report.outputs import read_sentences
+from experiments.results.tasks import CAPTIONS
+from experiments.results.texts import read_translations
+from transformer.data.pictures.sources import CAPTIONS as LEARNT
+from transformer.data.pictures.sources import look_of, open_pictures
+from transformer.errors import UserError
+from transformer.files import write_text
+from transformer.inference.hypotheses import Translation
+from transformer.tasks.captioning import CaptionTask
+from transformer.tasks.pair_scores import text_files
+
+PICTURES, WORDS = 17, ("red", "blue", "small", "large", "old", "dog", "cat", "runs", "sleeps")
+METRICS = {"bleu": sacrebleu.BLEU(), "chrf": sacrebleu.CHRF(), "ter": sacrebleu.TER()}
+
+
+def album(folder, counts, place="", table="captions.csv"):
+    """Pictures with these numbers of captions in a place, and their table; returns its name."""
+    rng, is_csv = np.random.default_rng(0), table.endswith(".csv")
+    lines = ["picture,text"] * is_csv
+    (folder / place).mkdir(exist_ok=True)
+    for i, count in enumerate(counts):
+        name = f"{1000 + i}_a.jpg"
+        Image.fromarray(rng.integers(0, 255, (9, 9, 3), np.uint8)).save(folder / place / name)
+        texts = (" ".join(rng.choice(WORDS, rng.integers(5, 30))) for _ in range(count))
+        lines += [f"{name},{t}" if is_csv else f"{name}#{n}\t{t}" for n, t in enumerate(texts)]
+    (folder / table).write_text("".join(f"{line}\n" for line in lines))
+    return table
+
+
+def captioner(folder, table, **data):
+    """The task of a config for the pictures of a folder, which holds 20 captions out twice."""
+    config = photos.get_config("captions")
+    config.model.picture_size = 8
+    config.data.path, config.data.train_source = str(folder), table
+    config.data.update(data)
+    return CaptionTask(config)
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flickr")
+    return captioner(folder, album(folder, [5] * PICTURES))
+
+
+@pytest.mark.parametrize("place", ["", "Flicker8k_Dataset", "../Flicker8k_Dataset"])
+def test_the_table_of_flickr8k_is_read_in_or_beside_the_folder_of_its_pictures(tmp_path, place):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    config = captioner(folder, album(folder, [2] * 30, place, "Flickr8k.token.txt")).config
+    source = open_pictures(config.data, look_of(config), LEARNT)
+    items = [item for split in source.splits.values() for item in split]
+    assert len(items) == 60
+    assert {item.name for item in items} == {f"{1000 + i}_a.jpg" for i in range(30)}
+    with (folder / "Flickr8k.token.txt").open("a") as file:  # as the original has one
+        file.write("2258277193_586949ec62.jpg.1#0\tA man .\n")
+    message = "line 61: .*586949ec62.jpg.1 is not a file: .* config.data.skip_broken=True to skip"
+    with pytest.raises(UserError, match=message):
+        open_pictures(config.data, look_of(config), LEARNT)
+    config.data.skip_broken = True
+    again = open_pictures(config.data, look_of(config), LEARNT)
+    assert again.splits == source.splits
+
+
+def test_the_first_caption_of_each_picture_has_the_best_scores(task):
+    for final in (False, True):
+        pairs = task.decoded_pairs("test", final)
+        first = {pair.source: pair.target for pair in reversed(pairs)}
+        scores = task.text_scores([first[pair.source] for pair in pairs], pairs, final)
+        assert (scores["bleu"], scores["exact_match"]) == (pytest.approx(100), 100)
+        assert scores["sentences"] == 4
+    assert scores["ter"] == 0
+    assert "nrefs:5|" in scores["bleu_signature"]
+    last = task.text_scores([pair.further[-1] for pair in pairs], pairs, True)
+    assert last["exact_match"] == 100
+
+
+def test_each_caption_against_the_others_has_the_scores_of_sacrebleu(task):
+    pairs = task.decoded_pairs("validation", True) + task.decoded_pairs("test", True)
+    for n in range(5):
+        rows = [[*pair.references[:n], *pair.references[n + 1 :]] for pair in pairs]
+        others = [
+            pair._replace(target=first, further=tuple(more))
+            for pair, (first, *more) in zip(pairs, rows, strict=True)
+        ]
+        texts = [pair.references[n] for pair in pairs]
+        scores = task.text_scores(texts, others, True)
+        for name, metric in METRICS.items():
+            expected = metric.corpus_score(texts, [*zip(*rows, strict=True)])
+            assert scores[name] == pytest.approx(expected.score, abs=1e-9)
+        assert scores["exact_match"] < 100
+        assert 0 < scores["bleu_ci"] < 50
+
+
+def test_files_with_unequal_numbers_of_references_have_the_same_scores(tmp_path):
+    counts = [1, 3, 2, 5, 4] * 6
+    task = captioner(tmp_path, album(tmp_path, counts), validation_size=8, test_size=30)
+    pairs = task.decoded_pairs("test", True)
+    lists = [*itertools.zip_longest(*(pair.references for pair in pairs))]
+    texts = [pair.references[-1][:-2] for pair in pairs]
+    scores = task.text_scores(texts, pairs, True)
+    assert "nrefs:var|" in scores["bleu_signature"]
+    assert scores["bleu"] == pytest.approx(METRICS["bleu"].corpus_score(texts, lists).score)
+    made = [Translation(text, -1.0, 3) for text in texts]
+    for name, lines in text_files("test", pairs, made).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_text(tmp_path / name, "".join(f"{line}\n" for line in lines))
+    outputs = read_translations(tmp_path, scores)
+    for name in CAPTIONS.of_sums:
+        assert CAPTIONS.score(name, outputs) == pytest.approx(scores[name], abs=1e-9)
+    for pair, sentence in zip(pairs, read_sentences(tmp_path, "test"), strict=True):
+        chrf = METRICS["chrf"].sentence_score(sentence.translation, pair.references).score
+        assert sentence.chrf == pytest.approx(chrf)
+        assert sentence.reference in pair.references
+
+
+def test_the_loss_is_of_each_caption_and_its_interval_over_pictures(task):
+    pairs = task.text.pairs["test"]
+    assert [pair.target for pair in task.loss_pairs("test")] == [
+        text for pair in pairs for text in pair.references
+    ]
+    batches = list(task.held_out_batches("test"))
+    labels = [row for batch in batches for row in np.asarray(batch.labels) if row.any()]
+    encode, texts = task.predictor.target_tokenizer.encode, task.texts_of_rows("test")
+    assert len(labels) == len(texts) == 20
+    assert texts != sorted(texts)  # the control: rows are grouped by length
+    for row, picture in zip(labels, texts, strict=True):
+        assert row[row > 0][:-1].tolist() in encode(list(pairs[picture].references))
+
+
+@pytest.mark.parametrize("holdout", ["hash", "end"])
+def test_the_captions_of_a_picture_are_in_one_split(tmp_path, holdout):
+    table = album(tmp_path, [5] * PICTURES)
+    lines = (tmp_path / table).read_text().splitlines(keepends=True)
+    lines.insert(1, lines[1])  # so that no split ends at a picture
+    (tmp_path / table).write_text("".join(lines))
+    task = captioner(tmp_path, table, holdout=holdout, validation_size=12, test_size=13)
+    source = open_pictures(task.config.data, look_of(task.config), LEARNT)
+    names = {split: [item.name for item in items] for split, items in source.splits.items()}
+    assert sum(map(len, names.values())) == 5 * PICTURES + 1
+    for one, other in itertools.combinations(names.values(), 2):
+        assert not {*one} & {*other}
