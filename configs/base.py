@@ -169,8 +169,8 @@ def _add_rows(data: ConfigDict) -> None:
     data.blind = False
     # Random changes of training pictures, such as crop+flip: of crop, flip, rotate and colour.
     data.augment = ""
-    # Language models: what a document is, and the tokens of a sequence, which holds several of
-    # them or a part of one. A split without a file is this fraction of the training text's end.
+    # Language models: what a document is, and the tokens of a sequence, of several or of a part.
+    # A split without a file is this fraction of the text's end; of pictures, if its size is 0.
     data.documents = "line"  # line | paragraph (blank lines between) | file
     data.context = 256
     data.each_position = False  # a sequence per position: no look-ahead mask is needed, slower

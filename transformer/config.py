@@ -28,7 +28,7 @@ from transformer.model import build, flash
 from transformer.model.classifier import BAG, POOLINGS, BagOfEmbeddings
 from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
 from transformer.model.config import RANGES as MODEL_RANGES
-from transformer.model.vision.augment import CHANGES
+from transformer.model.vision.augment import CHANGES, OF_ANSWERS
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
 from transformer.optim.schedules import SCHEDULES
 from transformer.tasks import REGISTRY, pair_scores
@@ -294,10 +294,16 @@ def _check_r_drop(config: ConfigDict) -> None:
 
 
 def check_start(config: ConfigDict) -> None:
-    """Checks the keys about the run that a training starts from, for modes that train.
+    """Checks the keys that only a training reads, for modes that train.
 
     A run that has been trained is used without the name of the run that it started from.
     """
+    asks = config.task == pictures.TASKS[pictures.ANSWERS]
+    if wrong := [name for name in OF_ANSWERS if asks and name in config.data.augment.split("+")]:
+        raise UserError(
+            f"config.data.augment={config.data.augment} makes answers wrong, such as "
+            f"{OF_ANSWERS[wrong[0]]}: leave {' and '.join(wrong)} out"
+        )
     if config.train.init_from:
         for key in ("source_vectors", "target_vectors"):
             if config.train[key]:

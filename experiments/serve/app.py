@@ -5,8 +5,10 @@ import base64
 import hashlib
 import queue
 import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -58,11 +60,11 @@ def build(
     )
     app.add_middleware(access.Access, names=names, is_local=is_local)
     _add_fixed_routes(app, runs, batcher.programs)
-    planner = ThreadPoolExecutor(1)
+    planners = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # of texts, and of pictures
     for name, (summary, fields, answer) in schema.API.items():
         app.add_api_route(
             f"/api/{name}",
-            _endpoint(name, fields, runs, batcher, planner),
+            _endpoint(name, fields, runs, batcher, planners),
             methods=["POST"],
             name=name,
             summary=summary,
@@ -104,21 +106,24 @@ def _endpoint(
     model: type[schema.Request],
     runs: Sequence[Served],
     batcher: batching.Batcher,
-    planner: ThreadPoolExecutor,
+    planners: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
 ) -> Callable:
     """The function that answers requests of an operation."""
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
         operation, values = run.operations[name], fields.model_dump(exclude_none=True)
-        # In a thread: a mistake is answered at once, whatever is being computed.
-        plan = await asyncio.get_running_loop().run_in_executor(planner, operation.plan, values)
+        # In a thread: a mistake is answered at once, whatever is being computed or decoded.
+        loop, end = asyncio.get_running_loop(), time.monotonic() + ANSWER_SECONDS
+        planner = planners[bool(values.keys() & {"picture", "pictures"})]
+        planning = loop.run_in_executor(planner, operation.plan, values)
+        plan = await _wait(request, planning, end)
         try:
             future = batcher.submit(operation, plan)
         except queue.Full:
             message = f"{batching.MAX_WAITING} requests wait, as many as may: try again in a second"
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
-        results = await _wait(request, asyncio.wrap_future(future))
+        results = await _wait(request, asyncio.wrap_future(future), end)
         return JSONResponse({"run": run.name, **plan.answer(results)})
 
     return answer
@@ -137,11 +142,11 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
     raise UserError(f"{name or 'no run here'} has {', '.join(names)}, not {operation}")
 
 
-async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
-    """Returns an answer, which is cancelled if it takes too long or its client has gone."""
+async def _wait(request: Request, answer: asyncio.Future[Any], end: float) -> Any:
+    """Returns an answer, which is cancelled if it is not there in time or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
     ready, _ = await asyncio.wait(
-        {answer, gone}, timeout=ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        {answer, gone}, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
     )
     gone.cancel()
     if answer in ready:
@@ -149,7 +154,7 @@ async def _wait(request: Request, answer: asyncio.Future[list]) -> list:
     answer.cancel()
     if gone in ready:
         raise HTTPException(GONE, "the client has gone")
-    fix = "send fewer or shorter texts at once, or wait"
+    fix = "send fewer or shorter texts, or smaller pictures, at once, or wait"
     raise HTTPException(504, f"no answer in {ANSWER_SECONDS:g} seconds: {fix}")
 
 

@@ -4,12 +4,12 @@ A batch has one row, or `ROWS` with padding. So there are two programs for each 
 they are compiled before they are needed. Samples are rows of their own, see `Generate`.
 """
 
-import base64
 import itertools
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from experiments.attention.explorer import SIDES, live_example
+from experiments.serve.schema import decode_pictures
 from transformer.data.corpora import Tagger, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.data.pictures.encode import SeenPicture
@@ -279,8 +279,7 @@ class ClassifyPictures(Classify):
             raise UserError(
                 f"{len(pictures)} pictures, {len(texts)} texts: this run needs {needed}"
             )
-        pairs = itertools.zip_longest(pictures, texts, fillvalue="")
-        items = [see(self.predictor, *pair, f"pictures[{i}]") for i, pair in enumerate(pairs)]
+        items = see(self.predictor, pictures, texts or [""] * len(pictures))
         lengths = [len(self.predictor.tokens_of(item)) for item in items]
         unread = [self.predictor.unread(f"picture\t{text}") for text in texts or pictures]
         return self.planned(items, lengths, unread, count)
@@ -289,18 +288,17 @@ class ClassifyPictures(Classify):
         return self.predictor.rank(self.variables, pad(payloads))[: len(payloads)]
 
 
-def see(predictor: PictureClassifier, picture: str, question: str, place: str) -> SeenPicture:
-    """Returns a data URL, never the name of a file of the server, and a question as items."""
-    header, _, content = picture.partition(",")
-    try:
-        if not (header.startswith("data:image/") and header.endswith(";base64")):
-            raise ValueError
-        data = base64.b64decode(content, validate=True)
-    except ValueError:
-        raise UserError(f"{place} is not a data URL: send data:image/png;base64,...") from None
-    if predictor.tokenizer and not question.strip():
-        raise UserError(f"{place} has no question: give one as its text")
-    return predictor.see(read_picture(data, *predictor.look, name=place), question)
+def see(
+    predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
+) -> list[SeenPicture]:
+    """Returns data URLs, never the names of files of the server, and questions as items."""
+    names = [place.format(i) for i in range(len(urls))]
+    pictures = list(zip(decode_pictures(urls, names), names, strict=True))
+    for name, question in zip(names, questions, strict=True):
+        if predictor.tokenizer and not question.strip():
+            raise UserError(f"{name} has no question: give one as its text")
+    pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
+    return list(map(predictor.see, pixels, questions))
 
 
 class Explain(Operation):
@@ -343,7 +341,7 @@ class ExplainPicture(Explain):
         text = fields["text"]
         if {"target", "source_tag"} & fields.keys():
             raise UserError("target and source_tag are for translators: leave them out")
-        item = see(self.predictor, fields.get("picture", ""), text, "picture")
+        [item] = see(self.predictor, [fields.get("picture", "")], [text], "picture")
         unread = self.predictor.unread(f"picture\t{text}")
         return RequestPlan([None], [(item, unread)], lambda results: results[0])
 

@@ -1,12 +1,14 @@
 """The requests and answers of the API as pydantic models, and what is wrong of a request."""
 
+import base64
 import json
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from transformer.errors import shorten
+from transformer.data.pictures.files import MAX_PIXELS, count_pixels
+from transformer.errors import UserError, shorten
 
 BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # bytes, texts of a request, characters of a text
 BEST = "results of each text, best first; by default 1"
@@ -152,6 +154,22 @@ API: dict[str, tuple[str, type[Request], type[Answer]]] = {
     "generate": ("Continues texts", WriteRequest, ContinuationsAnswer),
     "classify": ("Classifies texts or pictures", ClassifyRequest, Classes),
 }
+
+
+def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
+    """Returns the content of data URLs of pictures, which have few pixels in all."""
+    contents, total = [], 0
+    for url, name in zip(urls, names, strict=True):
+        header, _, content = url.partition(",")
+        try:
+            if not (header.startswith("data:image/") and header.endswith(";base64")):
+                raise ValueError
+            contents.append(base64.b64decode(content, validate=True))
+        except ValueError:
+            raise UserError(f"{name} is not a data URL: send data:image/png;base64,...") from None
+        if (total := total + count_pixels(contents[-1], name)) > MAX_PIXELS:
+            raise UserError(f"pictures have over {MAX_PIXELS:,} pixels in all: send fewer at once")
+    return contents
 
 
 def quote(value: Any) -> str:

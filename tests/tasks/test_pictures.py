@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import mnist
+from configs import mnist, photos
 from runs import SpoiltPlan, identical, make_trainer, newest_state
 from tiny_run import command, refused
 from tiny_scenes import CONFIG, train_scenes
+from transformer.config import check, check_start
+from transformer.data.tokenizer import UNK_ID
+from transformer.errors import UserError
 from transformer.runs import workdir
-from transformer.tasks.pictures import PictureTask, QuestionTask
+from transformer.tasks.pictures import PictureTask, QuestionTask, train_tokenizer
 from transformer.training.run import TrainingRun
 
 
@@ -181,3 +184,41 @@ def test_a_run_of_changed_and_mixed_pictures_that_is_killed_resumes_to_the_same_
     whole, resumed = state("whole", killed=False), state("resumed", killed=True)
     assert whole.step == 9
     assert identical(whole, resumed)
+
+
+@pytest.mark.parametrize("mark", ["?", " ?"])
+def test_questions_are_read_with_or_without_a_blank_before_marks_and_a_capital(tmp_path, mark):
+    rows = ["picture,text,label"]
+    for i in range(20):
+        Image.new("L", (9, 9), i).save(tmp_path / f"{i}.png")
+        rows.append(f"{i}.png,what is on the {'table' if i % 2 else 'chair'}{mark},{i % 2}")
+    (tmp_path / "questions.csv").write_text("\n".join(rows) + "\n")
+    config = photos.get_config("questions")
+    config.data.path = config.data.cache_dir = str(tmp_path)
+    config.data.validation_size = config.data.test_size = 2
+    tokenizer = QuestionTask(config).text.tokenizer
+    typed, spaced, within = tokenizer.encode(
+        ["What is on the table?", "what is on the table ?", "what is the table on?"]
+    )
+    assert typed == spaced
+    assert sorted(typed) == sorted(within)  # a word is the same before a mark
+    assert UNK_ID not in typed
+
+
+@pytest.mark.parametrize(("caption", "other"), [("A cup.", "A cup ."), ("A cup .", "A cup.")])
+def test_captions_are_read_as_those_of_the_training_are_written(tmp_path, caption, other):
+    config = photos.get_config("captions")
+    config.data.cache_dir = str(tmp_path)
+    writer = train_tokenizer([caption, "A cat"], config, None).writer().typed()
+    assert writer.encode([other]) == writer.encode([caption])
+    assert writer.decode(writer.encode([other])[0]) == caption
+
+
+@pytest.mark.parametrize("change", ["flip", "crop+colour"])
+def test_questions_are_not_trained_on_pictures_whose_answers_change(change):
+    config = photos.get_config("questions")
+    check_start(config)
+    config.data.augment = change
+    check(config)  # a run that was trained so is opened
+    with pytest.raises(UserError, match=f"leave {change.split('+')[-1]} out"):
+        check_start(config)

@@ -30,6 +30,8 @@ UNSPACED = regex.compile(
 WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")
 START = regex.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
+# Punctuation at the end of a word, with or without a blank before it.
+PUNCTUATION = re.compile(r"(?<=[^\s.,;:!?…]) *([.,;:!?…]+)(?!\S)")
 MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, which is no acronym; in title case
 
 

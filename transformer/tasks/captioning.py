@@ -70,7 +70,8 @@ class CaptionTask(TranslationTask):
         items = {split: source.splits[split] for split in SCORED_SPLITS}
         refuse_empty(items)
         train = source.splits["train"]
-        tokenizer = train_tokenizer([item.label for item in train], self.config, folder).writer()
+        tokenizer = train_tokenizer([item.label for item in train], self.config, folder)
+        tokenizer = tokenizer.writer().typed()
         ids = tokenizer.encode([item.label for item in train])
         short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
         reader = make_reader(self.config)
@@ -128,7 +129,7 @@ class CaptionTask(TranslationTask):
 
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> Captioner:
-        tokenizer = load_tokenizer(folder / TOKENIZER).writer()
+        tokenizer = load_tokenizer(folder / TOKENIZER).writer().typed()
         return make_captioner(config, make_reader(config), tokenizer)
 
     def _mixture(self) -> None:

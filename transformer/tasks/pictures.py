@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis import pointing
 from transformer.data import held_out
+from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import make_tokenizer
 from transformer.data.labelled.encode import LabelledBatch
 from transformer.data.pairs import LabelledPicture
@@ -69,6 +70,8 @@ class PictureTask(ClassificationTask):
         tokenizer = None
         if self.label_type == ANSWERS:
             questions = [item.question for item in source.splits["train"]]
+            if self.config.tokenizer.kind == "word":  # so that a word is the same at the end
+                questions = [PUNCTUATION.sub(r" \1", question) for question in questions]
             tokenizer = train_tokenizer(questions, self.config, folder)
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
@@ -104,7 +107,8 @@ class PictureTask(ClassificationTask):
 
     @classmethod
     def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
-        tokenizer = load_tokenizer(folder / TOKENIZER) if cls.label_type == ANSWERS else None
+        asks = cls.label_type == ANSWERS
+        tokenizer = load_tokenizer(folder / TOKENIZER).typed() if asks else None
         return make_picture_classifier(config, tokenizer, load_labels(folder))
 
     def make_plan(self) -> PicturePlan:
@@ -263,7 +267,7 @@ def refuse_empty(held: Mapping[str, Sequence[LabelledPicture]]) -> None:
 def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
     """Returns the tokenizer of the training questions or captions."""
     initial, settings = initial_folder(config), config.tokenizer
-    return make_tokenizer(
+    tokenizer = make_tokenizer(
         texts,
         f"pictures {hash_of(texts)}",
         config.data,
@@ -273,6 +277,7 @@ def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | Non
         saved=folder and folder / TOKENIZER,
         initial=initial and initial / TOKENIZER,
     )
+    return tokenizer.typed()
 
 
 def make_picture_classifier(

@@ -1,10 +1,15 @@
 """Picture files of all kinds are squares of bytes, and others are refused in a line."""
 
+import io
+import itertools
+import random
+import re
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
-from transformer.data.pictures.files import read_picture
+from transformer.data.pictures.files import ENDINGS, FORMATS, read_picture
 from transformer.errors import UserError
 
 RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)
@@ -39,6 +44,65 @@ def test_every_mode_is_read(tmp_path, picture, name, expected):
     assert np.abs(pixels.astype(int) - expected).max() <= 2
     grey = read_picture(tmp_path / name, 8, 1)
     assert grey.shape == (8, 8, 1)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_read_by_content_and_its_files_by_their_endings(tmp_path, form):
+    content = io.BytesIO()
+    flat("RGB", RED, (32, 32)).save(content, form)
+    assert np.abs(read_picture(content.getvalue(), 8, 3).astype(int) - RED).max() <= 2
+    endings = {"JPEG": ".jfif", "TIFF": ".tif", "JPEG2000": ".jp2"}
+    assert endings.get(form, f".{form.lower()}") in ENDINGS
+
+
+def test_no_program_reads_a_picture(monkeypatch):
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("it is run"))
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(UserError, match="none of PNG"):
+        read_picture(script, 8, 3, name="a")
+
+
+@pytest.mark.parametrize(("kind", "bits"), [*itertools.product((np.uint16, np.int32), (8, 12, 16))])
+def test_white_is_what_the_bits_in_use_hold(tmp_path, kind, bits):
+    values = np.full((8, 8), 2 ** (bits - 1), kind)
+    values[0] = 2**bits - 1
+    for numbers in (values, values.astype(np.float32), (values / values.max()).astype(np.float32)):
+        path = save(tmp_path, Image.fromarray(numbers), "a.tif")
+        pixels = read_picture(path, 8, 1)[..., 0]
+        assert (pixels[0].min(), set(pixels[1:].ravel())) == (255, {128})
+
+
+@pytest.mark.parametrize("value", [-1024.0, np.nan, np.inf])
+def test_grey_values_below_black_are_refused(tmp_path, value):
+    path = save(tmp_path, Image.fromarray(np.full((8, 8), value, np.float32)), "a.tif")
+    with pytest.raises(UserError, match=r"a\.tif cannot be read.*its grey values are from"):
+        read_picture(path, 8, 1)
+
+
+def test_mutated_pictures_are_read_or_refused_in_one_line(capfd):
+    draw, noise = random.Random(0), Image.effect_noise((24, 16), 60).convert("RGB")
+    options = [(form, {}) for form in FORMATS] + [
+        ("GIF", {"save_all": True, "append_images": [noise]})
+    ]
+    options += [("TIFF", {"compression": name}) for name in ("tiff_lzw", "tiff_deflate", "jpeg")]
+    lines = []
+    for form, each in options:
+        content = io.BytesIO()
+        noise.save(content, form, **each)
+        for number in range(100):
+            data = bytearray(content.getvalue())
+            for _ in range(draw.randint(1, 6)):
+                place = draw.randrange(min(len(data), draw.choice((32, 200, len(data)))))
+                data[place] = draw.choice((0, 255, data[place] ^ 1 << draw.randrange(8)))
+            del data[draw.randrange(len(data)) if number % 3 == 0 else len(data) :]
+            try:
+                read_picture(bytes(data), 8, 3, name="a")
+            except UserError as error:
+                lines.append(str(error))
+    assert len(lines) > 500
+    right = re.compile(r"a cannot be read as a picture \((?!.* object at ).+")
+    assert not [line for line in lines if not right.fullmatch(line)]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_middle_is_cut_out_upright(tmp_path):
@@ -79,7 +143,13 @@ def damaged(folder, kind):
         return save(folder, Image.new("1", (10_000, 6_000)), "huge.png")
     if kind == "bomb":
         return save(folder, Image.new("1", (20_000, 20_000)), "bomb.png")
+    if kind == "long":
+        return folder / ("x" * 300)
     whole = save(folder, Image.effect_noise((64, 64), 50), "whole.png").read_bytes()
+    if kind == "scans":
+        whole = save(folder, flat("RGB", RED), "a.jpg", progressive=True).read_bytes()
+        path.write_bytes(whole[:-2] + whole[whole.rindex(b"\xff\xda") : -2] * 100 + whole[-2:])
+        return path
     content = {"empty": b"", "text": b"no picture", "truncated": whole[: len(whole) // 2]}
     path.write_bytes(content[kind])
     return path
@@ -95,6 +165,8 @@ def damaged(folder, kind):
         ("animated", "has 2 pictures"),
         ("huge", "more than 50,000,000"),
         ("bomb", "pixels"),
+        ("long", "is not a file"),
+        ("scans", "more than 100 scans"),
     ],
 )
 def test_what_is_no_picture_is_refused_with_its_name(tmp_path, kind, message):

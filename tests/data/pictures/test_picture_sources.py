@@ -11,6 +11,7 @@ import picture_archives
 import review_archives
 from configs import base
 from transformer.data import held_out, tfds
+from transformer.data.pictures import sources
 from transformer.data.pictures.sources import ANSWERS, CLASSES, Look, open_pictures, resize
 from transformer.errors import UserError
 
@@ -115,9 +116,65 @@ def test_what_is_held_out_does_not_depend_on_how_pictures_are_seen(tmp_path):
         open_pictures(settings(**changes, train_source="empty"), LOOK, CLASSES)
 
 
-def write_idx(path, array):
+def test_the_folder_of_a_class_has_folders_and_what_is_left_out_is_counted(tmp_path, caplog):
+    names = ["cat/a.JPG", "cat/2020/b.avif", "cat/2020/may/c.jfif", "dog/d.tga", "dog/e/f.jp2"]
+    others = ["cat/.ipynb_checkpoints/g.png", ".thumbnails/h.png", "__MACOSX/cat/._a.jpg"]
+    others += ["cat/i.heic", "dog/k.HEIC", "bird/l.heic", "m.png", "dog/notes"]
+    for number, name in enumerate(names + others):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.new("RGB", (16, 16), (number, number, number))
+        picture.save(tmp_path / name, {"avif": "AVIF", ".tga": "TGA"}.get(name[-4:], "PNG"))
+    changes = {"source": "files", "path": str(tmp_path), "validation_size": 1, "test_size": 1}
+    source = open_pictures(settings(**changes, train_source="."), LOOK, CLASSES)
+    items = {item.name: item.label for items in source.splits.values() for item in items}
+    assert items == {name: name.split("/")[0] for name in names}
+    assert (
+        "5 pictures; 8 other files are left out: 3 hidden, 3 .heic, 1 without an ending, 1 in no "
+        "folder; folders that are no class: .thumbnails, __MACOSX, bird"
+    ) in caplog.text
+
+
+def test_without_a_size_a_fraction_is_held_out(tmp_path, monkeypatch):
+    changes = photos(tmp_path, 40) | {"validation_size": 0, "test_size": 0, "test_fraction": 0.2}
+    data = settings(**changes, train_source="photos")
+    source = open_pictures(data, LOOK, CLASSES)
+    sizes = {split: len(items) for split, items in source.splits.items()}
+    assert sizes == {"train": 28, "validation": 4, "test": 8}
+    monkeypatch.setattr(sources, "MAX_FRACTION", 5)
+    assert len(open_pictures(data, LOOK, CLASSES).splits["test"]) == 5
+
+
+def idx_of(array):
     header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
+    return header + array.astype(np.uint8).tobytes()
+
+
+def write_idx(path, array):
+    path.write_bytes(gzip.compress(idx_of(array)))
+
+
+def damaged_idx():
+    """Contents of files that are not IDX, of 20 pictures, by what is wrong."""
+    whole = idx_of(np.zeros((20, 4, 4)))
+    packed = gzip.compress(np.random.default_rng(0).bytes(99) + whole)
+    return {
+        "bits": packed[:40] + bytes([packed[40] ^ 255]) + packed[41:],
+        "cut": packed[:60],
+        "short": gzip.compress(whole[:7]),
+        "larger than its header says": gzip.compress(whole + bytes(10**6)),
+        "more than the memory": gzip.compress(whole[:4] + b"\xff" * 12 + whole[16:]),
+        "without pixels": gzip.compress(idx_of(np.zeros((20, 0, 4)))),
+    }
+
+
+@pytest.mark.parametrize("kind", damaged_idx().keys())
+def test_a_damaged_idx_file_is_named(tmp_path, kind):
+    (tmp_path / "images.gz").write_bytes(damaged_idx()[kind])
+    write_idx(tmp_path / "labels.gz", np.arange(20) % 2)
+    changes = {"source": "idx", "path": str(tmp_path), "validation_size": 4, "test_size": 4}
+    data = settings(**changes, train_source="images", train_target="labels")
+    with pytest.raises(UserError, match=r"images\.gz"):
+        open_pictures(data, Look(28, 1), CLASSES)
 
 
 def test_idx_files_are_read_as_they_are_published(tmp_path):

@@ -2,15 +2,18 @@
 
 import base64
 import io
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from PIL import Image
-from serving import is_one_line, serving
+from serving import PATIENCE, is_one_line, serving
 from test_serve_browser import opened, wait_for
 
 import transformer
 from chromium import DESKTOP, PHONE, overflow
+from experiments.serve import app, operations
 from experiments.serve.operations import Served
 from tiny_scenes import train_scenes
 from transformer.tasks.pictures import QuestionTask
@@ -81,6 +84,37 @@ def test_what_is_no_picture_with_a_question_is_refused_in_one_line(site, photo):
         is_one_line(site.post("classify", asked), 400, message)
     asked = {"picture": as_url(photo.read_bytes()), "text": QUESTION, "target": "a"}
     is_one_line(site.post("attention", asked), 400, "are for translators")
+
+
+def test_many_pixels_in_all_are_refused_before_they_are_read(site, monkeypatch):
+    content = io.BytesIO()
+    Image.new("1", (4000, 1300)).save(content, "PNG")
+    asked = {"pictures": [as_url(content.getvalue())] * 10, "texts": [QUESTION] * 10}
+    monkeypatch.setattr(operations, "read_picture", lambda *_, **__: pytest.fail("it is read"))
+    is_one_line(site.post("classify", asked), 400, "over 50,000,000 pixels in all")
+
+
+def test_pictures_that_take_long_hold_up_no_other_request_and_have_a_deadline(
+    site, photo, monkeypatch
+):
+    gate, began, read = threading.Event(), threading.Event(), operations.read_picture
+
+    def wait(*arguments, **named):
+        began.set()
+        assert gate.wait(PATIENCE)
+        return read(*arguments, **named)
+
+    monkeypatch.setattr(operations, "read_picture", wait)
+    monkeypatch.setattr(app, "ANSWER_SECONDS", 2.0)
+    asked = {"pictures": [as_url(photo.read_bytes())], "texts": [QUESTION]}
+    with ThreadPoolExecutor(1) as client:
+        try:
+            slow = client.submit(site.post, "classify", asked)
+            assert began.wait(PATIENCE)
+            is_one_line(site.post("classify", {"texts": [QUESTION]}), 400, "pictures is missing")
+            is_one_line(slow.result(PATIENCE), 504, "no answer in 2 seconds", "smaller pictures")
+        finally:
+            gate.set()
 
 
 @pytest.mark.browser

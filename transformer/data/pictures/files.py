@@ -1,20 +1,40 @@
-"""Picture files as squares of bytes; of a file that is none, one line that says why."""
+"""Picture files as squares of bytes, or why a file is none in one line; and folders of them."""
 
+import collections
+import contextlib
+import ctypes
 import io
+import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, _imaging
 
-from transformer.errors import UserError
+from transformer.data.files.rows import listed
+from transformer.errors import UserError, one_line
+from transformer.files import read_file
 
-MAX_PIXELS = 50_000_000  # of a file: more is a mistake, or an attack on the memory
-WIDE = ("I;16", "I;16B", "I;16L", "I")  # modes of 16 bits
-ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp")
+# Pillow's names of the formats that are read, in folders, tables and requests; of others that it
+# opens, such as EPS, it starts a program.
+FORMATS = ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "TGA", "ICO"]
+ENDINGS = [end for end, name in Image.registered_extensions().items() if name in FORMATS]
+MAX_BYTES = 2**29  # of a file
+MAX_PIXELS = 50_000_000  # of a file, or of a request: more is a mistake, or an attack on the memory
+MAX_SCANS = 100  # of a JPEG, which usually has ten: each goes through all pixels
+WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes of more than 8 bits
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bits that their values may have
+HIDDEN = (".", "__MACOSX")  # begin names that archives and editors leave behind
 INK = 20  # pixels of the longer side of handwriting, of 28, as in MNIST
 MIN_CONTRAST = 32  # between ink and paper, of 255
+
+logger = logging.getLogger(__name__)
+# Pillow logs what it raises, and libtiff prints it.
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
+with contextlib.suppress(AttributeError):
+    ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
 
 Pixels = UInt8[np.ndarray, "S S C"]
 
@@ -42,45 +62,64 @@ def read_picture(
     return pixels.reshape(side, side, channels)
 
 
+def count_pixels(content: bytes, name: str) -> int:
+    """Returns the number of pixels in a picture's header; of ICO, Pillow reads all at once."""
+    with _opened(content, name) as picture:
+        return picture.width * picture.height
+
+
+@contextlib.contextmanager
+def _opened(content: bytes, name: str) -> Iterator[Image.Image]:
+    """A picture whose header is read; every error meanwhile is one of its file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of many pixels, which are refused, and odd metadata
+            with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
+                if picture.width * picture.height > MAX_PIXELS:
+                    raise ValueError(f"it has more than {MAX_PIXELS:,} pixels")
+                count, is_jpeg = getattr(picture, "n_frames", 1), picture.format in ("JPEG", "MPO")
+                if is_jpeg and content.count(b"\xff\xda") > MAX_SCANS:
+                    raise ValueError(f"it has more than {MAX_SCANS} scans")
+                if count > 1 and not is_jpeg:  # which cameras let copies follow
+                    raise ValueError(f"it has {count} pictures")
+                yield picture
+    except Exception as error:  # of a damaged file, Pillow raises what its code happens to meet
+        why = one_line(str(error)) or type(error).__name__
+        if isinstance(error, UnidentifiedImageError):  # which names an object of Python
+            why = f"it is none of {', '.join(FORMATS)}" if content else "it is empty"
+        raise UserError(
+            f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG, as one "
+            f"picture of at most {MAX_PIXELS:,} pixels"
+        ) from error
+
+
 def _open(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
-    if isinstance(file, Path) and not file.is_file():
-        raise UserError(f"{name} is not a file: name a picture")
-    with warnings.catch_warnings():
-        # Pillow warns of many pixels, which are refused here, and of odd metadata.
-        warnings.simplefilter("ignore")
-        try:
-            with (
-                file.open("rb") if isinstance(file, Path) else io.BytesIO(file) as content,
-                Image.open(content) as picture,
-            ):
-                width, height = picture.size
-                if width * height > MAX_PIXELS:
-                    raise UserError(
-                        f"{name} has {width:,} x {height:,} pixels, more than {MAX_PIXELS:,}: make "
-                        "it smaller"
-                    )
-                if getattr(picture, "n_frames", 1) > 1:
-                    raise UserError(
-                        f"{name} has {picture.n_frames} pictures: save the one to be seen"  # pyright: ignore[reportAttributeAccessIssue]
-                    )
-                upright = ImageOps.exif_transpose(picture)
-                upright.load()
-        except Image.DecompressionBombError as error:
-            raise UserError(f"{name} has too many pixels ({error}): make it smaller") from error
-        except (UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError) as error:
-            size = file.stat().st_size if isinstance(file, Path) else len(file)
-            why = str(error) if size else "it is empty"
-            raise UserError(
-                f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG"
-            ) from error
-    if upright.mode in WIDE:
-        upright = Image.fromarray((np.asarray(upright).astype(np.int64) >> 8).astype(np.uint8))
-    if upright.has_transparency_data:
-        whole = upright.convert("RGBA")
-        paper = Image.new("RGBA", whole.size, "white")
-        upright = Image.alpha_composite(paper, whole)
-    return upright.convert("L" if upright.mode in ("1", "L") else "RGB")
+    try:
+        content = read_file(file, MAX_BYTES) if isinstance(file, Path) else file
+    except (OSError, ValueError) as error:  # the second of a name that no file can have
+        why = getattr(error, "strerror", error)
+        raise UserError(f"{name} is not a file to be read ({why}): name a picture") from error
+    with _opened(content, name) as picture:
+        upright = ImageOps.exif_transpose(picture)
+        upright.load()
+        if upright.mode in WIDE:
+            upright = Image.fromarray(_to_bytes(np.asarray(upright)))
+        if upright.has_transparency_data:
+            whole = upright.convert("RGBA")
+            paper = Image.new("RGBA", whole.size, "white")
+            upright = Image.alpha_composite(paper, whole)
+        return upright.convert("L" if upright.mode in ("1", "L") else "RGB")
+
+
+def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
+    """Grey values as bytes: white is 1, or the most that the bits in use hold, such as 12 of 16."""
+    low, high = float(values.min()), float(values.max())
+    white = next((2**bits - 1 for bits in DEPTHS if high <= 2**bits - 1), 0)
+    white = 1 if values.dtype.kind == "f" and high <= 1 else white
+    if not (low >= 0 and white):  # nor NaN
+        raise ValueError(f"its grey values are from {low:g} to {high:g}: scale them to 0 to 255")
+    return (values * (255 / white)).round().astype(np.uint8)
 
 
 def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
@@ -105,3 +144,36 @@ def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
     pixels = np.zeros((side, side, 1), np.uint8)
     pixels[row : row + drawn.shape[0], column : column + drawn.shape[1], 0] = drawn
     return pixels
+
+
+def read_classes(folder: Path) -> list[tuple[str, str, str]]:
+    """Returns name, no question and label of each picture in the folders of a folder, sorted.
+
+    A picture may be in further folders of its class. A line of the log counts all other files, by
+    their endings, and names the folders that are no class.
+    """
+    items, others, empty = [], collections.Counter(), []
+    for entry in sorted(folder.iterdir()):
+        before = len(items)
+        for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
+            name = path.relative_to(folder)
+            kind = path.suffix.lower() if len(name.parts) > 1 else "in no folder"
+            if any(part.startswith(HIDDEN) for part in name.parts):
+                kind = "hidden"
+            if kind in ENDINGS and path.is_file():
+                items.append((str(name), "", entry.name))
+            elif not path.is_dir():
+                others[kind or "without an ending"] += 1
+        if entry.is_dir() and len(items) == before:
+            empty.append(entry.name)
+    counts = listed(f"{n:,} {kind}" for kind, n in others.most_common())
+    left_out = f"; {others.total():,} other files are left out: {counts}" * bool(others)
+    left_out += f"; folders that are no class: {listed(empty)}" * bool(empty)
+    if not items:
+        raise UserError(
+            f"{folder} has no folders with pictures{left_out}: put those of each class, as "
+            f"{', '.join(FORMATS)}, into a folder of its name"
+        )
+    if left_out:
+        logger.warning(f"{folder}: {len(items):,} pictures{left_out}")
+    return items

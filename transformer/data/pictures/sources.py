@@ -5,11 +5,12 @@ What a model learns about a picture is its class, the answer to a question, or a
 """
 
 import dataclasses
-import gzip
 import hashlib
 import importlib.util
 import json
+import math
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,14 +24,15 @@ from transformer.data import held_out, tfds
 from transformer.data.files.locate import corpus_folder, locate
 from transformer.data.files.rows import BrokenError, text_value
 from transformer.data.files.table import ROWS_ALONE, TableFile, format_of
-from transformer.data.files.text import read_lines
+from transformer.data.files.text import open_unpacked, read_lines
 from transformer.data.labelled.sources import LabelledSource, check_classes
 from transformer.data.pairs import SPLITS, LabelledPicture
 from transformer.data.pictures import scenes
-from transformer.data.pictures.files import ENDINGS, read_picture
+from transformer.data.pictures.files import MAX_PIXELS, read_classes, read_picture
 from transformer.errors import UserError
 
-IDX_BYTES = 8  # the type of an IDX file's numbers
+IDX_BYTES, MAX_IDX = 8, 2**31  # the type of an IDX file's numbers, and how many are read
+MAX_FRACTION = 5000  # items that are held out as a fraction
 EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
 NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture and the number of its caption
 CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what a model learns
@@ -99,10 +101,8 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSourc
         )
     read, _ = REGISTRY[data.source]
     splits = read(data, look, label_type)
-    for split in SPLITS[1:]:
-        if split not in splits:
-            sizes = {each: data[f"{each}_size"] for each in SPLITS[1:] if each not in splits}
-            splits |= _hold_out(splits["train"], sizes, data)
+    if unnamed := [split for split in SPLITS[1:] if split not in splits]:
+        splits |= _hold_out(splits["train"], unnamed, data)
     items = {split: splits[split].items for split in SPLITS}
     labels, sizes = check_classes(items, data) if label_type != CAPTIONS else ((), {})
     return PictureSource(items, labels, sizes, {}, {s: splits[s].pixels for s in SPLITS})
@@ -119,9 +119,13 @@ class _Items(NamedTuple):
 
 
 def _hold_out(
-    train: PictureSplit, sizes: Mapping[str, int], data: ConfigDict
+    train: PictureSplit, splits: Sequence[str], data: ConfigDict
 ) -> dict[str, PictureSplit]:
     """The training items and those held out of them, all of a picture in the same split."""
+    sizes = {}
+    for split in splits:
+        fraction = int(data[f"{split}_fraction"] * len(train.items))
+        sizes[split] = data[f"{split}_size"] or min(fraction, MAX_FRACTION)
     text = _Items(train.items, Path(data.train_source or data.source))
 
     def key(item: LabelledPicture) -> str:
@@ -198,7 +202,8 @@ def _idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSpli
             continue
         files = [locate(data, f"{split}_{side}") for side in ("source", "target")]
         pixels, labels = map(_read_idx, files)
-        if pixels.ndim != 3 or labels.ndim != 1 or len(pixels) != len(labels):
+        fits = pixels.ndim == 3 and pixels[:1].size and pixels[0].size <= MAX_PIXELS
+        if not fits or labels.shape != pixels.shape[:1]:
             raise UserError(
                 f"{files[0]} holds {list(pixels.shape)} numbers and {files[1]} "
                 f"{list(labels.shape)}: name pictures in data.{split}_source and as many labels in "
@@ -212,13 +217,17 @@ def _idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSpli
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
     """The numbers of an IDX file, which may be compressed (LeCun et al., "The MNIST database")."""
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        kind, axes = data[2:4]
-        if kind != IDX_BYTES:
-            raise ValueError(f"its numbers are of type {kind}, not {IDX_BYTES}")
-        shape = np.frombuffer(data, ">u4", axes, 4)
-        return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
-    except (OSError, EOFError, ValueError) as error:
+        with open_unpacked(path) as file:
+            zeros, kind, axes = struct.unpack(">HBB", file.read(4))
+            shape = struct.unpack(f">{axes}I", file.read(4 * axes))
+            if zeros or kind != IDX_BYTES:
+                raise ValueError(f"its numbers are of type {kind}, not {IDX_BYTES}")
+            size = math.prod(shape)
+            numbers = file.read(min(size, MAX_IDX))  # all may be more than the memory holds
+            if len(numbers) < size or file.read(1):
+                raise ValueError(f"its header says {size:,} numbers, and it has others")
+            return np.frombuffer(numbers, np.uint8).reshape(shape)
+    except (struct.error, ValueError) as error:
         raise UserError(
             f"{path} is not a file of bytes in IDX ({error}): fetch it again"
         ) from error
@@ -240,7 +249,7 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
         file = folder / split / "questions.json"
         try:
             rows = [(str(q), str(a), int(i)) for q, a, i in json.loads(file.read_bytes())]
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{file} cannot be read ({error}): install easy-vqa again") from error
         items = [(f"images/{i}.png", question, answer) for question, answer, i in rows]
         splits[split] = _read_split(items, folder / split, look)
@@ -255,12 +264,7 @@ def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSp
         if split == "train" or name:
             folder = corpus_folder(data) / Path(name).expanduser()
             if folder.is_dir() and label_type == CLASSES:
-                if not (items := [*_folders(folder)]):
-                    raise UserError(
-                        f"{folder} has no folders with pictures: put those of each class into a "
-                        "folder of its name"
-                    )
-                splits[split] = _read_split(items, folder, look)
+                splits[split] = _read_split(read_classes(folder), folder, look)
             else:
                 splits[split] = read_table(locate(data, f"{split}_source"), data, look, label_type)
     return splits
@@ -299,13 +303,6 @@ def _rows(
         return name, "".join(question), label
 
     return [*TableFile(path, data, keys, make, exact=True)]
-
-
-def _folders(folder: Path) -> Iterator[tuple[str, str, str]]:
-    """Name, no question and label of each picture in the folders of a folder."""
-    for path in sorted(folder.glob("*/*")):
-        if path.suffix.lower() in ENDINGS:
-            yield f"{path.parent.name}/{path.name}", "", path.parent.name
 
 
 def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:

@@ -1,5 +1,6 @@
 """A subword tokenizer: its files, adopted models, and the strings that are always one token."""
 
+import copy
 import functools
 import hashlib
 import itertools
@@ -20,7 +21,7 @@ from ml_collections import ConfigDict
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
-from transformer.data.characters import canonicalize
+from transformer.data.characters import PUNCTUATION, canonicalize
 from transformer.data.tokenizer.draws import UNK_ID, Draws
 from transformer.errors import RunError, UserError
 from transformer.files import parse_json, read_file, write_bytes, write_json
@@ -83,6 +84,18 @@ class Tokenizer:
     def writer(self) -> "Tokenizer":
         """Returns the tokenizer for texts that are written."""
         return Tokenizer(self.model, self.origin, writes=True)
+
+    def typed(self) -> "Tokenizer":
+        """Returns the tokenizer for texts that people type, with or without a blank before marks.
+
+        If its pieces are words, with marks of one of these kinds alone, it reads both as that.
+        """
+        words, other = "\n".join(self.pieces(range(self.vocab_size))), copy.copy(self)
+        alone = re.search(r"^▁[.,;:!?…]+$", words, re.MULTILINE) is not None
+        if self.kind == "word" and alone != bool(re.search(r"\w[.,;:!?…]$", words, re.MULTILINE)):
+            before = r" \1" if alone else r"\1"
+            other._canonical = lambda text: PUNCTUATION.sub(before, self._canonical(text))
+        return other
 
     @property
     def digest(self) -> str:

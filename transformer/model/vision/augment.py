@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from transformer.model.vision.inputs import from_patches, to_patches
 
 CHANGES = ("crop", "flip", "rotate", "colour")
-MARGIN = 8  # a crop moves by at most the side of a picture over this, into black (He et al. 2016)
+OF_ANSWERS = {"flip": "left", "colour": "red"}  # what questions ask for and a change makes wrong
+MARGIN = 8  # a crop moves by at most a side over this, by whole pixels into black (He et al. 2016)
 ANGLE = 15  # degrees either way, at most
 
 
@@ -31,15 +32,18 @@ def augment(
     pixels = from_patches(jnp.asarray(patches, jnp.float32) / 255, size)
     side = pixels.shape[1]
     if "crop" in names:
-        around = side // MARGIN, side // MARGIN
-        pixels = jnp.pad(pixels, ((0, 0), around, around, (0, 0)))
+        most, (of_crop, key) = side // MARGIN, jax.random.split(key)
+        shifts = jax.random.randint(of_crop, (2, len(pixels)), 0, 2 * most + 1)
+        around = jnp.pad(pixels, ((0, 0), (most, most), (most, most), (0, 0)))
+        sizes = side, side, pixels.shape[-1]
+        cut = lambda picture, y, x: jax.lax.dynamic_slice(picture, (y, x, 0), sizes)  # noqa: E731
+        pixels = jax.vmap(cut)(around, *shifts)
     changes = {
-        "crop": augmax.RandomCrop(side),
         "flip": augmax.HorizontalFlip(),
         "rotate": augmax.Rotate(ANGLE),
         "colour": augmax.ColorJitter(),
     }
-    change = augmax.Chain(*(changes[name] for name in CHANGES if name in names))
+    change = augmax.Chain(*(changes[name] for name in changes if name in names))
     keys = jax.random.split(key, len(pixels))
     pixels: Any = jax.vmap(change)(keys, pixels)  # pyright: ignore[reportArgumentType]
     return to_patches(jnp.clip(pixels, 0, 1) * 255, size)
