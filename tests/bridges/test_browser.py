@@ -175,6 +175,7 @@ def tiny(tmp_path_factory):
 def test_a_page_translates_as_the_run_does(tiny, tmp_path):
     run, page = tiny
     texts = ["a b c", "d e", "f", "", "E D C B A", "They saw Mr. Smith. " * 9, "c\u200bd \ufeff e"]
+    texts += ["a b c\n\n  d e. C d! \r\nf", " \n a. b\u2028c\n", "a b.\n", "\n", "e f. A d? "]
     answers = run_script(
         tmp_path,
         """const offline = new OfflineTranslator(spec, numbers);
@@ -185,7 +186,8 @@ return translations;""",
         texts=texts,
     )
     ours = run.translate(texts, num_best=2)
-    assert [best[0]["text"] for best in answers] == [best[0].text for best in ours]
+    shown = [[each["text"] for each in best[:2]] for best in answers]
+    assert shown == [[each.text for each in best] for best in ours]
     scores = [(best[0]["score"], right[0].score) for best, right in zip(answers, ours, strict=True)]
     np.testing.assert_allclose(*zip(*scores, strict=True), rtol=0, atol=1e-3)
 

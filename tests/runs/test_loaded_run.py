@@ -54,6 +54,27 @@ def test_translations_are_those_of_the_mode(translator):
     assert told == [f"{number}\t{each.score:.4f}\t{each.text}" for number, each in flat]
 
 
+def test_a_text_comes_back_with_its_lines(translator):
+    one, two, three, four = found = translator.translate(["a b c.", "d e!", "b a. C d.", "d e f"])
+    assert all(found)
+    text = "  a b c.\r\n\r\n\td e! \n- \u2028b a. C d.\n\n"
+    [dash] = translator.translate(["-"])
+    [best, blank, line] = translator.translate([text, "\n\n", "d e f\n"])
+    assert best == f"  {one}\r\n\r\n\t{two} \n{dash} \u2028{three}\n\n"
+    assert (blank, line) == ("", four)  # as of a line of a file
+    whole = transformer.load(translator.folder, {"decode.split_sentences": "never"})
+    assert whole.translate(["a b c\nd e f"]) == ["\n".join(whole.translate(["a b c", "d e f"]))]
+
+
+def test_lines_have_the_sums_of_scores_and_their_best_combinations(translator):
+    lines = translator.translate(["a b c", "d e f g h"], num_best=3)
+    best = translator.translate(["a b c\n d e f g h"], num_best=3)[0]
+    sums = [(f"{a.text}\n {b.text}", a.score + b.score) for a in lines[0] for b in lines[1]]
+    sums.sort(key=lambda each: -each[1])
+    assert [(each.text, each.score) for each in best] == sums[:3]
+    assert best[0].tokens == lines[0][0].tokens + lines[1][0].tokens
+
+
 def test_settings_replace_those_of_the_run(translator):
     greedy = transformer.load(str(translator.folder), {"decode.beam_size": 1, "decode.alpha": 1})
     assert (greedy.config.decode.beam_size, greedy.config.decode.alpha) == (1, 1.0)

@@ -147,7 +147,7 @@ def test_an_unknown_token_ends_no_sentence_of_the_training_lines():
 
     assert len(split_sentences(decode([5, UNK_ID, 6]), "de")) == 2  # the control
     lines = measure_lines([[5, UNK_ID, 6]] * 3, decode, "de")
-    assert lines == {"several_sentences": 0, "sentences": 1, "tokens": 4}
+    assert lines == {"several_sentences": 0, "sentences": 1, "tokens": 4, "words": {}}
 
 
 def test_each_segment_has_the_tag_of_its_line(tmp_path):

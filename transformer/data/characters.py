@@ -25,7 +25,7 @@ NEVER_SEEN = re.compile(
 INVISIBLE = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
 # No blank is written after Chinese and Japanese, nor after full-width forms.
 UNSPACED = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
+    r"[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
 WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")

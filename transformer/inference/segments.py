@@ -1,11 +1,12 @@
 """Splits lines that are longer than what a translator reads well, and joins their translations."""
 
+import collections
 import functools
-import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
-from transformer.files import read_json
+from transformer.files import Each, read_json
 from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation, distinct
 from transformer.inference.translator import Translator
@@ -26,10 +27,12 @@ logger = logging.getLogger(__name__)
 
 SHORT_FRACTION = 0.99  # of the training sources are as short as a segment has to be
 MEASURED = 2_000  # training sources
+READ = 20_000  # training sources, for their abbreviations
+MIN_USES = 5  # of a word in them
+REACH = 500  # characters behind the marks that rules look at
 USUAL = 0.1  # of the training sources have several sentences, for a segment to have several
-MAX_WORD = 40  # characters before the end of a sentence, to look for an abbreviation
 RUN = "run.json"  # of a run's folder, with `data.source_lines`
-LENGTHS_SHAPE = {"several_sentences": float, "sentences": int, "tokens": int}
+LENGTHS_SHAPE = {"several_sentences": float, "sentences": int, "tokens": int, "words?": Each(bool)}
 LENGTHS_FIX = "delete it; without it each sentence of a line is translated on its own"
 ISO_CODE = re.compile(r"[a-z]{2,3}")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
@@ -37,20 +40,23 @@ COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
 # The end of a clause, with the white space behind it.
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
-OPENING_MARKS = r"(\[{\"'«“„‘¿¡"
-ABBREVIATION = re.compile(
-    rf"([^\s{OPENING_MARKS}]*[^\s.])\.\s*$"
-)  # the last word, with a full stop
-NUMERIC = " #NUMERIC_ONLY#"  # behind an abbreviation that only a number makes one, as in No. 5
-# What neither sentencex nor the lists of Moses know.
-MORE = {
-    "en": ("vol",),
-    "fr": ("Mme", "Mlle", f"no{NUMERIC}"),
-    "it": ("sig", "pag", "cfr"),
-    "pt": ("Av", "Exa", "pág", "vol"),
-    "ru": ("им",),
-}
+SPACES = regex.compile(r"\p{White_Space}*")
+# The mandatory breaks of Unicode (UAX #14), and of a text with any what is kept around its lines.
+BREAK = re.compile("[\n-\r\x85\u2028\u2029]")
+LAYOUT = regex.compile(rf"(^\s+|(?<!\s)\s*{BREAK.pattern}\s*|(?<!\s)\s+$)")
+RULES = Path(__file__).with_name("sentences.toml")
+NAME = re.compile("<([a-z]+)>")  # of a part of a pattern
+LETTER = regex.compile(r"\p{L}")
+# A word, its full stop, and the first character of the next one.
+WORD = regex.compile(
+    r"(?<![\p{L}\p{M}\p{N}.'’-])([\p{L}\p{M}]{2,20})(?![\p{L}\p{M}\p{N}'’-])"
+    r"(?=(\.(?![^\s\p{P}]))?\W*(\w?))"
+)
 CHARACTER = regex.compile(r"\X")  # a letter with its accents, or a joined emoji
+
+
+class Layout(str):
+    """White space with the breaks between the lines of a text, which is kept as it is."""
 
 
 class Segmenter:
@@ -75,7 +81,7 @@ class Segmenter:
         keep_whole: bool = False,
     ):
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
-        self._language, self._tagger = source_language(config), Tagger(config.data, None)
+        self.language, self._tagger = source_language(config), Tagger(config.data, None)
         self._folder, self._encode, self._max_length = folder, encode, max_length
         self._max_tokens = min(config.data.max_tokens, max_length)
 
@@ -87,7 +93,7 @@ class Segmenter:
         length = self._length(tag, text)
         if self._keep_whole and length <= self._max_length:
             return [line]
-        sentences = split_sentences(text, self._language)
+        sentences = split_sentences(text, self.language, self.measured.get("words", {}))
         if len(sentences) == 1:
             whole = length <= self._max_length
         else:
@@ -108,17 +114,35 @@ class Segmenter:
             )
         return segments
 
+    def lines(self, text: str, number: int) -> list[str]:
+        """Returns the segments of each line of a text, and a `Layout` around each line.
+
+        A text with line breaks at its end alone, such as a line of a file, is one line.
+        """
+        if not BREAK.search(text.rstrip()):
+            return self(text, number)
+        tag, rest = self._tagger.split(text)
+        segments: list[str] = []
+        for part in filter(None, LAYOUT.split(rest.lstrip(" ") if tag else rest)):
+            is_line = not part.isspace()
+            segments += self(f"{tag} {part}".lstrip(), number) if is_line else [Layout(part)]
+        return segments
+
     def _length(self, tag: str, text: str) -> int:
         """The tokens of a text with its tag and its end."""
         return len(self._encode([f"{tag} {text}".lstrip()])[0]) + 1
 
     @functools.cached_property
-    def limits(self) -> tuple[int, int]:
-        """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
+    def measured(self) -> dict[str, Any]:
+        """What `measure_lines` has returned of the training text."""
         path, shape = self._folder / RUN, {"data?": {"source_lines?": LENGTHS_SHAPE}}
         recorded = read_json(path, shape, LENGTHS_FIX) if path.exists() else {}
-        lines = recorded.get("data", {}).get("source_lines")
-        if not lines:
+        return recorded.get("data", {}).get("source_lines") or {}
+
+    @functools.cached_property
+    def limits(self) -> tuple[int, int]:
+        """The maximum numbers of sentences and of tokens in a segment that is not one sentence."""
+        if not (lines := self.measured):
             return 1, self._max_tokens
         several = self._splits == "auto" and lines["several_sentences"] >= USUAL
         return lines["sentences"] if several else 1, min(lines["tokens"], self._max_tokens)
@@ -142,18 +166,21 @@ class Segmenter:
 
 def measure_lines(
     lines: TokenStore | Sequence[Ids], decode: Callable[[Ids], str], language: str
-) -> dict[str, float | int]:
-    """Returns `LENGTHS_SHAPE` of encoded texts, measured on `MEASURED` that are spread over them.
+) -> dict[str, Any]:
+    """Returns `LENGTHS_SHAPE` of encoded texts, of which it reads `READ` that are spread over them.
 
-    `SHORT_FRACTION` of these have at most the numbers of sentences and of tokens, with an end.
+    `SHORT_FRACTION` of `MEASURED` have at most the numbers of sentences and of tokens, with an end.
     """
-    ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // MEASURED))]
+    ids = [lines[i] for i in range(0, len(lines), max(1, len(lines) // READ))]
     # An unknown token is written as ⁇, which would end a sentence.
-    texts = (decode([int(token) for token in line if token != UNK_ID]) for line in ids)
-    sentences = [len(split_sentences(text, language)) for text in texts]
-    several, at = sum(count > 1 for count in sentences), math.ceil(SHORT_FRACTION * len(ids)) - 1
-    most = {"sentences": sorted(sentences)[at], "tokens": sorted(map(len, ids))[at] + 1}
-    return {"several_sentences": several / len(ids), **most}
+    texts = [decode([int(token) for token in line if token != UNK_ID]) for line in ids]
+    words = learn_words(texts, language)
+    step = max(1, len(ids) // MEASURED)
+    sentences = [len(split_sentences(text, language, words)) for text in texts[::step]]
+    tokens = sorted(map(len, ids[::step]))
+    several, at = sum(count > 1 for count in sentences), math.ceil(SHORT_FRACTION * len(tokens)) - 1
+    most = {"sentences": sorted(sentences)[at], "tokens": tokens[at] + 1}
+    return {"several_sentences": several / len(tokens), **most, "words": words}
 
 
 def source_language(config: ConfigDict) -> str:
@@ -172,57 +199,84 @@ def source_language(config: ConfigDict) -> str:
     return match[1] if match else ""
 
 
-def split_sentences(text: str, language: str) -> list[str]:
+def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:
+    """Returns which words are abbreviations, as far as texts show what the rules do not know.
+
+    An abbreviation nearly always has a full stop before a small letter or a digit, and a word has
+    one at the end of a line (after the collocations of Kiss and Strunk, 2006).
+    """
+    counts = collections.Counter(
+        (word, "plain" if not stop else "inside" if after.islower() or after.isdigit() else after)
+        for text in texts
+        for word, stop, after in WORD.findall(text)
+    )
+    words = {}
+    for word in sorted({word for word, _ in counts}):
+        plain, inside, final = (counts[word, use] for use in ("plain", "inside", ""))
+        is_abbreviation = inside >= MIN_USES and inside >= 9 * plain and inside > 4 * final
+        is_shown = is_abbreviation or (final >= MIN_USES and plain + final >= 9 * inside)
+        if is_shown and (len(split_sentences(f"Aa {word}. Aa", language)) > 1) == is_abbreviation:
+            words[word] = is_abbreviation
+    return words
+
+
+def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
+    """Returns the rules that split and join texts, as JSON can hold them, see `sentences.toml`.
+
+    Args:
+      language: code; '' and unknown ones have the abbreviations of all languages.
+      words: see `learn_words`.
+    """
+    tables = tomllib.loads(RULES.read_text("utf-8"))
+    lists, parts = tables["words"], tables["parts"]
+    for kind in ("before", "often", "numbers", "plain", "starters", "months", "ordinals", "known"):
+        of_all = language not in lists and kind not in ("plain", "starters")
+        codes = lists if of_all else ("any", language if language in lists else "en")
+        entries = [word for code in codes for word in lists[code].get(kind, "").split()]
+        if kind in ("known", "plain"):
+            learnt = [w for w in words if words[w] == (kind == "known") and WORD.fullmatch(w)]
+            entries += learnt
+        # Any of them may start a sentence, with a capital.
+        cases = (f"[{w[0]}{w[0].upper()}]{w[1:]}" if w[0].islower() else w for w in entries)
+        parts[kind] = "|".join(dict.fromkeys(cases)).replace(".", r"\.") or "(?!)"
+
+    def fill(pattern: str) -> str:
+        while NAME.search(pattern):
+            pattern = NAME.sub(lambda match: f"(?:{parts[match[1]]})", pattern)
+        return pattern
+
+    rules = [[fill(rule["at"]), rule["ends"]] for rule in tables["rules"]]
+    patterns = {"layout": LAYOUT, "break": BREAK, "clause": CLAUSE, "unspaced": UNSPACED}
+    named = {name: pattern.pattern for name, pattern in patterns.items()}
+    return {"candidate": fill(tables["candidate"]), "rules": rules, "reach": REACH, **named}
+
+
+@functools.lru_cache(maxsize=8)
+def _compiled(language: str, words: tuple[tuple[str, bool], ...]) -> tuple[Any, list[Any]]:
+    """The rules as patterns: the candidate, and what stands around the ends."""
+    data = segment_rules(language, dict(words))
+    rules = [(regex.compile(at, regex.DOTALL), ends) for at, ends in data["rules"]]
+    return regex.compile(data["candidate"]), rules
+
+
+def split_sentences(text: str, language: str, words: Mapping[str, bool] = {}) -> list[str]:
     """Returns the sentences of a text with the white space behind them; at least one.
 
     Joined, they are the text. A sentence without a letter, such as the number of a list, is a part
-    of the next one.
-
-    Args:
-      language: code; for '' and unknown ones, the rules of English for the punctuation of any
-        script.
+    of the next one. See `segment_rules`.
     """
-    from sentencex import segment  # only for lines to split
-
-    # Version 1.0.32 panics at some white space that is not ASCII, as in "A\u00a0. B".
-    lengths = map(len, segment(language, SPACE.sub(" ", text)))
+    candidate, rules = _compiled(language, tuple(words.items()))
     sentences, begin = [], 0
-    for end in itertools.accumulate(lengths):
-        sentence = text[begin:end]
-        if any(map(str.isalpha, sentence)) and not _goes_on(sentence, text[end:], language):
-            sentences.append(sentence)
+    for marks in candidate.finditer(text):
+        rest, at = text[begin : marks.end() + REACH], marks.end() - begin
+        if next((ends for pattern, ends in rules if pattern.match(rest, at)), True):
+            end = next(SPACES.finditer(text, marks.end())).end()
+            sentences.append(text[begin:end])
             begin = end
-    if not sentences:
-        return [text]
+    if not sentences or LETTER.search(text, begin):
+        sentences.append("")
     sentences[-1] += text[begin:]
     return sentences
-
-
-def _goes_on(before: str, after: str, language: str) -> bool:
-    """Whether a sentence goes on where sentencex ends it."""
-    if before[-1:] in "」』”" and after.startswith(("と", "って")):  # he said, in Japanese
-        return True
-    if not after or not (match := ABBREVIATION.search(before[-MAX_WORD:])):
-        return False
-    word, following = match[1], after.lstrip(f" {OPENING_MARKS}")[:1]
-    abbreviations = _abbreviations(language)
-    return (
-        word in abbreviations
-        or (word + NUMERIC in abbreviations and following.isdigit())
-        or (before[-1] == "." and (following.isupper() or after[0] == "-"))  # av. J.-C.
-        or (following.islower() and before != before.lower())  # not in a text without capitals
-    )
-
-
-@functools.cache
-def _abbreviations(language: str) -> frozenset[str]:
-    """The words that a full stop ends without ending a sentence."""
-    from sacremoses.corpus import NonbreakingPrefixes  # only for lines to split
-
-    moses = NonbreakingPrefixes()
-    words = moses.words(language if language in moses.available_langs else "en")
-    # Numbers, which end dates, are left to sentencex; "I" is an English word.
-    return frozenset(w for w in words if not w.isdigit() and w != "I").union(MORE.get(language, ()))
 
 
 def halve(text: str, fits: Callable[[str], bool]) -> list[str]:
@@ -258,30 +312,41 @@ def _nearest(pattern: Any, text: str, reach: int) -> int | None:
 def translate_lines(
     translator: Translator,
     variables: Variables,
-    split: Segmenter,
+    split: Callable[[str, int], list[str]],
     lines: Sequence[str],
     first_line: int = 1,
     done: Callable[[int], None] = lambda count: None,
     num_best: int | None = None,
 ) -> list[list[Translation]]:
-    """Returns the translations of each line, best first, see `join` and `Translator.translate`."""
-    if not lines:
-        return []
+    """Returns the translations of each line, best first; `split` is a Segmenter or its `lines`."""
     segments = [split(line, number) for number, line in enumerate(lines, first_line)]
-    flat = list(itertools.chain.from_iterable(segments))
-    numbers = [number for number, line in enumerate(segments, first_line) for _ in line]
+    numbers, flat = [], []
+    for number, line in enumerate(segments, first_line):
+        flat += [part for part in line if not isinstance(part, Layout)]
+        numbers += [number] * (len(flat) - len(numbers))
     count = 0  # of the translated segments
 
     def advance(more: int) -> None:
         nonlocal count
-        before, count = count * len(lines) // len(flat), count + more
-        done(count * len(lines) // len(flat) - before)
+        before, count = count * len(lines) // max(1, len(flat)), count + more
+        done(count * len(lines) // max(1, len(flat)) - before)
 
     most = num_best or translator.decode.num_best
     translations = iter(
         translator.translate(variables, flat, numbers=numbers, done=advance, num_best=most)
     )
-    return [join([next(translations) for _ in line], most) for line in segments]
+    return [join_segments(line, translations, most) for line in segments]
+
+
+def join_segments(
+    segments: Sequence[str], translations: Iterator[list[Translation]], most: int
+) -> list[Translation]:
+    """Returns the best translations of a line, given the next translations of its segments."""
+    parts = [
+        [Translation(part, 0.0, 0)] if isinstance(part, Layout) else next(translations)
+        for part in segments
+    ]
+    return join(parts, most)
 
 
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:
@@ -290,7 +355,7 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
     A score is the sum of the segments' scores. Fewer degenerate segments come before more.
     """
     best = list(parts[0])
-    whole = "".join(part[0].text for part in parts)
+    whole = "".join(part[0].text for part in parts if not part[0].text.isspace())
     spaced = 3 * len("".join(UNSPACED.findall(whole)).encode()) < len(whole.encode())
     for part in parts[1:]:
         both = [
@@ -311,6 +376,7 @@ def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]
 def _text(left: str, right: str, spaced: bool) -> str:
     """Two texts with a blank between them, but not between Chinese or Japanese sentences."""
     joined = not (left and right) or UNSPACED.fullmatch(left[-1])
+    joined = joined or SPACE.match(left[-1]) or SPACE.match(right[0])  # around a `Layout`
     if joined or not (spaced or (left[-1] + right[0]).isascii()):
         return left + right
     return f"{left} {right}"

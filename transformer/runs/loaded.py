@@ -117,7 +117,8 @@ class LoadedRun:
     def translate(self, texts, num_best=None, source_tag=None):
         """Returns the translation of each text; of a blank text, ''.
 
-        Texts of several sentences are split as by `--mode=translate`.
+        Each line of a text is translated as by `--mode=translate`; of several lines, the breaks and
+        the white space around them are kept.
 
         Args:
           num_best: makes the result the best translations of each text, at most this many, as
@@ -126,8 +127,8 @@ class LoadedRun:
         """
         predictor = self._predictor("translate")
         sources = self._tagged(texts, source_tag)
-        count, variables = self._count(num_best), self.trained.variables
-        answers = translate_lines(predictor, variables, self._segmenter, sources, num_best=count)
+        count, split = self._count(num_best), self._segmenter.lines
+        answers = translate_lines(predictor, self.trained.variables, split, sources, num_best=count)
         return [best[0].text for best in answers] if num_best is None else answers
 
     def score(

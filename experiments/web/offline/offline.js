@@ -11,7 +11,8 @@ class OfflineTranslator {
     );
     // Translations as the model wrote them, by the line and what was made of them in its case.
     const asWritten = new Map();
-    Object.assign(this, { spec, source, target, maxLength: spec.maxLength, asWritten });
+    const rules = readRules(spec.segment);
+    Object.assign(this, { spec, rules, source, target, maxLength: spec.maxLength, asWritten });
   }
 
   /** Answers as the server's operation of this name does. */
@@ -19,28 +20,35 @@ class OfflineTranslator {
     const [given] = asked.texts ?? [asked.text];
     const tag = asked.source_tag ? `${asked.source_tag} ` : "";
     if (operation === "attention") return this.attention(tag + given, asked.target);
-    const best = await this.translate(given, tag, signal);
-    const cut = this.segments(given, tag).map((part) => this.unread(this.source, tag + part));
+    const best = await this.translate(given, tag, signal, asked.num_best);
+    const segments = this.lines(given, tag).filter((part) => !SPACE_ONLY.test(part));
+    const cut = segments.map((part) => this.unread(this.source, tag + part));
     const unread = cut.reduce((total, count) => total + count, 0);
     return { translations: [best.slice(0, asked.num_best)], unread: [unread] };
   }
 
-  /** The translations of a text, best first; of several segments only the best are joined. */
-  async translate(text, tag = "", signal = new AbortController().signal) {
+  /** The translations of a text, best first, as `translate_lines` joins them. */
+  async translate(text, tag = "", signal = new AbortController().signal, most = null) {
     const found = [];
-    for (const part of this.segments(text, tag)) {
-      found.push(await this.translateSegment(tag + part, signal));
+    for (const part of this.lines(text, tag)) {
+      const isLayout = SPACE_ONLY.test(part) && part !== text;
+      const layout = [{ text: part, score: 0, degenerate: 0 }];
+      found.push(isLayout ? layout : await this.translateSegment(tag + part, signal));
     }
-    if (found.length === 1) return found[0];
-    const score = found.reduce((total, [best]) => total + best.score, 0);
-    return [{ text: found.map(([best]) => best.text).join(" "), score }];
+    return join(found, most ?? this.spec.decode.beamSize, this.rules);
+  }
+
+  /** The segments of each line of a text, and the white space around the lines. */
+  lines(text, tag) {
+    return splitLines(text, this.rules)
+      .flatMap((part) => (SPACE_ONLY.test(part) ? [part] : this.segments(part, tag)));
   }
 
   /** The parts of a text that are translated by themselves, as `Segmenter` finds them. */
   segments(text, tag) {
     const { splits, sentences: most, tokens } = this.spec.segment;
     const length = (part) => this.source.encode(tag + part).length + 1;
-    const sentences = splitSentences(text);
+    const sentences = splitSentences(text, this.rules);
     const longest = sentences.length === 1 ? this.maxLength : tokens;
     if (!splits || (sentences.length <= most && length(text) <= longest)) return [text];
     const groups = [];
@@ -54,15 +62,16 @@ class OfflineTranslator {
       }
       size += 1;
     }
-    return groups.flatMap((group) => (
-      length(group) <= this.maxLength ? [group] : halve(group, (part) => length(part) <= tokens)
-    ));
+    const fits = (part) => length(part) <= tokens;
+    return groups
+      .flatMap((group) => (length(group) <= this.maxLength ? [group] : halve(group, fits, this.rules)))
+      .map((part) => part.trim());
   }
 
   async translateSegment(text, signal) {
     const { transferCase, maxRatio, maxExtra, ...rule } = this.spec.decode;
     const ids = this.sourceIds(text);
-    if (ids.length === 1) return [{ text: "", score: 0 }];
+    if (ids.length === 1) return [{ text: "", score: 0, degenerate: 0 }];
     const most = Math.floor(maxRatio * ids.length + maxExtra);
     const longest = Math.max(1, Math.min(most, this.maxLength));
     let since = performance.now();
@@ -76,7 +85,7 @@ class OfflineTranslator {
       const plain = this.target.decode(written.slice(0, -1));
       const cased = transferCase ? writeCase(plain, text, this.source.symbols) : plain;
       this.asWritten.set(`${text}\n${cased}`, plain);
-      const degenerate = forced || !cased || loops(cased, text);
+      const degenerate = Number(forced || !cased || loops(cased, text));
       return { text: cased, score, degenerate };
     });
     found.sort((a, b) => a.degenerate - b.degenerate);
@@ -146,26 +155,4 @@ function weightArray(layers) {
   const rows = layers.flat(2).map((row) => [...row, ...Array(keys - row.length).fill(0)]);
   const shape = [layers.length, layers[0].length, layers[0][0].length, keys];
   return { shape, values: Float32Array.from(rows.flat()) };
-}
-
-/** Sentences with the blanks after them; what ends in a short word like Mr. joins the next. */
-function splitSentences(text) {
-  const segmenter = new Intl.Segmenter(undefined, { granularity: "sentence" });
-  const sentences = [];
-  for (const { segment } of segmenter.segment(text)) {
-    const isShort = /(?<!\p{L})(?:\p{Lu}\p{L}{0,2}|\p{L})\.\s*$/u.test(sentences.at(-1) ?? "");
-    if (isShort) sentences.push(sentences.pop() + segment);
-    else sentences.push(segment);
-  }
-  return sentences.length ? sentences : [text];
-}
-
-/** The parts of a text that fit, cut at the blank that is nearest to the middle. */
-function halve(text, fits) {
-  const middle = text.length / 2;
-  const blanks = [...text.matchAll(/\s+/gu)].map(({ index }) => index);
-  if (fits(text) || !blanks.length) return [text];
-  const nearest = blanks.reduce((a, b) => (Math.abs(b - middle) < Math.abs(a - middle) ? b : a));
-  const parts = [text.slice(0, nearest), text.slice(nearest).trim()];
-  return parts.flatMap((part) => halve(part, fits));
 }

@@ -23,19 +23,20 @@ from transformer.errors import UserError
 
 
 def test_translations_are_those_of_the_run(site, loaded):
-    texts = ["a b c", "", "b a", "d e f g h"]
+    texts = ["a b c", "", "b a", "d e f g h", " a b.\r\n\n- c d! B a.\n"]
     found = site.post("translate", {"texts": texts}).json()
     assert found["run"] == "translation"
     assert [best[0]["text"] for best in found["translations"]] == loaded["translation"].translate(
         texts
     )
-    assert list(map(len, found["translations"])) == [1, 1, 1, 1]
+    assert list(map(len, found["translations"])) == [1, 1, 1, 1, 1]
+    assert found["translations"][4][0]["text"].count("\n") == 3  # as `run.translate`
     best = site.post("translate", {"texts": texts, "num_best": 3}).json()["translations"]
     own = loaded["translation"].translate(texts, num_best=3)
     assert [[each["text"] for each in row] for row in best] == [[e.text for e in r] for r in own]
     scores = [each["score"] for row in best for each in row]
     assert scores == pytest.approx([each.score for row in own for each in row], abs=1e-4)
-    assert list(map(len, best)) == [3, 1, 3, 3]
+    assert list(map(len, best)) == [3, 1, 3, 3, 3]
 
 
 def test_scores_classes_and_continuations_are_those_of_the_run(site, loaded):
