@@ -8,8 +8,10 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from experiments.serve.app import ANSWER_SECONDS, build
 from experiments.serve.batching import Batcher, Programs
@@ -17,6 +19,7 @@ from experiments.serve.operations import Served
 from transformer import signals
 from transformer.errors import UserError
 
+IDLE_SECONDS = 10.0
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -49,6 +52,43 @@ def listen(host: str, port: int) -> socket.socket:
 def is_local(listening: socket.socket) -> bool:
     """Returns whether only this machine reaches an address."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+class _Connection(H11Protocol):
+    """A connection that is cut if it is idle, and that a client may half close before its answer.
+
+    It is idle if for `IDLE_SECONDS` it answers no request, or its client reads none of an answer.
+    """
+
+    _is_half_closed = False
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, None, 0)
+
+    def _cut_if_idle(self, cycle: Any, unsent: int) -> None:
+        """Cuts it if its request and the bytes to be sent are those of the last look."""
+        if self not in self.connections:
+            return
+        now = self.transport.get_write_buffer_size()
+        if self.cycle is cycle and now == unsent and (now or not self._is_answering()):
+            self.transport.abort()
+        self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, self.cycle, now)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def eof_received(self) -> bool:
+        """Returns whether it stays open. A browser, which sends `Origin`, has gone if it closes."""
+        self._is_half_closed = self._is_answering() and not (
+            self.cycle.more_body or any(name == b"origin" for name, _ in self.headers)
+        )
+        return self._is_half_closed
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_half_closed and not self._is_answering():
+            self.transport.close()
 
 
 class _Stop(signals.StopSignals):
@@ -88,6 +128,7 @@ def make_server(
     server = uvicorn.Server(
         uvicorn.Config(
             build(runs, batcher, names, local),
+            http=_Connection,
             loop="asyncio",  # uvloop would take the signals
             ws="none",
             lifespan="off",
