@@ -6,7 +6,6 @@ time must be JSON and of no other origin; nothing is answered with CORS headers.
 """
 
 import asyncio
-import ipaddress
 import logging
 import re
 import time
@@ -26,6 +25,7 @@ logger = logging.getLogger(__name__)
 BODY_SECONDS = 10.0  # seconds until a body has arrived
 POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
 LOCAL = {"localhost", "127.0.0.1", "::1"}
+ADDRESS = re.compile(r"[\d.]+|.*:.*")  # no name of DNS
 HOST = re.compile(r"(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d*)?", re.ASCII | re.IGNORECASE)
 
 REQUESTS = Counter("transformer_requests", "Requests that were answered.", ["route", "status"])
@@ -76,12 +76,12 @@ class Access:
         refusal = self._refuse(scope["method"], Headers(scope=scope))
         app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else self._app
         # The server of the connection sends no body of an answer to HEAD.
-        routed = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
-            await app(routed, receive_body, send_on)
+            await app(inner, receive_body, send_on)
         finally:
             seconds = time.perf_counter() - start
-            route = getattr(routed.get("route"), "path", "other")
+            route = getattr(inner.get("route"), "path", "other")
             REQUESTS.labels(route, str(status)).inc()
             DURATIONS.labels(route).observe(seconds)
             if route not in POLLED or status not in (200, 503):
@@ -92,7 +92,7 @@ class Access:
         """Returns status and reason of a request that is not answered; None of the others."""
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _name_of(host)
-        if name not in LOCAL | self._names and (self._is_local or not _is_address(name)):
+        if name not in LOCAL | self._names and (self._is_local or not ADDRESS.fullmatch(name)):
             fix = "start it with --server_name=NAME to allow one"
             return 421, f"Host {quote(host)} is not a name of this server: {fix}"
         if method != "POST":
@@ -113,10 +113,3 @@ def _name_of(host: str) -> str:
     """The name or address in a `Host`, in lower case; '' if it has more than that and a port."""
     match = HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False

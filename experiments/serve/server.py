@@ -55,12 +55,7 @@ def is_local(listening: socket.socket) -> bool:
 
 
 class _Connection(H11Protocol):
-    """A connection that is cut if it is idle, and that a client may half close before its answer.
-
-    It is idle if for `IDLE_SECONDS` it answers no request, or its client reads none of an answer.
-    """
-
-    _is_half_closed = False
+    """A connection that is cut if for `IDLE_SECONDS` it answers nothing, or nothing is read."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -68,27 +63,21 @@ class _Connection(H11Protocol):
 
     def _cut_if_idle(self, cycle: Any, unsent: int) -> None:
         """Cuts it if its request and the bytes to be sent are those of the last look."""
-        if self not in self.connections:
-            return
         now = self.transport.get_write_buffer_size()
         if self.cycle is cycle and now == unsent and (now or not self._is_answering()):
             self.transport.abort()
-        self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, self.cycle, now)
+        if self in self.connections:
+            self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, self.cycle, now)
 
     def _is_answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def eof_received(self) -> bool:
         """Returns whether it stays open. A browser, which sends `Origin`, has gone if it closes."""
-        self._is_half_closed = self._is_answering() and not (
-            self.cycle.more_body or any(name == b"origin" for name, _ in self.headers)
-        )
-        return self._is_half_closed
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._is_half_closed and not self._is_answering():
-            self.transport.close()
+        if not self._is_answering() or self.cycle.more_body or b"origin" in dict(self.headers):
+            return False
+        self.cycle.keep_alive = bool(self.conn.trailing_data[0])  # the next request
+        return True
 
 
 class _Stop(signals.StopSignals):
