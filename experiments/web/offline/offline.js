@@ -25,15 +25,13 @@ class OfflineTranslator {
     return { translations: [best.slice(0, asked.num_best)], unread: [unread] };
   }
 
-  /** The translations of a text, best first; of several segments only the best are joined. */
+  /** The translations of a text, best first; those of several segments are joined. */
   async translate(text, tag = "", signal = new AbortController().signal) {
     const found = [];
     for (const part of this.segments(text, tag)) {
       found.push(await this.translateSegment(tag + part, signal));
     }
-    if (found.length === 1) return found[0];
-    const score = found.reduce((total, [best]) => total + best.score, 0);
-    return [{ text: found.map(([best]) => best.text).join(" "), score }];
+    return found.reduce(joinBest);
   }
 
   /** The parts of a text that are translated by themselves, as `Segmenter` finds them. */
@@ -133,6 +131,18 @@ class OfflineTranslator {
       return [kind, { shape, values: Float32Array.from(found.flat(2)) }];
     }));
   }
+}
+
+/** The best translations of two segments as one, see `join` of `segments.py`. */
+function joinBest(left, right) {
+  const both = left.flatMap((a) => right.map((b) => ({
+    text: [a.text, b.text].filter(Boolean).join(" "),
+    score: a.score + b.score,
+    degenerate: Number(a.degenerate ?? 0) + Number(b.degenerate ?? 0),
+  })));
+  both.sort((a, b) => a.degenerate - b.degenerate || b.score - a.score);
+  const first = both.filter((each, i) => both.findIndex(({ text }) => text === each.text) === i);
+  return first.slice(0, Math.max(left.length, right.length));
 }
 
 /** [layer][head][query][key] of steps of which each has [layer][head][key]. */
