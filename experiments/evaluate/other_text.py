@@ -27,7 +27,7 @@ from transformer.data.pairs import Pair
 from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.tasks.classification import load_labels
-from transformer.tasks.pair_scores import GivenPairs, refuse_blank
+from transformer.tasks.pair_scores import GivenPairs, choose_tokenizer, refuse_blank
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -
         ]
         for target in targets[1:]
     ]
+    logger.info(choose_tokenizer(config.evaluate, [pair.target for pair in pairs])[1])
     return _given(name, files, GivenPairs(pairs, further), "sentences", pairs, *further)
 
 
