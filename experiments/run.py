@@ -233,14 +233,18 @@ def _comparable(
 
 def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
-    steps = results["averaged_steps"]
-    trained = workdir.load_trained(folder, config, steps)
+    print_results(results, config.task)
+    if results["step"] < config.train.log_every:
+        line = f"the run has fewer steps than train.log_every={config.train.log_every}"
+        logger.info(f"nothing is drawn, since {line}: --mode=report and --mode=attention draw")
+        logger.info(f"wrote {page.write(config, folder, results, None, line)}")
+        return
+    trained = workdir.load_trained(folder, config, results["averaged_steps"])
     # Not before the training: matplotlib takes a third of a second.
     from experiments.attention import snapshot_figures
     from experiments.display import training_curves
 
     trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
-    print_results(results, config.task)
     logger.info("drawing ...")
     with _picture("the examples", folder):
         modes.show(task, trained.variables, folder)

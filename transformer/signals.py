@@ -142,7 +142,7 @@ class StopSignals(_Answering):
 class EndSignals(_Answering):
     """A context in which a signal raises `Interrupted`; soon after, the process ends."""
 
-    answer = "ending"
+    answer = "ending; the same command begins again, or goes on from what is saved"
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)  # loggers may not be set up yet

@@ -27,7 +27,7 @@ from transformer.data.pairs import Pair
 from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.tasks.classification import load_labels
-from transformer.tasks.pair_scores import further_references, refuse_blank
+from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,7 @@ def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -
         places = f"{place}, its reference", *(f"{t}, sentence {number}" for t in targets[1:])
         first, *more = map(refuse_blank, (row.target for row in rows), places)
         pairs.append(Pair(text, first, None, (*more,)))
+    logger.info(choose_tokenizer(config.evaluate, [pair.target for pair in pairs])[1])
     columns = [pair[:3] for pair in pairs], *further_references(pairs)
     return _given(name, files, pairs, "sentences", *columns)
 

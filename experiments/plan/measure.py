@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -54,6 +55,7 @@ class Measured:
     compile_seconds: float  # of the programs of all shapes
     step_seconds: list[list[float]]  # of steps of each shape; empty if the memory is too small
     evaluation_seconds: float  # of one during training, with a model that was not trained
+    other_cores: float = 0.0  # that other processes used meanwhile
 
     @property
     def needed_bytes(self) -> int:
@@ -128,9 +130,18 @@ def _measure(trainer: Trainer, run: TrainingRun, shapes: list[BucketShape], free
         state, _ = jax.block_until_ready(trainer.train_step(state, batches[i], trainer.hparams))
         return time.monotonic() - start
 
+    start, before = time.monotonic(), other_processes()
     seconds = _time_steps(step, [shape.batches for shape in shapes])
     evaluation = _time_evaluation(run.task, state.ema or state.params)
-    return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
+    busy = sum(now - before.get(number, now) for number, now in other_processes().items())
+    times = {"step_seconds": seconds, "evaluation_seconds": evaluation}
+    return dataclasses.replace(measured, **times, other_cores=busy / (time.monotonic() - start))
+
+
+def other_processes() -> dict[int, float]:
+    """Returns the seconds of a core that each other process that can be seen has had."""
+    times = ((each.pid, each.info["cpu_times"]) for each in psutil.process_iter(["cpu_times"]))
+    return {number: sum(cpu[:2]) for number, cpu in times if cpu and number != os.getpid()}
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:

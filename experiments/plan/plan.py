@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 4  # of the cache
 PATIENCE = 3 * 3600  # seconds
+MIN_OTHER_CORES = 0.2  # whose use by others is told
 
 
 def plan(config: ConfigDict, folder: Path, options: Options) -> None:
@@ -214,6 +215,7 @@ def _time(measured: Measured, config: ConfigDict, shapes: list[BucketShape]) -> 
         "compile": measured.compile_seconds,
         "evaluation": measured.evaluation_seconds,
         "evaluations": evaluations,
+        "other_cores": measured.other_cores,
         # Translations of a trained model are shorter than those of the evaluation here.
         "least": min(limit, steps * fastest + measured.compile_seconds),
         "most": min(limit, steps * slowest + measured.compile_seconds + evaluated),
@@ -292,6 +294,9 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if time is None:
         yield "time", "not measured, since the memory is too small"
         return
+    if time["other_cores"] >= MIN_OTHER_CORES:
+        cores = f"other processes used {time['other_cores']:.1f} cores: plan again without them"
+        yield "time: too long here", cores
     each = time["seconds_per_step"]
     speed = quantity(estimates["flops"]["per_step"] / each, "FLOP/s")
     yield "time: a step", f"{each:.3g} s, {speed}"

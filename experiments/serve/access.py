@@ -6,11 +6,10 @@ time must be JSON and of no other origin; nothing is answered with CORS headers.
 """
 
 import asyncio
-import ipaddress
 import logging
+import re
 import time
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 from fastapi.responses import JSONResponse
 from prometheus_client import Counter, Histogram
@@ -26,6 +25,8 @@ logger = logging.getLogger(__name__)
 BODY_SECONDS = 10.0  # seconds until a body has arrived
 POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
 LOCAL = {"localhost", "127.0.0.1", "::1"}
+ADDRESS = re.compile(r"[\d.]+|.*:.*")  # no name of DNS
+HOST = re.compile(r"(?:\[([\da-f:.]+)\]|([\w.-]+))(?::\d*)?", re.ASCII | re.IGNORECASE)
 
 REQUESTS = Counter("transformer_requests", "Requests that were answered.", ["route", "status"])
 DURATIONS = Histogram(
@@ -74,11 +75,13 @@ class Access:
 
         refusal = self._refuse(scope["method"], Headers(scope=scope))
         app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else self._app
+        # The server of the connection sends no body of an answer to HEAD.
+        inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
-            await app(scope, receive_body, send_on)
+            await app(inner, receive_body, send_on)
         finally:
             seconds = time.perf_counter() - start
-            route = getattr(scope.get("route"), "path", "other")
+            route = getattr(inner.get("route"), "path", "other")
             REQUESTS.labels(route, str(status)).inc()
             DURATIONS.labels(route).observe(seconds)
             if route not in POLLED or status not in (200, 503):
@@ -88,15 +91,15 @@ class Access:
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = _name_of(f"//{host}")
-        if name not in LOCAL | self._names and (self._is_local or not _is_address(name)):
+        name = _name_of(host)
+        if name not in LOCAL | self._names and (self._is_local or not ADDRESS.fullmatch(name)):
             fix = "start it with --server_name=NAME to allow one"
             return 421, f"Host {quote(host)} is not a name of this server: {fix}"
         if method != "POST":
             return None
         if origin is not None:  # that of the page is the server's, or the proxy's before it
             scheme, _, place = origin.lower().partition("://")
-            is_same = place == host.lower() or _name_of(origin) in self._names
+            is_same = place == host.lower() or _name_of(place) in self._names
             if scheme not in ("http", "https") or not is_same:
                 rule = "only this server's own page and programs can post"
                 return 403, f"Origin {quote(origin)} is another site: {rule}"
@@ -106,16 +109,7 @@ class Access:
         return None
 
 
-def _name_of(url: str) -> str:
-    """The name or address in a URL, in lower case; '' if there is none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(name))
-    except ValueError:
-        return False
+def _name_of(host: str) -> str:
+    """The name or address in a `Host`, in lower case; '' if it has more than that and a port."""
+    match = HOST.fullmatch(host)
+    return (match[1] or match[2]).lower() if match else ""

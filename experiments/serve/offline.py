@@ -9,7 +9,8 @@ from transformer.bridges import browser
 from transformer.bridges.formats import Export
 from transformer.data.corpora import tags_of
 from transformer.files import write_text
-from transformer.inference.segments import Segmenter, segment_rules
+from transformer.inference.segments import Segmenter, languages_of, segment_rules
+from transformer.runs.workdir import load_config
 
 CHARACTERS = 2_000  # of a text
 
@@ -24,6 +25,7 @@ def write(export: Export, folder: Path) -> None:
         "task": config.task,
         "inputs": ["text"],
         "steps": list(export.steps),
+        "languages": languages_of(load_config(export.run).data),
         "operations": ["translate", "attention"],
         "max_best": config.decode.beam_size,
         "source_tags": list(tags) if any(tags) else [],

@@ -18,10 +18,11 @@ from transformer.errors import UserError
 from transformer.inference.batching import share, static_length, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
-from transformer.inference.segments import Layout, Segmenter, join_segments
+from transformer.inference.segments import Layout, Segmenter, join_segments, languages_of
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.runs.loaded import METHODS, LoadedRun
+from transformer.runs.workdir import load_config
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8
@@ -384,6 +385,7 @@ class Served:
             "task": self.run.config.task,
             "inputs": self._inputs,
             "steps": list(self.run.trained.steps),
+            "languages": languages_of(load_config(self.run.folder).data),
             "operations": list(self.operations),
             "max_best": self._first.max_best,
             "max_length": self._first.max_length,

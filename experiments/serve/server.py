@@ -8,8 +8,10 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from experiments.serve.app import ANSWER_SECONDS, build
 from experiments.serve.batching import Batcher, Programs
@@ -17,6 +19,7 @@ from experiments.serve.operations import Served
 from transformer import signals
 from transformer.errors import UserError
 
+IDLE_SECONDS = 10.0
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -49,6 +52,32 @@ def listen(host: str, port: int) -> socket.socket:
 def is_local(listening: socket.socket) -> bool:
     """Returns whether only this machine reaches an address."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+class _Connection(H11Protocol):
+    """A connection that is cut if for `IDLE_SECONDS` it answers nothing, or nothing is read."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, None, 0)
+
+    def _cut_if_idle(self, cycle: Any, unsent: int) -> None:
+        """Cuts it if its request and the bytes to be sent are those of the last look."""
+        now = self.transport.get_write_buffer_size()
+        if self.cycle is cycle and now == unsent and (now or not self._is_answering()):
+            self.transport.abort()
+        if self in self.connections:
+            self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, self.cycle, now)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def eof_received(self) -> bool:
+        """Returns whether it stays open. A browser, which sends `Origin`, has gone if it closes."""
+        if not self._is_answering() or self.cycle.more_body or b"origin" in dict(self.headers):
+            return False
+        self.cycle.keep_alive = bool(self.conn.trailing_data[0])  # the next request
+        return True
 
 
 class _Stop(signals.StopSignals):
@@ -88,6 +117,7 @@ def make_server(
     server = uvicorn.Server(
         uvicorn.Config(
             build(runs, batcher, names, local),
+            http=_Connection,
             loop="asyncio",  # uvloop would take the signals
             ws="none",
             lifespan="off",

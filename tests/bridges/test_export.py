@@ -1,6 +1,7 @@
 """What is exported does what the run does, or a line says why it cannot be."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -10,9 +11,12 @@ import safetensors.numpy
 import sentencepiece
 
 import transformer
+from configs import base
 from places import ROOT
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer.bridges import browser, ctranslate2, marian, onnx
+from transformer.bridges.formats import Export, _write_card
+from transformer.data.characters import canonicalize
 from transformer.errors import UserError
 from transformer.files import DamageError
 
@@ -45,6 +49,21 @@ def test_a_bundle_does_what_the_run_does_without_what_only_a_training_needs(tiny
     start = f"--config.train.init_from={bundle}", f"--workdir={tmp_path / 'next'}"
     ended = command(f"--config={tiny.config}", *start, "--config.train.steps=1")
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("name", ["bundle", "ctranslate2", "marian", "onnx", "stablehlo"])
+def test_a_card_names_the_tags_the_length_and_what_is_left_out_of_a_text(name, tmp_path):
+    config = base.get_config()
+    config.data.corpora = ({"name": "en_de", "source_tag": "<2de>"}, {"name": "en_en"})
+    config.model.max_length = 77
+    _write_card(Export(tmp_path, [1], config, None, None, {}), name, tmp_path)
+    card = " ".join((tmp_path / "README.md").read_text().split())
+    assert "begins with a tag: `<2de>` for en_de." in card
+    assert "at most 77 tokens" in card
+    for pattern in re.findall(r're\.sub\(r"(.*?)", "", text\)', card):
+        text = "a\u200b b\ufeff\x00\xadc\u2060"
+        assert re.sub(pattern, "", text) == canonicalize(text) == "a bc"
+    assert ("re.sub" in card) is (name != "bundle")
 
 
 @pytest.mark.full

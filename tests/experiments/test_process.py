@@ -39,6 +39,7 @@ sys.exit(run_process(main))
 """
 
 # Wider than the buffer of a pipe.
+ENDING = "ending; the same command begins again, or goes on from what is saved"
 LOG = "say('x' * 10**6); say('y'); print('worked', file=sys.stderr)"
 
 
@@ -62,7 +63,7 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         ("print('x' * 10**6)", "| head -c 1", "0\n"),
         # The log is not the answer: the work goes on.
         (LOG, "| head -c 1", "worked\n0\n"),
-        ("print('x'); signal.raise_signal(signal.SIGINT)", "", "SIGINT: ending\n130\n"),
+        ("print('x'); signal.raise_signal(signal.SIGINT)", "", f"SIGINT: {ENDING}\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
         (
             "print('x')",

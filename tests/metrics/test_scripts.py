@@ -56,6 +56,19 @@ def test_a_missing_extra_is_named_with_its_install_line(text, code, plain, monke
     assert f"{code}-mecab, pip install 'sacrebleu[{code}]'" in line
 
 
+TOKENISED = ["It does n't .", "the dog &apos;s", "well @-@ known", "One , two", "我 爱 他 。"]
+PLAIN = ["I don't. It's 7.5 m, or .5.", "Quoi ? Oui ; alors !", "And ... kom 's avonds, R&D"]
+
+
+@pytest.mark.parametrize("text", TOKENISED + PLAIN)
+def test_references_that_look_tokenised_are_told(text):
+    settings = base.get_config().evaluate
+    line = pair_scores.choose_tokenizer(settings, iter([text, "Plain text.", "Too."]))[1]
+    assert ("1 of 3 references look tokenised" in line) is (text in TOKENISED)
+    line = pair_scores.choose_tokenizer(settings, [text, *["Plain text."] * 9])[1]
+    assert "tokenised" not in line  # a few are no reason
+
+
 def test_edits_of_a_script_without_blanks_are_those_of_its_tokens():
     scores = corpus_scores(["我爱你。"], ["我爱他。"], "zh", final=True)
     assert scores["ter"] == pytest.approx(25)  # one of four

@@ -122,6 +122,21 @@ def test_evaluate_writes_the_same_scores_again(copy):
     assert content(copy / "translations") == texts
 
 
+@pytest.mark.full
+def test_nothing_is_drawn_of_a_run_that_is_shorter_than_a_line_of_its_log(tiny, tmp_path):
+    run = tmp_path / "run"
+    changes = "--config.train.steps=4", "--config.train.log_every=5"
+    arguments = f"--config={tiny.config}", f"--workdir={run}", *changes
+    ended = command(*arguments)
+    assert ended.code == 0, ended.err
+    assert "nothing is drawn, since the run has fewer steps than train.log_every=5" in ended.out
+    assert not (run / "figures").exists()
+    assert "Attention is not drawn: the run has fewer" in (run / "report.html").read_text()
+    assert "is finished, 4 steps" in command(*arguments).out
+    assert command(f"--workdir={run}", "--mode=report").code == 0
+    assert "Attention is not drawn" not in (run / "report.html").read_text()
+
+
 # -- going on by --workdir alone
 
 

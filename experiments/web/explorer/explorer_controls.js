@@ -168,7 +168,7 @@ function showControls() {
 
 function listen() {
   byId("example").append(
-    ...examples.map((example, i) => element("option", { value: i }, example.title)),
+    ...examples.map((example, i) => element("option", { value: i, dir: "auto" }, example.title)),
   );
   byId("examples").hidden = examples.length < 2;
   byId("example").addEventListener("change", (event) => {

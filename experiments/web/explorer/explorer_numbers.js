@@ -5,6 +5,8 @@
 const END_OF_SENTENCE = "</s>";
 const COMES_NEXT = "(next)"; // what is written after the last token of a text that may go on
 const WORD_MARK = "\u2581"; // sentencepiece's: it begins a word
+// Scripts that have no blanks between words.
+const UNSPACED = /[\p{scx=Han}\p{scx=Hira}\p{scx=Kana}\p{scx=Thai}\p{scx=Laoo}\p{scx=Khmr}\p{scx=Mymr}]/u;
 
 /** Reads float32 numbers, in base64, little-endian and in C order unless there are `values`. */
 function decodeFloats({ shape, float32, values: there }) {
@@ -56,7 +58,7 @@ function timesNorms(rows, norms) {
 
 /**
  * Which tokens make a word: [first, end) of each. The marks of a sentence stand alone; a word's
- * mark that is a token of its own belongs to what follows.
+ * mark that is a token of its own belongs to what follows. What has no blanks is divided further.
  */
 function wordSpans(tokens) {
   const alone = (token) => ["<s>", END_OF_SENTENCE, COMES_NEXT].includes(token);
@@ -67,7 +69,23 @@ function wordSpans(tokens) {
     if (i === 0 || marked(token, before) || alone(token) || alone(before)) spans.push([i, i + 1]);
     else spans.at(-1)[1] = i + 1;
   });
-  return spans;
+  return spans.flatMap((span) => divideUnspaced(tokens, span));
+}
+
+/** The words of a span, which begin at tokens, if its script has no blanks; else the span. */
+function divideUnspaced(tokens, [first, end]) {
+  const text = tokens.slice(first, end).join("");
+  if (!UNSPACED.test(text)) return [[first, end]];
+  const words = Intl.Segmenter && new Intl.Segmenter(undefined, { granularity: "word" }).segment(text);
+  const starts = words && new Set([...words].map(({ index }) => index));
+  const cuts = [first];
+  let place = tokens[first].length;
+  for (let i = first + 1; i < end; i++) {
+    // Without the browser's words each token is one.
+    if (text[place - 1] !== WORD_MARK && (starts?.has(place) ?? true)) cuts.push(i);
+    place += tokens[i].length;
+  }
+  return cuts.map((cut, i) => [cut, cuts[i + 1] ?? end]);
 }
 
 /** A word's columns are summed, and its rows averaged: a row's sum stays what it was. */

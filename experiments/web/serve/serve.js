@@ -53,8 +53,18 @@
 
   const grouped = (count) => count.toLocaleString("en");
 
-  function number(value, title) {
-    return element("span", { class: "number", title }, value.toFixed(2));
+  const number = (value) => element("span", { class: "number" }, value.toFixed(2));
+
+  /** Buttons that copy a text; none where the browser copies nothing, as without TLS. */
+  function copying(text) {
+    if (!navigator.clipboard) return [];
+    const button = element("button", { type: "button", class: "copy", title: "copy this text" }, "Copy");
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = "Copy"), 1500);
+    });
+    return [button];
   }
 
   // -- each task: answers as elements, with their texts
@@ -63,17 +73,17 @@
     const asked = { ...fields(one.run), texts: [text], num_best: count(one.run) };
     const answer = await post("translate", asked, signal);
     const [found] = answer.translations;
-    one.note = unread(answer.unread[0]);
+    const unit = "score: log-probability in nats over the length penalty, summed over segments";
+    one.note = [unread(answer.unread[0]), unit].filter(Boolean).join(" · ");
     one.texts = found.map((each) => each.text);
-    const title = "log-probability in nats, over the length penalty";
     return found.map((each, i) => {
       const button = element(
         "button",
         { type: "button", dir: "auto", on: { click: () => chooseAnswer(one, i) } },
         each.text || "∅",
       );
-      return element("li", {}, one.heads ? button : element("span", {}, each.text),
-        number(each.score, title));
+      const line = one.heads ? button : element("span", { dir: "auto" }, each.text);
+      return element("li", {}, line, ...copying(each.text), number(each.score));
     });
   }
 
@@ -87,17 +97,18 @@
       if (error.name === "AbortError") throw error;
       return { scores: [] };
     })).scores;
-    const title = "log-probability of the whole text in nats";
     const [own] = scores;
     one.note = own
-      ? `your text: ${own.log_prob.toFixed(2)} nats over ${own.tokens} tokens`
+      ? "score: log-probability of the whole text in nats; "
+        + `your text: ${own.log_prob.toFixed(2)} nats over ${own.tokens} tokens`
       : "";
     return found.map((each, i) => {
       const same = each.text.startsWith(text) ? text.length : 0;
       const rest = element("span", { class: "written" }, each.text.slice(same));
       const line = element("span", { dir: "auto" }, each.text.slice(0, same), rest);
       const score = scores[i + 1];
-      return element("li", {}, line, ...(score ? [number(score.log_prob, title)] : []));
+      const numbers = score ? [number(score.log_prob)] : [];
+      return element("li", {}, line, ...copying(each.text), ...numbers);
     });
   }
 
@@ -112,7 +123,7 @@
       const percent = `${(100 * probability).toFixed(1)}%`;
       return element(
         "li", { class: "bar", style: `--share: ${100 * probability}%` },
-        element("span", {}, label), element("span", { class: "number" }, percent),
+        element("span", { dir: "auto" }, label), element("span", { class: "number" }, percent),
       );
     });
   }
@@ -266,7 +277,7 @@
     if (one.card.classList.contains("late")) return; // its answer comes first
     const { chosen } = one;
     const target = one.run.task === "translation" ? { target: one.texts[chosen] } : {};
-    one.answers.querySelectorAll("button").forEach((button, i) =>
+    one.answers.querySelectorAll("button:not(.copy)").forEach((button, i) =>
       button.setAttribute("aria-pressed", i === one.chosen),
     );
     try {
@@ -296,6 +307,19 @@
     setTimeout(look, POLL);
   }
 
+  /** Makes the field as high as its text. */
+  function grow() {
+    const { style } = byId("text");
+    style.height = "auto";
+    style.height = `${byId("text").scrollHeight + 2}px`; // with its border
+  }
+
+  for (const one of cards.filter(({ run }) => run.languages?.every(Boolean))) {
+    const names = new Intl.DisplayNames("en", { type: "language" });
+    const [from, into] = one.run.languages.map((code) => names.of(code));
+    one.card.querySelector(".direction").textContent = `, ${from} → ${into}`;
+  }
+  byId("text").addEventListener("input", grow);
   byId("text").addEventListener("input", askSoon);
   for (const name of ["best", "tag"]) byId(name)?.addEventListener("change", ask);
   for (const one of cards) {
@@ -314,5 +338,8 @@
     document.addEventListener("paste", (event) => take(event.clipboardData.files[0]));
   }
   if (!model) look();
-  if (byId("text").value) ask(); // what the browser kept of an earlier visit
+  if (byId("text").value) { // what the browser kept of an earlier visit
+    grow();
+    ask();
+  }
 }

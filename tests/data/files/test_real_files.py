@@ -238,3 +238,16 @@ def test_tags_that_are_text_are_counted_with_the_key_that_keeps_them_whole(caplo
     assert "split: --config.tokenizer.symbols='</g1>,<g1>,{1}' keeps" in line
     warn_of_tags(rows, ("<g1>", "</g1>", "{1}"))
     assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "says"),
+    [
+        ("<s> ", " </s>", "split: remove </s> <s>, which cannot be symbols"),
+        ('<a href="b">', "", 'split: remove <a href="b">, which'),
+        ("<b>", " <unk>", "split: --config.tokenizer.symbols='<b>' keeps each whole; remove <unk>"),
+    ],
+)
+def test_marks_that_cannot_be_symbols_are_to_be_removed(caplog, begin, end, says):
+    warn_of_tags([Pair(f"{begin}a{end}", f"{begin}b{end}")] * 9, ())
+    assert says in caplog.messages[0]

@@ -3,6 +3,10 @@
 import dataclasses
 import json
 import math
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,6 +127,24 @@ def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
     key = "config.model.matmul_dtype=bfloat16"
     assert found["faster"] == (key if told else None)
     assert (f"AMX, with which --{key} shortened" in capsys.readouterr().out) is told
+
+
+@pytest.mark.full
+def test_the_cores_that_other_processes_use_are_told(tmp_path, monkeypatch, capsys):
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        before = measure.other_processes()[busy.pid]
+        deadline = time.monotonic() + 60
+        while measure.other_processes()[busy.pid] < before + 0.1:
+            assert time.monotonic() < deadline
+        assert os.getpid() not in measure.other_processes()
+        busy.kill()
+    task = TranslationTask(toy_config(tmp_path))
+    seconds = [[1.0]] * len(measure.shapes_of(task.plan))
+    for cores, told in ((0.1, False), (1.44, True)):
+        measured = Measured(7, "", 1000, [1000] * 9, 1.0, seconds, 0.0, cores)
+        monkeypatch.setattr(plan, "measure", lambda *_, measured=measured: measured)
+        plan.print_plan(plan.estimate(task, task.config, Path(tmp_path / "run"), 10**9))
+        assert ("other processes used 1.4 cores" in capsys.readouterr().out) is told
 
 
 @pytest.mark.parametrize(

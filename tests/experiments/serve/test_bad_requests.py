@@ -2,12 +2,13 @@
 
 import json
 import re
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving import SINGLE, gated, is_one_line, serving, wait_until
+from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import operations
 from experiments.serve.schema import API, BODY
@@ -152,6 +153,32 @@ def test_another_site_cannot_post_or_read(site):
     preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     answer = site.ask("OPTIONS", "/api/translate", headers=preflight)
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+NAMES = ["localhost", "127.0.0.1:8000"]
+FOREIGN = [
+    *(f"evil.com{mark}@{name}" for name in NAMES for mark in (":8000", ":", "")),
+    *(f"{name}{mark}evil.com" for name in NAMES for mark in "/#?@\\% ;,\t"),
+    *(f"evil.com{mark}{name}" for name in NAMES for mark in "/#?\\%& ;,"),
+    *("localhost:80:80", "localhost:a", "[::1", "::1", "[::1]]", "localhost:\xb2", "@localhost"),
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+def test_a_host_that_is_more_than_a_name_and_a_port_is_refused(site, host):
+    with socket.create_connection(("127.0.0.1", site.port), PATIENCE) as client:
+        request = f"GET /api/runs HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        client.sendall(request.encode("latin-1"))
+        assert client.recv(13) in (b"HTTP/1.1 421 ", b"HTTP/1.1 400 ")
+
+
+def test_head_answers_as_get_without_a_body(site):
+    for path in ("/", "/favicon.ico", "/health", "/api/runs", "/openapi.json", "/api/score", "/no"):
+        got, asked = site.get(path), site.ask("HEAD", path)
+        assert asked == got._replace(headers=asked.headers, body=b"")
+        assert asked.headers | {"date": ""} == got.headers | {"date": ""}
+    assert site.ask("HEAD", "/metrics").status == 200
+    assert site.ask("HEAD", "/", headers={"Host": "evil.com"}).status == 421
 
 
 def test_a_name_that_is_not_the_servers_is_refused(site, runs):

@@ -7,6 +7,7 @@ from playwright.sync_api import Error as PlaywrightError
 from serving import PATIENCE, serving
 
 from chromium import DESKTOP, PHONE, overflow
+from experiments.serve import operations
 from experiments.serve.operations import Served
 
 pytestmark = pytest.mark.browser
@@ -14,9 +15,9 @@ SAME = """wanted => {
   const { rows } = explorer.matrix({ kind: "cross", layer: 1, head: 2 });
   return JSON.stringify(rows) === JSON.stringify(wanted);
 }"""
-FIRST_IS = "text => document.querySelector('.answers button')?.textContent === text"
+FIRST_IS = "text => document.querySelector('.answers button:not(.copy)')?.textContent === text"
 SHOWN = """([name, texts]) => [...document.querySelectorAll(".run")].some((run) => {
-  const shown = [...run.querySelectorAll("li button")].map((button) => button.innerText);
+  const shown = [...run.querySelectorAll("li button:not(.copy)")].map((button) => button.innerText);
   const heading = run.querySelector("h1, h2, h3").textContent.trim();
   return heading === name && JSON.stringify(shown) === JSON.stringify(texts);
 })"""
@@ -29,8 +30,10 @@ ALL_TOLD = """() => {
 @pytest.fixture(scope="module")
 def site(loaded):
     runs = [Served(name, run) for name, run in loaded.items()]
-    with serving([*runs, Served("second", loaded["translation"])]) as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(operations, "languages_of", lambda data: ["he", "pt"])
+        with serving([*runs, Served("second", loaded["translation"])]) as running:
+            yield running
 
 
 @contextlib.contextmanager
@@ -88,6 +91,21 @@ def test_what_is_typed_is_answered_by_every_run(chromium, site, loaded):
         wait_for(page, "() => !document.querySelector('.answers li')")
 
 
+def test_a_text_of_several_sentences_has_its_results_a_unit_and_a_direction(chromium, site, loaded):
+    text = "a b. " * 3 + "\n\nc d e. " * 9
+    own = loaded["translation"].translate([text], num_best=3)[0]
+    with opened(chromium, site, permissions=["clipboard-read", "clipboard-write"]) as page:
+        height = page.locator("#text").bounding_box()["height"]
+        page.fill("#text", text)
+        wait_for(page, SHOWN, ["translation", [each.text for each in own]])
+        assert page.locator("#text").bounding_box()["height"] > 2 * height
+        card(page, "translation").get_by_role("button", name="Copy").nth(1).click()
+        wait_for(page, "() => document.querySelectorAll('.copy')[1].textContent === 'Copied'")
+        assert page.evaluate("() => navigator.clipboard.readText()") == own[1].text
+        for said in ("log-probability in nats", "Hebrew → Portuguese"):
+            assert said in card(page, "translation").inner_text()
+
+
 def test_an_outdated_answer_is_never_shown(chromium, site, loaded):
     held = []
 
@@ -122,7 +140,7 @@ def test_the_heads_are_those_of_the_answer_that_is_chosen_and_follow_what_is_typ
         assert page.locator("#chart canvas").count() == 2  # of one layer
         own = loaded["translation"].translate(["a b c"], num_best=3)[0]
         for number in (0, 2):
-            card(page, "translation").locator("li button").nth(number).click()
+            card(page, "translation").locator("li button:not(.copy)").nth(number).click()
             wanted = loaded["translation"].attention("a b c", own[number].text)
             rows = wanted.weights["cross"][0, 1]
             wait_for(page, SAME, rows.astype(float).tolist())

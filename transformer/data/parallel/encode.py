@@ -207,11 +207,14 @@ def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
     tags = [{*TAG.findall(f"{pair.source} {pair.target}")} - {*symbols} for pair in pairs]
     count, counts = sum(map(bool, tags)), collections.Counter(itertools.chain(*tags))
     names = sorted(counts, key=lambda tag: (-counts[tag], tag))
-    fit = ",".join([name for name in names if not symbol_fault(name) and "," not in name][:NAMED])
+    unfit = [name for name in names if symbol_fault(name) or "," in name]
+    fit = ",".join([name for name in names if name not in unfit][:NAMED])
+    keep = f"--config.tokenizer.symbols={shlex.quote(fit)} keeps each whole" * bool(fit)
+    drop = f"remove {' '.join(unfit[:NAMED])}, which cannot be symbols" * bool(unfit)
     if count > RARE * len(tags):
         logger.warning(
             f"warning: {count:,} of the first {len(tags):,} pairs have tags such as {names[0]}, "
-            f"which are split: --config.tokenizer.symbols={shlex.quote(fit)} keeps each whole"
+            f"which are split: {'; '.join(filter(None, (keep, drop)))}"
         )
 
 
