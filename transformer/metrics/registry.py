@@ -84,6 +84,13 @@ _CLASSES = (
         shown=(TABLE, SWEEPS),
         about="macro F1: the mean of the classes' F1.",
     ),
+    _percent(
+        "auc",
+        "AUC",
+        shown=(TABLE, SWEEPS),
+        about="AUC: the area under the ROC curve of a class against the others, the mean over the "
+        "classes; 50% is chance.",
+    ),
     dataclasses.replace(
         _NLL,
         shown=(TABLE, SWEEPS),
