@@ -1,7 +1,8 @@
 """All keys of an experiment with their default, unit and source.
 
 The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
-brackets below) on the built-in grammar. An experiment's file changes only what differs:
+brackets below) on the built-in grammar. An experiment's file, or the command line
+(`--config.model.num_heads=4`), changes only what differs:
 
     from configs import base
 
@@ -9,8 +10,6 @@ brackets below) on the built-in grammar. An experiment's file changes only what 
         config = base.get_config()
         config.model.num_heads = 4
         return config
-
-Any key can also be set on the command line: `--config.model.num_heads=4`.
 """
 
 from ml_collections import ConfigDict
@@ -122,10 +121,9 @@ def _data() -> ConfigDict:
     data.test_size = 500
     # Pairs to score beyond the training length, see sources.open_source.
     data.length_generalization_size = 0
-    # files: names below `path`, plain or compressed (gzip, xz, zstd). Without a target file, the
-    # source file has rows of both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder of Hugging
-    # Face's datasets; see docs/text_files.md. --mode=fetch downloads the corpus that `fetch`
-    # names (transformer/data/files/catalogue.toml), below `cache_dir` if `path` is empty.
+    # files: names below `path`, plain or compressed. Without a target file, the source has rows of
+    # both sides: .tsv, .csv, .jsonl, .tmx, .parquet, or a folder (docs/text_files.md).
+    # --mode=fetch downloads the corpus that `fetch` names, below `cache_dir` if `path` is empty.
     data.path = ""
     data.fetch = ""
     data.train_source = "train.en"
@@ -139,7 +137,9 @@ def _data() -> ConfigDict:
     data.source_field = "0"
     data.target_field = "1"
     data.holdout = "hash"  # hash: of the text, not its position | end: the last lines, test last
-    # The same for labelled texts; for documents in files of rows, text_field alone.
+    data.separator = ""  # between the columns of a table; '': as its content shows
+    data.quote = ""  # around its cells; the same
+    # The same for labelled texts, perhaps of several fields: title,text; documents: text_field.
     data.text_field = "text"
     data.label_field = "label"
     data.skip_broken = False  # skip and count broken rows, instead of refusing the file

@@ -6,13 +6,17 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import own_text
-from configs.recipes.size import HELD_OUT, KEYS, ROWS
+from configs import own_labels, own_text
+from configs.recipes import labels, size
 from transformer.data.corpora import corpora_of, naming, texts_of
+from transformer.data.files.locate import split_sources
+from transformer.data.labelled import sources as labelled
+from transformer.data.labelled.columns import guess_columns
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.keys import assign, flatten
@@ -22,6 +26,11 @@ from transformer.runs.workdir import load_config
 logger = logging.getLogger(__name__)
 
 RECIPES = ("none", "size")
+# By task: the config whose values a recipe replaces, its rows, and the texts that it counts.
+REGISTRY = {
+    "translation": (own_text, size, sources),
+    "classification": (own_labels, labels, labelled),
+}
 # Keys that another run's parameters depend on.
 STRUCTURE = re.compile(r"tokenizer\.joint|model\.(?!dropout|dtype|matmul|remat|attention_imp)\w+")
 
@@ -37,26 +46,33 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     if config.recipe == "none":
         return
     from_files = all(data.source == "files" for data in texts_of(config.data))
-    if config.task != "translation" or not from_files:
+    if config.task not in REGISTRY or not from_files:
         raise UserError(
-            f"config.recipe={config.recipe} is for task=translation and data.source=files, not for "
-            f"task={config.task} and data.source={config.data.source}: set config.recipe=none"
+            f"config.recipe={config.recipe} is for task={' or '.join(REGISTRY)} and "
+            f"data.source=files, not for task={config.task} and data.source={config.data.source}: "
+            "set config.recipe=none"
         )
-    values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = ours = list(itertools.chain(*KEYS, HELD_OUT))
+    page, table, text = REGISTRY[config.task]
+    values, defaults = flatten(config), flatten(page.get_config())
+    keys = ours = [*itertools.chain(*table.KEYS, table.HELD_OUT, table.COLUMNS)]
     if config.train.init_from:
         keys = list(dict.fromkeys([*ours, *filter(STRUCTURE.fullmatch, values)]))
     of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         chosen = {key: flatten(saved)[key] for key in keys}
     else:
-        sizes = _sizes_held_out(config.data, [key for key in HELD_OUT if key not in of_user])
-        config.update_from_flattened_dict(sizes)
-        pairs = count_pairs(config.data)
-        row = nearest_row(pairs)
-        chosen = settings_of(row) | _model_of(config.train.init_from) | sizes
+        is_open = table.COLUMNS and {*of_user}.isdisjoint(table.COLUMNS)
+        chosen = guess_columns(labelled.labelled_file(config.data, "train")) if is_open else {}
+        config.update_from_flattened_dict(chosen)
+        free = [key for key in table.HELD_OUT if key not in of_user]
+        chosen |= _sizes_held_out(config.data, free, min(_counts(config.data, text.count_all)))
+        config.update_from_flattened_dict(chosen)
+        count = sum(_counts(config.data, text.count_train))
+        row = nearest_row(count, table)
+        chosen = settings_of(row, table) | _model_of(config.train.init_from) | chosen
         change = {k: v for k, v in chosen.items() if k in ours or v != values[k]}
-        logger.info(_describe(pairs, row, {k: v for k, v in change.items() if k not in of_user}))
+        change = {k: v for k, v in change.items() if k not in of_user}
+        logger.info(_describe(count, row, table, change))
         if of_user:
             logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:
@@ -66,19 +82,15 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 def check_given(config: ConfigDict, given: Collection[str]) -> None:
     """Checks that no trial's recipe replaces a key that the command line sets for all trials."""
-    values, defaults = flatten(config), flatten(own_text.get_config())
-    keys = {*given}.intersection(itertools.chain(*KEYS))
+    page, table, _ = REGISTRY.get(config.task, REGISTRY["translation"])
+    values, defaults = flatten(config), flatten(page.get_config())
+    keys = {*given}.intersection(itertools.chain(*table.KEYS))
     for key in sorted(keys) if config.recipe != "none" else ():
         if values[key] == defaults[key]:
             raise UserError(
-                f"config.{key}={values[key]} is also the value of configs/own_text.py, which the "
-                "recipe of each trial replaces: set it in sweep()"
+                f"config.{key}={values[key]} is also the value of configs/{defaults['name']}.py, "
+                "which the recipe of each trial replaces: set it in sweep()"
             )
-
-
-def count_pairs(data: ConfigDict) -> int:
-    """Returns the number of training pairs, of all corpora, before cleaning."""
-    return sum(_counts(data, sources.count_pairs))
 
 
 def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
@@ -90,35 +102,36 @@ def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
     return numbers or [count(data)]
 
 
-def _sizes_held_out(data: ConfigDict, keys: Iterable[str]) -> dict[str, float]:
+def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[str, Any]:
     """Returns the sizes of splits to hold out: of the smallest text, a tenth at most.
 
     The tenth is rounded down to its first digit, so that it stays as it is if the text grows a bit.
     """
-    pairs = min(_counts(data, sources.count_all))
-    tenth = max(1, pairs // 10 - pairs // 10 % 10 ** (len(str(pairs // 10)) - 1))
+    tenth = max(1, count // 10 - count // 10 % 10 ** (len(str(count // 10)) - 1))
     sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
-    lowered: dict[str, float] = {key: tenth for key, size in sizes.items() if size > pairs // 10}
-    if lowered:
-        logger.info(f"held out of {pairs:,} pairs: {_listed(lowered)}, together a fifth at most")
-    return sizes | lowered
+    sizes = {key: tenth if size > count // 10 else size for key, size in sizes.items()}
+    unnamed = [f"data.{split}_size" for split, name in split_sources(data).items() if not name]
+    if told := {key: size for key, size in sizes.items() if key in unnamed}:
+        fractions = " and ".join(f"{size / max(1, count):.1%}" for size in told.values())
+        logger.info(f"held out of {count:,} examples: {_listed(told)} ({fractions})")
+    return sizes
 
 
-def nearest_row(pairs: int) -> int:
-    """Returns the row of the recipe "size" nearest to a number of pairs, in the logarithm."""
-    rows = sorted(ROWS)
-    return next((row for row in rows[:-1] if pairs <= bounds(row)[1]), rows[-1])
+def nearest_row(count: int, table: ModuleType = size) -> int:
+    """Returns the row of the recipe "size" nearest to a number of items, in the logarithm."""
+    rows = sorted(table.ROWS)
+    return next((row for row in rows[:-1] if count <= bounds(row, table)[1]), rows[-1])
 
 
-def settings_of(row: int) -> dict[str, float]:
+def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
     """Returns {dotted key: value} of a row of the recipe "size"."""
-    _, values = ROWS[row]
-    return {key: v for keys, v in zip(KEYS, values, strict=True) for key in keys}
+    _, values = table.ROWS[row]
+    return {key: v for keys, v in zip(table.KEYS, values, strict=True) for key in keys}
 
 
-def bounds(row: int) -> tuple[int, float]:
-    """Returns the smallest and the largest number of pairs that take a row."""
-    rows = sorted(ROWS)
+def bounds(row: int, table: ModuleType = size) -> tuple[int, float]:
+    """Returns the smallest and the largest number of items that take a row."""
+    rows = sorted(table.ROWS)
     halfway = [0, *(math.isqrt(a * b) for a, b in itertools.pairwise(rows)), math.inf]
     i = rows.index(row)
     return halfway[i] + 1, halfway[i + 1]
@@ -135,14 +148,15 @@ def _model_of(folder: str) -> dict[str, Any]:
     return {key: value for key, value in parent.items() if STRUCTURE.fullmatch(key)}
 
 
-def _describe(pairs: int, row: int, chosen: dict[str, float]) -> str:
-    least, most = bounds(row)
+def _describe(count: int, row: int, table: ModuleType, chosen: dict[str, Any]) -> str:
+    least, most = bounds(row, table)
     between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
+    file = f"{table.__name__.replace('.', '/')}.py"
     return (
-        f"recipe for {pairs:,} training pairs ({between}): {ROWS[row][0]} "
-        f"(configs/recipes/size.py): {_listed(chosen)}"
+        f"recipe for {count:,} training {table.UNIT} ({between}): {table.ROWS[row][0]} ({file}): "
+        f"{_listed(chosen)}"
     )
 
 
-def _listed(values: dict[str, float]) -> str:
+def _listed(values: dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items())

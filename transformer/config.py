@@ -1,12 +1,10 @@
 """Checks the values of a config before training."""
 
-import itertools
 import math
 from collections.abc import Iterable
 
 from ml_collections import ConfigDict
 
-from configs.recipes.size import HELD_OUT, KEYS
 from transformer.data.cleaning import rules
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.documents import sources as documents
@@ -36,7 +34,6 @@ from transformer.tasks.base import model_fields
 from transformer.tasks.classification import CLASS_WEIGHTS, make_network
 from transformer.tasks.pictures import make_picture_network
 
-RECIPE_KEYS = frozenset(itertools.chain(*KEYS, HELD_OUT))  # that config.recipe may set
 NEARLY_ONE = 0.999_999
 # Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
 MOSES_LANGUAGES = (

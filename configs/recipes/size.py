@@ -27,6 +27,8 @@ KEYS = (
 )
 # Sizes that are lowered to a tenth of a small text each, so that a fifth at most is held out.
 HELD_OUT = ("data.validation_size", "data.test_size")
+COLUMNS = ()
+UNIT = "pairs"
 LIMIT = 1_000_000  # steps: more than the epochs have, which end the training
 
 # {training pairs: (the reason in a line, a value for each of KEYS)}

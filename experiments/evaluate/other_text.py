@@ -60,7 +60,7 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
                 f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
                 f"config.task={config.task}: leave it out"
             )
-    path = _located(name, "--input")
+    path = _located(name, "--input", config.task == "classification")
     if config.task == "language_model":
         documents = text_file(path, config.data)
         _print_rows(documents.rows)
@@ -150,10 +150,10 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
         )
 
 
-def _located(name: str, flag: str) -> Path:
-    """The file or the data set that a flag names."""
+def _located(name: str, flag: str, folders: bool = False) -> Path:
+    """The file or the data set that a flag names, or perhaps any folder."""
     path = Path(name).expanduser()
-    if not name or not (path.is_file() or is_dataset(path)):
+    if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
         raise UserError(f"{flag}={name}: there is no such file: name the text to score")
     return path
 

@@ -81,7 +81,8 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
     limit = _largest_batch(measured, shapes[largest], largest, free)
     time = _time(measured, config, shapes) if measured.step_seconds else None
-    is_long = config.recipe == "size" and time is not None and time["least"] > PATIENCE
+    is_translator = config.recipe == "size" and config.task == "translation"
+    is_long = is_translator and time is not None and time["least"] > PATIENCE
     return {
         "name": config.name,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",

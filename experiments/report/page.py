@@ -38,6 +38,7 @@ PICTURES = {
     "examples.png": "Pictures of the test set, and below what the class token looks at",
     "over_picture.png": "What the class token looks at: the heads of each layer, and the rollout",
     "confusion.png": "Confusion matrix of the test set: rows are true classes",
+    "roc.png": "ROC curves of the test set: each class against all others",
     "reliability.png": "Reliability: accuracy against confidence on the test set",
     "map.png": "Features of the texts of the test set (t-SNE)",
     "reading.png": "What attention pooling reads: darker is more",

@@ -142,15 +142,15 @@ def duration(seconds: float) -> str:
 
 
 def class_table(scores: dict[str, Any]) -> Table | None:
-    """Returns precision, recall and F1 of each class of a classifier."""
+    """Returns precision, recall, F1 and AUC of each class of a classifier."""
     if "classes" not in scores:
         return None
     rows = [
         [label, *(f"{100 * own[name]:.1f}" for name in ("precision", "recall", "f1"))]
-        + [f"{own['texts']:,}"]
+        + [f"{100 * own['auc']:.1f}" if "auc" in own else "", f"{own['texts']:,}"]
         for label, own in scores["classes"].items()
     ]
-    head = ["class", "precision (%)", "recall (%)", "F1 (%)", "texts"]
+    head = ["class", "precision (%)", "recall (%)", "F1 (%)", "AUC (%)", "texts"]
     return Table("Classes", head, rows)
 
 

@@ -3,7 +3,7 @@
 Each function returns a figure outside pyplot, with an Agg canvas; its `savefig` writes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +18,8 @@ from experiments.display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, lig
 from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability
 
-CONFUSION_CELL = 0.75  # inches, of the confusion matrix
+CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches, of the confusion matrix
+MAX_NUMBERED = 20  # classes whose cells have numbers
 DARK = 0.55  # fraction of the scale from which text on a cell is white
 MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
@@ -29,12 +30,13 @@ TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
     """The confusion matrix, true classes in rows: fractions of each in colour, texts in figures."""
-    size = max(2.0, CONFUSION_CELL * len(labels))
+    size = min(max(2.0, CONFUSION_CELL * len(labels)), CONFUSION_SIDE)
     figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     mesh = axes.imshow(fractions, cmap=SEQUENTIAL, vmin=0, vmax=1)
-    for (row, column), fraction in np.ndenumerate(fractions):
+    cells = np.ndenumerate(fractions) if len(labels) <= MAX_NUMBERED else ()
+    for (row, column), fraction in cells:
         axes.text(
             column,
             row,
@@ -54,6 +56,31 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], fraction=0.046)
     bar.ax.set_yticklabels(["0%", "50%", "100%"])
     bar.set_label("fraction of the true class")
+    return figure
+
+
+def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
+    """The ROC curves of classes against all others, and their areas; of two classes one suffices.
+
+    Of many classes, those of the smallest areas have colours and names.
+    """
+    figure = new_figure(4.2, 4.2)
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="chance (50%)")
+    shown = list(curves)[len(curves) == 2 :]
+    named = sorted(shown, key=lambda label: scores[label]["auc"])[: len(COLOURS)]
+    for label in shown:
+        axes.plot(*curves[label], color="0.8", linewidth=0.8)
+    for colour, label in zip(COLOURS, named, strict=False):
+        name = f"{visible_label(label)} ({scores[label]['auc']:.1%})"
+        axes.plot(*curves[label], color=colour, linewidth=1.3, label=name)
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
+    axes.set_ylabel("true positive rate")
+    title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
+    legend = axes.legend(frameon=False, fontsize=8, loc="lower right", title=title)
+    for text in legend.get_texts():
+        text.set(**_text_style(named))
+    light_grid(axes)
     return figure
 
 

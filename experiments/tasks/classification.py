@@ -120,7 +120,7 @@ def print_kinds(folder: Path) -> None:
 
 
 def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
-    """Draws the confusion matrix, the reliability diagram, and a map of the test items."""
+    """Draws the confusion matrix, ROC curves, the reliability diagram, and a map of test items."""
     from experiments.display.plotting import save_figure
     from experiments.tasks import class_figures
 
@@ -128,6 +128,7 @@ def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -
     curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
     drawn = {
         "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
+        "roc": class_figures.roc_figure(scores["roc"], scores["classes"]),
         "reliability": class_figures.reliability_figure({task.config.name: curve}),
     }
     numbers = task.spread("test", MAPPED)

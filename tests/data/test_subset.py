@@ -3,10 +3,9 @@
 import pytest
 
 from configs import own_text
-from experiments import recipe
 from log_lines import heard
 from transformer.config import check
-from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.sources import count_train, open_source
 from transformer.errors import UserError
 
 WORDS = ("cat", "dog", "hen", "cow", "pig", "owl", "fox")
@@ -28,7 +27,7 @@ def pairs_of(tmp_path):
         )
         check(config)
         most = 2 * len(PAIRS) - 24
-        assert recipe.count_pairs(config.data) == min(subset or most, most)
+        assert count_train(config.data) == min(subset or most, most)
         pairs = [pair[:2] for pair in open_source(config.data)[split]]
         assert (("", "faulty") in pairs) == (split == "train" and not subset)
         return [pair for pair in pairs if all(pair)]

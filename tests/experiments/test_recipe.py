@@ -1,17 +1,20 @@
 """The recipe "size" sets keys by the number of pairs, never those of the user, and only once."""
 
 import itertools
+import json
 import re
 
 import pytest
 
-from configs import base, own_text
+from configs import base, own_labels, own_text
+from configs.recipes import labels
 from configs.recipes.size import ROWS
 from experiments import recipe
 from experiments.sweep.trial_configs import plan_trials
 from places import ROOT
 from tiny_run import command, refused
 from transformer.config import check, check_model
+from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.keys import assign, flatten
@@ -49,10 +52,13 @@ def test_a_corpus_takes_the_row_that_is_nearest_in_the_logarithm(last, row):
     assert recipe.nearest_row(10**9) == 5_000_000
 
 
-@pytest.mark.parametrize("row", ROWS)
-def test_a_row_describes_a_model_that_can_be(row):
-    config = own_text.get_config()
-    for key, value in recipe.settings_of(row).items():
+@pytest.mark.parametrize(
+    ("page", "table", "row"),
+    [(page, t, row) for page, t, _ in recipe.REGISTRY.values() for row in t.ROWS],
+)
+def test_a_row_describes_a_model_that_can_be(page, table, row):
+    config = page.get_config()
+    for key, value in recipe.settings_of(row, table).items():
         assign(config, key, value)
     check(config)
     check_model(config)
@@ -60,10 +66,10 @@ def test_a_row_describes_a_model_that_can_be(row):
 
 
 def test_pairs_are_counted_without_those_that_are_held_out(text):
-    assert recipe.count_pairs(config_of(text).data) == 8
+    assert sources.count_train(config_of(text).data) == 8
     write_pairs(text, 3, "test")
     files = {"data.test_source": "test.en", "data.test_target": "test.de"}
-    assert recipe.count_pairs(config_of(text, **files).data) == 508
+    assert sources.count_train(config_of(text, **files).data) == 508
 
 
 def test_text_too_small_to_hold_out_from_has_no_row(text, said):
@@ -81,8 +87,8 @@ def test_a_fifth_of_a_small_text_is_held_out_at_most_unless_the_user_says_more(
     config = config_of(text)
     recipe.apply(config, ())
     assert (config.data.validation_size, config.data.test_size) == (size, size)
-    line = f"held out of {pairs:,} pairs: data.validation_size={size} data.test_size={size}"
-    assert any(own.startswith(line) for own in said) == (size < 500)
+    line = f"held out of {pairs:,} examples: data.validation_size={size} data.test_size={size}"
+    assert any(own.startswith(line) for own in said)
     config = config_of(text, **{"data.test_size": 2})
     recipe.apply(config, ["data.test_size"])
     assert (config.data.validation_size, config.data.test_size) == (size, 2)
@@ -200,6 +206,63 @@ def test_each_trial_of_a_sweep_has_the_row_of_its_text(text):
     recipe.check_given(config_of(text, **{"model.d_ff": 72}), ["model.d_ff"])
     with pytest.raises(UserError, match=r"config.model.d_ff=1024 .* set it in sweep\(\)"):
         recipe.check_given(config_of(text), ["model.d_ff"])
+
+
+def labelled(text, **changes):
+    """A config of labelled texts with the recipe; 300 rows, of the test set two of its own."""
+    rows = "".join(f'{"ab"[i % 2]};"A review; the {i}th of it";{i}\n' for i in range(300))
+    (text / "train.csv").write_text(rows)
+    config = own_labels.get_config()
+    config.update_from_flattened_dict({"data.path": str(text / "train.csv"), **changes})
+    return config
+
+
+def test_the_recipe_of_labels_sets_columns_sizes_and_length_by_the_texts(text, said):
+    config = labelled(text)
+    recipe.apply(config, ())
+    columns = {"data.text_field": "1", "data.label_field": "0"}
+    sizes = {"data.validation_size": 30, "data.test_size": 30}
+    row = recipe.settings_of(300, labels)
+    assert flatten(config) == flatten(labelled(text)) | row | columns | sizes
+    held_out = "data.validation_size=30 data.test_size=30 (10.0% and 10.0%)"
+    assert said[0] == f"held out of 300 examples: {held_out}"
+    assert "recipe for 240 training texts (1 to 547): the mean of embeddings" in said[1]
+    assert "(configs/recipes/labels.py): " in said[1]
+    assert "data.text_field=1 data.label_field=0" in said[1]
+
+
+def test_what_the_user_sets_of_labels_stays_and_a_test_set_is_not_held_out(text, said):
+    own = {"data.text_field": "1,2", "data.label_field": "0"}
+    config = labelled(text, **{"data.path": str(text), **own})
+    (text / "test.csv").write_text('a;"x y";1\nb;z;2\n')
+    recipe.apply(config, ["train.epochs"])
+    assert (config.data.text_field, config.data.label_field) == ("1,2", "0")
+    assert config.train.epochs == own_labels.get_config().train.epochs
+    assert said[0] == "held out of 300 examples: data.validation_size=30 (10.0%)"
+    assert "recipe for 270 training texts" in said[1]
+
+
+@pytest.mark.full
+def test_the_first_command_trains_a_folder_of_texts_and_scores_another(tmp_path):
+    for i in range(400):
+        label = ("pos", "neg")[i % 2]
+        file = tmp_path / f"texts/{'train' if i < 320 else 'test'}/{label}/{i}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"The {i}th film is {('a delight', 'so dull')[i % 2]} {i * 7919 % 1009}")
+    flags = f"--config={ROOT / 'configs/own_labels.py'}", f"--config.data.path={tmp_path / 'texts'}"
+    small = "--config.tokenizer.vocab_size=400", "--config.train.epochs=30"
+    run = f"--workdir={tmp_path / 'run'}"
+    ended = command(*flags, *small, run, "--config.data.num_buckets=1")
+    assert ended.code == 0, ended.err
+    scores = json.loads((tmp_path / "run/results.json").read_text())["test"]
+    assert scores["auc"] > 0.8
+    assert (tmp_path / "run/figures/roc.png").exists()
+    page = (tmp_path / "run/report.html").read_text()
+    assert "ROC curves of the test set" in page
+    assert "AUC (%)" in page
+    assert command(run, "--mode=evaluate", f"--input={tmp_path / 'texts/test'}").code == 0
+    again = json.loads((tmp_path / "run/evaluations/test/results.json").read_text())
+    assert again["test"]["auc"] == pytest.approx(scores["auc"])
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from transformer.metrics.classification import (
     class_scores,
     confusion_matrix,
     reliability,
+    roc_curve,
 )
 
 LABELS = ("bad", "fair", "good")
@@ -37,10 +38,36 @@ def test_scores_equal_those_of_scikit_learn():
         truth, predicted, target_names=LABELS, output_dict=True
     )
     for label in LABELS:
-        values = list(scores["classes"][label].values())
+        values = list(scores["classes"][label].values())[:4]
         assert values == pytest.approx(list(expected[label].values()))
     np.testing.assert_array_equal(scores["confusion"], metrics.confusion_matrix(truth, predicted))
     assert scores["accuracy"] != pytest.approx(scores["macro_f1"], abs=0.02)  # control
+
+
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_areas_and_curves_equal_those_of_scikit_learn_with_equal_scores_too(decimals):
+    truth, probabilities = draws()
+    probabilities = probabilities.round(decimals)
+    scores = class_scores(truth, probabilities, LABELS)
+    areas = [metrics.roc_auc_score(truth == c, probabilities[:, c]) for c in range(3)]
+    assert [scores["classes"][label]["auc"] for label in LABELS] == pytest.approx(areas)
+    assert scores["auc"] == pytest.approx(np.mean(areas))
+    false, true, _ = metrics.roc_curve(truth == 1, probabilities[:, 1], drop_intermediate=False)
+    np.testing.assert_allclose(roc_curve(truth == 1, probabilities[:, 1]), [false, true])
+    points = np.array(scores["roc"]["fair"])
+    assert points[:, [0, -1]].tolist() == [[0, 1], [0, 1]]
+    area = np.diff(points[0]) @ (points[1][1:] + points[1][:-1]) / 2
+    assert area == pytest.approx(areas[1], abs=0.01)
+
+
+def test_a_class_without_texts_has_no_area_and_does_not_lower_the_mean():
+    truth, probabilities = draws()
+    two = truth < 2
+    scores = class_scores(truth[two], probabilities[two], LABELS)
+    assert "auc" not in scores["classes"]["good"]
+    areas = [metrics.roc_auc_score(truth[two] == c, probabilities[two, c]) for c in range(2)]
+    assert scores["auc"] == pytest.approx(np.mean(areas))
+    assert "auc" not in class_scores(truth[truth == 1], probabilities[truth == 1], LABELS)
 
 
 def test_a_confusion_matrix_has_true_classes_in_rows():

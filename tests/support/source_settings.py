@@ -25,6 +25,8 @@ DEFAULTS = {
     "test_target": "",
     "source_field": "0",
     "target_field": "1",
+    "separator": "",
+    "quote": "",
     "holdout": "hash",
     "text_field": "text",
     "label_field": "label",

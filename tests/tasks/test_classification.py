@@ -97,7 +97,7 @@ def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, 
         *trained[name].glob("figures/*.png"),
         *trained[name].glob("figures/attention_snapshots/*.png"),
     ]
-    assert len(pictures) == (9 if name == "transformer" else 4)
+    assert len(pictures) == (10 if name == "transformer" else 5)
     assert page.count("data:image/png;base64,") == len(pictures) - 1  # the curves are lines
     assert '<th scope="row">of class good</th>' in page
     wrong = sum(truth != predicted for truth, predicted, *_ in predictions(trained[name]))

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from transformer.metrics.registry import proportion_interval
 
 BINS = 15  # as in Guo et al. 2017
+ROC_POINTS = 101  # of a curve, as results keep it
 
 
 class Reliability(NamedTuple):
@@ -59,6 +60,20 @@ def confusion_matrix(
     return pairs.reshape(num_classes, num_classes)
 
 
+def roc_curve(
+    positive: Bool[np.ndarray, "N"], score: Float[np.ndarray, "N"]
+) -> Float[np.ndarray, "2 points"]:
+    """Returns the rates of false and of true positives above each score, from none to all.
+
+    Source: Fawcett 2006, "An Introduction to ROC Analysis", algorithm 1.
+    """
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # of equal scores
+    true = np.append(0, positive[order].cumsum()[last])
+    false = np.append(0, last + 1) - true
+    return np.stack([false / max(1, false[-1]), true / max(1, true[-1])])
+
+
 def class_report(
     confusion: Int[np.ndarray, "C C"], labels: Sequence[str]
 ) -> dict[str, dict[str, float]]:
@@ -90,14 +105,23 @@ def class_scores(
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      a text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; and
-      `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the classes that a
-      text has or is predicted to have, which are scikit-learn's by default; others have no F1.
+      a text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; `roc`,
+      points of the ROC curve of each class against the others, and `auc`, the mean of the areas
+      below them; and `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the
+      classes that a text has or is predicted to have, which are scikit-learn's by default. A class
+      without texts, or one of all texts, has no curve.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))
     report = class_report(confusion, labels)
     curve = reliability(truth, probabilities)
+    curves = {
+        label: roc_curve(truth == number, probabilities[:, number])
+        for number, label in enumerate(labels)
+        if 0 < report[label]["texts"] < len(truth)
+    }
+    for label, (false, true) in curves.items():
+        report[label]["auc"] = float(np.diff(false) @ (true[1:] + true[:-1]) / 2)
     likelihoods = probabilities[np.arange(len(truth)), truth].astype(np.float64)
     hits, there = int(confusion.trace()), confusion.sum(axis=0) + confusion.sum(axis=1) > 0
     f1 = [each["f1"] for each, is_there in zip(report.values(), there, strict=True) if is_there]
@@ -110,8 +134,14 @@ def class_scores(
         "texts": len(truth),
         "classes": report,
         "confusion": confusion.tolist(),
+        "roc": {
+            label: points[:, np.linspace(0, points.shape[1] - 1, ROC_POINTS).astype(int)].tolist()
+            for label, points in curves.items()
+        },
         "reliability": {name: values.tolist() for name, values in curve._asdict().items()},
     }
+    if curves:
+        scores["auc"] = float(np.mean([report[label]["auc"] for label in curves]))
     if interval:
         scores["accuracy_ci"] = proportion_interval(hits, len(truth))
     return scores

@@ -87,6 +87,13 @@ _CLASSES = (
         about="macro F1: the mean F1 of the classes that a text has or is predicted to have, as "
         "in scikit-learn.",
     ),
+    _percent(
+        "auc",
+        "AUC",
+        shown=(TABLE, SWEEPS),
+        about="AUC: the area under the ROC curve of a class against the others, the mean over the "
+        "classes; 50% is chance.",
+    ),
     dataclasses.replace(
         _NLL,
         shown=(TABLE, SWEEPS),

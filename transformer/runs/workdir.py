@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
+from configs import recipes
 from transformer import tasks, variants
-from transformer.config import RECIPE_KEYS, check
+from transformer.config import check
 from transformer.errors import UserError
 from transformer.files import mismatch, read_json, write_json
 from transformer.inference.base import Predictor, Variables
@@ -149,7 +150,7 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     ]
     if differing:
         cause = ""
-        if config.recipe != "none" and RECIPE_KEYS.issuperset(key.split()[0] for key in differing):
+        if config.recipe != "none" and recipes.KEYS.issuperset(key.split()[0] for key in differing):
             cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -72,6 +73,18 @@ def test_a_folder_for_each_class_needs_no_table(tmp_path):
         "test": 6,
     }
     assert all(item.question == "" for item in source.splits["train"])
+
+
+def test_folders_train_and_test_are_those_splits_and_labels_are_canonical(tmp_path):
+    photos(tmp_path, 12)
+    for split in ("Training", "test"):
+        shutil.copytree(tmp_path / "photos", tmp_path / "all" / split)
+        (tmp_path / "all" / split / "red").rename(tmp_path / "all" / split / "Cafe\u0301")
+    keys = {"source": "files", "path": str(tmp_path / "all"), "validation_size": 3}
+    source = open_pictures(settings(**keys, train_source="."), LOOK, CLASSES)
+    sizes = {split: len(items) for split, items in source.splits.items()}
+    assert sizes == {"train": 9, "validation": 3, "test": 12}
+    assert source.labels == ("Caf\u00e9", "blue", "green")
 
 
 @pytest.mark.parametrize(

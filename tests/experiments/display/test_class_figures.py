@@ -12,6 +12,7 @@ from experiments.tasks.class_figures import (
     embedding_map,
     reading_figure,
     reliability_figure,
+    roc_figure,
 )
 from transformer.metrics.classification import Reliability
 
@@ -20,6 +21,9 @@ LABELS = ("bad", "$so_so$", "中")
 CURVE = Reliability(
     np.array([0.0, 0.3, 0.6, 0.9]), np.array([0.0, 0.5, 0.5, 1.0]), np.array([0, 2, 4, 14])
 )
+ARC = np.linspace(0, 1, 41)
+ROC = {f"class number {i}": np.stack([ARC, ARC ** (0.1 + 0.02 * i)]) for i in range(31)}
+AREAS = {label: {"auc": 1 / (1.1 + 0.02 * i)} for i, label in enumerate(ROC)}
 READ = [
     ReadText(("▁the", "▁film", "</s>"), np.array([0.1, 0.6, 0.3]), "good", "good"),
     ReadText(("▁$x_1$", "", "中", "</s>"), np.array([0.25] * 4), "bad", "good"),
@@ -54,6 +58,7 @@ def embeddings(count):
         confusion_figure(np.array([[9, 1], [2, 8]]), ("negative", "positive")),
         confusion_figure(np.full((11, 11), 123), [f"class number {i}" for i in range(11)]),
         reliability_figure({"one": CURVE, "another": CURVE._replace(accuracy=CURVE.confidence)}),
+        roc_figure(ROC, AREAS),
         reading_figure(READ),
         reading_figure(READ[:1]),
     ],
@@ -82,6 +87,27 @@ def test_a_confusion_matrix_shows_shares_of_rows_and_numbers_of_texts():
     assert [axes.get_xlabel(), axes.get_ylabel()] == ["predicted", "true"]
     # Light on dark, dark on light.
     assert [text.get_color() for text in axes.texts[:2]] == ["white", "black"]
+
+
+def test_a_large_confusion_matrix_has_colours_alone_and_a_bounded_size():
+    figure = confusion_figure(np.eye(200, dtype=int), [f"{i}" for i in range(200)])
+    assert figure.get_figwidth() < 20
+    assert not figure.axes[0].texts
+
+
+def test_of_two_classes_one_curve_is_drawn_and_of_many_the_worst_are_named():
+    def named(labels):
+        axes = roc_figure({label: ROC[label] for label in labels}, AREAS).axes[0]
+        return len(axes.lines), [text.get_text() for text in axes.get_legend().get_texts()]
+
+    two = list(ROC)[:2]
+    assert named(two) == (3, ["chance (50%)", "class number 1 (89.3%)"])
+    lines, names = named(ROC)
+    assert (lines, len(names)) == (38, 7)
+    assert names[1:] == [
+        f"class number {i} ({1 / (1.1 + 0.02 * i):.1%})" for i in range(30, 24, -1)
+    ]
+    assert roc_figure(ROC, AREAS).axes[0].get_legend().get_title().get_text().endswith("of 31")
 
 
 def test_a_reliability_diagram_shows_the_filled_bins_and_the_error():

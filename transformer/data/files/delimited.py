@@ -21,18 +21,17 @@ from transformer.data.files.text import plain_name, read_lines
 from transformer.errors import UserError, shorten
 
 # Names that a header line may have for the column of labels, and words of other columns' names.
-LABELS = ("label", "labels", "class", "category", "target", "sentiment")
+LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
 language""".split()  # noqa: SIM905
 CODE = re.compile("([a-z]{2,3}|[A-Z]{2,3})([-_][A-Za-z]{2,4})*")  # such as en, zul or pt_BR
 MAX_NAME = 5  # words in the name of a column
-SEPARATORS = ",;\t|"  # between the columns of CSV, the usual one first
+SEPARATORS, QUOTES = ",;\t|", "\"'"  # of the columns and cells of CSV, the usual ones first
 SAMPLE_RECORDS = 100  # records that show which of them a file has
 csv.field_size_limit(2**24)  # characters of a cell, which may be a book
-QUOTES_SHOWN = 100_000  # lines of TSV that show whether it is quoted
+QUOTES_SHOWN, LINES_SHOWN = 100_000, 1000  # lines of TSV, and of CSV, that show its quotes
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
-QUOTED = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # a cell
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
 
@@ -42,11 +41,11 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     A quoted cell may hold ends of lines. A row of CSV, or of quoted TSV, that has another number of
     columns than the first is broken: a cell may hold a separator that no quotes protect.
     """
-    separator = _separator(path, path.stat().st_mtime_ns)
+    separator, quote = _dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
     bars = "\t" if separator or len(fields.names) == 1 else _bars(path)
     plain = ((n, line.split(bars)) for n, line in lines if line.strip() or not fields.exact)
-    records = _csv_records(path, separator) if separator else plain
+    records = _csv_records(path, separator, quote) if separator else plain
     number, cells = next(records, (0, []))
     if not number:
         return RowTable("it has no lines", [], iter(()))
@@ -67,6 +66,7 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     read = "a header that is not read as text" if is_header else f"read as a {item}"
     about = f"its first line, {read}, has the columns {listed(map(repr, cells))}"
     about += "; its cells are quoted as in CSV" * (separator != "" and not _is_csv(path))
+    about += f"; data.separator={separator!r} data.quote={quote!r}" * (quote == QUOTES[1])
     if not is_header:
         records = itertools.chain([(number, cells)], records)
         names = [*map(str, range(len(cells)))]
@@ -136,20 +136,23 @@ def _is_csv(path: Path) -> bool:
 
 
 @functools.lru_cache
-def _separator(path: Path, _: int) -> str:
-    """Returns what separates the columns of a file whose cells may be quoted; '' for plain TSV.
+def _dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
+    """Returns what separates the columns of a file, and quotes its cells; '' of both for plain TSV.
 
-    In CSV it is the one of `SEPARATORS` by which most of the first records have equal columns; a
-    comma if there is no second column. Spreadsheets write semicolons if the comma is a decimal
-    point. In TSV, quotes are around cells, and doubled or around all commas in them.
+    In CSV, unless they are given, they are those by which most of the first records have equal
+    columns, and of equal ones those whose quotes are all around cells; a comma if there is no
+    second column. Spreadsheets write semicolons if the comma is a decimal point. In TSV, quotes are
+    around cells, and doubled or around all commas in them.
     """
-    if _is_csv(path):
-        return max(SEPARATORS, key=functools.partial(_count_equal, path))
-    text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
-    cells, rest = QUOTED.findall(text), QUOTED.sub("", text)
+    is_csv = _is_csv(path) or separator != ""
+    text = "\n".join(itertools.islice(read_lines(path), LINES_SHOWN if is_csv else QUOTES_SHOWN))
+    if is_csv:
+        dialects = itertools.product(separator or SEPARATORS, quote or QUOTES)
+        return max(dialects, key=lambda dialect: _fit(path, text, *dialect))
+    cells, rest = _quoted(text, "\t", '"')
     doubled = sum('""' in cell[1:-1] for cell in cells)
     commas = not {'"', ","} & {*rest} and len(cells) >= MANY
-    return "\t" * (commas or 0 < doubled >= rest.count('"') / FEW)
+    return ("\t", '"') if commas or 0 < doubled >= rest.count('"') / FEW else ("", "")
 
 
 def _bars(path: Path) -> str:
@@ -161,17 +164,31 @@ def _bars(path: Path) -> str:
     return "\t"
 
 
-def _count_equal(path: Path, separator: str) -> int:
-    """Returns how many of the first records have as many columns as the first one."""
-    records = itertools.islice(_csv_records(path, separator), SAMPLE_RECORDS)
+def _quoted(text: str, separator: str, quote: str) -> tuple[list[str], str]:
+    """The quoted cells of a text, and the rest of it."""
+    end, q = re.escape(separator), re.escape(quote)
+    cell = re.compile(f"(?m)(?:^|{end})({q}(?:[^{q}]|{q}{q})*{q})(?={end}|$)")
+    return cell.findall(text), cell.sub("", text)
+
+
+def _fit(path: Path, text: str, separator: str, quote: str) -> tuple[int, bool]:
+    """How many first records have as many columns as the first; whether quotes are around cells.
+
+    Of a single quote, which may be an apostrophe, it is none if they are not.
+    """
+    records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
     widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
-    return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+    if not widths or widths[0] < 2:
+        return 0, False
+    cells, rest = _quoted(text, separator, quote)
+    is_quote = bool(cells) and rest.count(quote) <= FEW * text.count(quote)
+    return widths.count(widths[0]) if is_quote or quote == QUOTES[0] else 0, is_quote
 
 
-def _csv_records(path: Path, separator: str) -> Records:
+def _csv_records(path: Path, separator: str, quote: str) -> Records:
     """Each record; of one that is not CSV, as with an open quote, the fault in each line."""
     lines = (f"{line}\n" for line in read_lines(path))
-    reader = csv.reader(lines, strict=True, delimiter=separator)
+    reader = csv.reader(lines, strict=True, delimiter=separator, quotechar=quote)
     while True:
         number = reader.line_num + 1
         try:

@@ -2,17 +2,21 @@
 
 import difflib
 import os
+import re
 import shlex
 import unicodedata
 from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from transformer.data.files.arrow import is_dataset
+from transformer.data.files.arrow import SHARD, is_dataset
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.text import SUFFIXES
 from transformer.data.files.tmx import memories, split_list
+from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
+
+PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # of a corpus, by its name
 
 
 def training_text(settings: ConfigDict) -> str:
@@ -29,12 +33,36 @@ def corpus_folder(settings: ConfigDict) -> Path:
     return cache / "corpora" / settings.fetch
 
 
-def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
+def split_sources(settings: ConfigDict) -> dict[str, str]:
+    """Returns the name of the file or folder of each split below the corpus folder; '' of none.
+
+    If that of the training text is a folder, they are what is called `train`, `test` and
+    `validation` in it, with any ending, unless it also has folders of other names.
+    """
+    names = {split: settings[f"{split}_source"] for split in SPLITS}
+    if names["train"] == "." and not settings.path and not settings.fetch:
+        raise UserError("config.data.path is empty: name the file or the folder of the corpus")
+    folder, parts = corpus_folder(settings) / Path(names["train"]).expanduser(), {}
+    for entry in sorted(os.listdir(folder)) if folder.is_dir() else ():
+        name = shard[1] if (shard := SHARD.fullmatch(entry)) else entry
+        if match := PART.fullmatch(name.lower()):
+            split = "validation" if match[1] in ("val", "dev") else match[1]
+            parts.setdefault(split, os.path.join(names["train"], name))
+        elif not entry.startswith((".", "__MACOSX")) and (folder / entry).is_dir():
+            return names
+    if "train" in parts:
+        names = parts | {split: name for split, name in names.items() if name and split != "train"}
+    return {split: names.get(split, "") for split in SPLITS}
+
+
+def locate(settings: ConfigDict, key: str, part: str | None = None, folders: bool = False) -> Path:
     """Returns the full path of the file or data set that `data.<key>` names; refuses others.
+
+    With `folders`, it may be any folder.
 
     The name may lack the suffix of a compression; `train` may be the start of the names of shards,
     such as `train-00000-of-00002.parquet`. The path of a list of TMX files is that of their full
-    paths, see `memories`; each is the `part` of a call.
+    paths, see `memories`; each is the `part` of a call, a name in place of that key's.
     """
     name = getattr(settings, key) if part is None else part
     if not name:
@@ -55,7 +83,7 @@ def locate(settings: ConfigDict, key: str, part: str | None = None) -> Path:
     for entry in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
         if entry and (path.parent / entry).is_file():
             return path.parent / entry
-    if is_dataset(path):
+    if is_dataset(path) or (folders and path.is_dir()):
         return path
     if path.is_dir():
         what = "a folder without files that end in .tmx, .parquet or .arrow"

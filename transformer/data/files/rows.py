@@ -35,12 +35,15 @@ class Fields(NamedTuple):
     """The fields that are read of each row, by the keys of `config.data` that name them.
 
     They are names, or numbers of columns, from zero. If `exact`, all lines of a table must have as
-    many columns as its first, and blank lines are not rows.
+    many columns as its first, and blank lines are not rows. Of a table, `separator` and `quote` are
+    what its content shows if they are ''.
     """
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
     exact: bool
+    separator: str = ""
+    quote: str = ""
 
     @property
     def numbers(self) -> tuple[int, ...] | None:
@@ -49,7 +52,7 @@ class Fields(NamedTuple):
 
     def __str__(self) -> str:
         """The flags that name them, as a message quotes them."""
-        return " and ".join(f"config.data.{key}" for key in self.keys)
+        return " and ".join(f"config.data.{key}" for key in dict.fromkeys(self.keys))
 
     def values(self, record: Mapping[str, Any] | BrokenError) -> tuple[Any, ...] | BrokenError:
         """Returns the values of the fields in a record by their names; a broken one, as it is."""

@@ -11,8 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from transformer.data.files.arrow import read_arrow
+from transformer.data.files.arrow import is_dataset, read_arrow
 from transformer.data.files.delimited import read_delimited, read_jsonl
+from transformer.data.files.folders import read_folders
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
 from transformer.data.files.text import file_content, plain_name, read_lines
@@ -22,6 +23,7 @@ from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
 DATASET = "folder"  # of Hugging Face's `datasets`
+CLASSES = "folder of each class"
 FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
     ".csv": read_delimited,
@@ -30,6 +32,7 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".parquet": read_arrow,
     ".arrow": read_arrow,
     DATASET: read_arrow,
+    CLASSES: read_folders,
 }
 ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
 ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; characters of each
@@ -43,7 +46,8 @@ def format_of(path: Path) -> str:
     It is the suffix of the name, before that of a compression, or else what the first bytes show.
     """
     if not path.is_file():
-        return ".tmx" if memories(path) else DATASET
+        is_classes = path.is_dir() and not is_dataset(path)
+        return ".tmx" if memories(path) else CLASSES if is_classes else DATASET
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
     return file_content(path) or suffix
@@ -59,6 +63,7 @@ class TableFile(Generic[Item]):
       keys: of `config.data`, that name the fields.
       make: makes an item of their values; raises BrokenError if they are none.
       exact: see `Fields`.
+      several: the key that may name several fields, after commas.
     """
 
     def __init__(
@@ -68,16 +73,22 @@ class TableFile(Generic[Item]):
         keys: tuple[str, ...],
         make: Callable[..., Item],
         exact: bool = False,
+        several: str = "",
     ):
-        names = tuple(getattr(settings, key) for key in keys)
+        texts = {k: settings[k].split(",") if k == several else [settings[k]] for k in keys}
+        keys, names = zip(*((k, name) for k in keys for name in texts[k]), strict=True)
         if "" in names or len(set(names)) < len(names):
             pairs = zip(keys, names, strict=True)
             named = " and ".join(f"config.data.{key}={shorten(name)!r}" for key, name in pairs)
             raise UserError(f"{named}: name different fields")
-        self.source, self.fields, self._make = source, Fields(keys, names, exact), make
+        dialect = [settings[key].replace("\\t", "\t") for key in ("separator", "quote")]
+        if max(map(len, dialect)) > 1:
+            raise UserError("config.data.separator and config.data.quote: each is one character")
+        self.source, self.fields, self._make = source, Fields(keys, names, exact, *dialect), make
         self.skip_broken = settings.skip_broken
         self._read = FORMATS.get(format_of(source), read_delimited)
         self.unit = "row" if self._read is read_arrow else "line"
+        self.unit = "file" if self._read is read_folders else self.unit
 
     def __iter__(self) -> Iterator[Item]:
         records = self.records()
@@ -109,13 +120,17 @@ class TableFile(Generic[Item]):
     def describe_columns(self) -> Iterator[str]:
         """Yields a line on the columns that are read, and one if some have no sentences."""
         about, columns, _ = self.open()
-        yield f"{self.source}: reads {listed(self.fields.names)} as {self.fields}; {about}"
+        reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
+        yield f"{self.source}: {reads}{about}"
         if wrong := [*self._without_sentences(self.fields)]:
-            keys = [key for key in self.fields.keys if key != "label_field"]
+            keys = [key for key in dict.fromkeys(self.fields.keys) if key != "label_field"]
+            last = zip(self.fields.keys[-1:], self.fields.names[-1:], strict=True)
+            label = [(key, shlex.quote(name)) for key, name in last if key == "label_field"]
             single = (self.fields._replace(keys=("",), names=(name,)) for name in columns if name)
             fit = (f.names[0] for f in single if not any(self._without_sentences(f)))
             names = itertools.chain(map(shlex.quote, fit), itertools.repeat("COLUMN_OF_SENTENCES"))
-            fix = " ".join(f"--config.data.{k}={n}" for k, n in zip(keys, names, strict=False))
+            pairs = itertools.chain(zip(keys, names, strict=False), label)
+            fix = " ".join(f"--config.data.{key}={name}" for key, name in pairs)
             yield f"warning: {self.source}: {' and '.join(wrong)}: set {fix}"
         names = [re.sub(r"\.\d+$", "", name) for name in columns]  # pandas writes "English.1"
         sides = [names[place] for place in self.fields.numbers or () if place < len(names)]

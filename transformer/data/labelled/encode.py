@@ -23,6 +23,7 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import BOS_ID, PAD_ID, Ids, Tokenizer
+from transformer.data.tokenizer.train import MAX_LINE_BYTES
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
@@ -57,6 +58,12 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
 
 def _plain(text: str) -> str:
     return LINE_BREAK.sub(" ", text)
+
+
+def _lines(text: str) -> list[str]:
+    """A text, in parts if it is longer than the lines of which a tokenizer learns."""
+    step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
+    return [text[start : start + step] for start in range(0, len(text), step)]
 
 
 def encode_labelled(
@@ -102,7 +109,7 @@ def prepare_labelled(
         labels_digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
     tokenizer = make_tokenizer(
-        Restartable(lambda: (_plain(item.text) for item in items)),
+        Restartable(lambda: (line for item in items for line in _lines(_plain(item.text)))),
         f"labelled {content}",  # the same texts as documents have other lines
         data,
         settings,

@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.characters import canonicalize
-from transformer.data.files.locate import locate
-from transformer.data.files.rows import BrokenError, text_value
+from transformer.data.files.locate import locate, split_sources
+from transformer.data.files.rows import BrokenError, listed, text_value
 from transformer.data.files.table import FORMATS, TableFile, format_of
-from transformer.data.held_out import check_not_empty, hold_out, splits_held_out
+from transformer.data.held_out import check_not_empty, hold_out
 from transformer.data.labelled import toy_reviews
+from transformer.data.labelled.columns import flags, guess_columns
 from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
@@ -27,6 +29,8 @@ from transformer.errors import UserError, shorten
 LABELS_PER_TEXT = 0.5
 FEW_LABELS = 20
 LABELS_SHOWN = 5  # labels that a message quotes
+# What labels that are likely one differ in, besides case: blanks and signs around them.
+BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+|[ .,;:!?\"']+$")
 Splits = Mapping[str, Iterable[Any]]  # of `Labelled`, or `LabelledPicture`
 logger = logging.getLogger(__name__)
 
@@ -82,6 +86,15 @@ def check_classes(
             f"the training text has {what}, and a classifier needs two classes: check "
             f"config.data.{FIRST_KEY.get(settings.source, 'label_field')}"
         )
+    alike = collections.defaultdict(list)
+    for label in labels:
+        alike[SIGNS.sub("", BLANKS.sub(" ", label.casefold())) or label].append(repr(label))
+    for names in alike.values() if settings.source == "files" else ():
+        if len(names) > 1:
+            logger.warning(
+                f"warning: the labels {listed(names)} are likely one class, and are learnt as "
+                "several: write them the same way"
+            )
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
@@ -106,8 +119,8 @@ def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     file = labelled_file(settings, "train")
     return (
         f"{file.source} has {what}, so data.label_field={shorten(settings.label_field)!r} is "
-        f"hardly the column of the classes; {file.open().about}: set config.data.label_field and "
-        "config.data.text_field (names in a header line, or numbers from 0)"
+        f"hardly the column of the classes; {file.open().about}: set "
+        f"{flags(guess_columns(file))}"
     )
 
 
@@ -118,8 +131,8 @@ def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
 
 def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     """The labelled texts of the files that the settings name, and their broken lines."""
-    unnamed = splits_held_out(settings)
-    files = {split: labelled_file(settings, split) for split in SPLITS if split not in unnamed}
+    sources = split_sources(settings)
+    files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
     broken = {}
     for split, file in files.items():
         for line in file.describe_columns():
@@ -128,14 +141,27 @@ def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
             broken[str(file.source)] = count
         if split != "train":  # which hold_out reads
             check_not_empty(file, sum(1 for _ in file))
-    sizes = {split: getattr(settings, f"{split}_size") for split in unnamed}
+    sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS if not sources[split]}
     splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
     return {**files, **splits}, broken
 
 
+def count_all(settings: ConfigDict) -> int:
+    """Returns the number of texts of the training file, those included that are held out."""
+    return sum(1 for _ in labelled_file(settings, "train"))
+
+
+def count_train(settings: ConfigDict) -> int:
+    """Returns the number of training texts of the files, without held-out ones."""
+    unnamed = (split for split, name in split_sources(settings).items() if not name)
+    return max(0, count_all(settings) - sum(settings[f"{split}_size"] for split in unnamed))
+
+
 def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
-    """Returns the labelled texts of the file `<split>_source`; `settings` is `config.data`."""
-    return labelled_table(locate(settings, f"{split}_source"), settings, f"data.{split}_source")
+    """Returns the labelled texts of a split's file or folder; `settings` is `config.data`."""
+    key = f"{split}_source"
+    path = locate(settings, key, split_sources(settings)[split], folders=True)
+    return labelled_table(path, settings, f"data.{key}")
 
 
 def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
@@ -145,17 +171,20 @@ def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Lab
             f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
             "and give it the ending of its format"
         )
-    return TableFile(path, settings, ("text_field", "label_field"), _labelled, exact=True)
+    keys = "text_field", "label_field"
+    return TableFile(path, settings, keys, _labelled, exact=True, several="text_field")
 
 
-def _labelled(text: Any, label: Any) -> Labelled:
-    """Returns a labelled text; a label may be a whole number or a truth value too."""
+def _labelled(*values: Any) -> Labelled:
+    """Returns texts as one, with a label, which may be a whole number or a truth value too."""
+    *texts, label = values
     if isinstance(label, bool | int):
         label = json.dumps(label)
+    text = " ".join(filter(None, (text_value(each, "text").strip() for each in texts)))
     for name, value in (("text", text), ("label", label)):
         if not canonicalize(text_value(value, name)):
             raise BrokenError(f"the {name} is empty")
-    return Labelled(text.strip(), label.strip())
+    return Labelled(text, canonicalize(label))
 
 
 REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {

@@ -127,7 +127,7 @@ def count_all(settings: ConfigDict) -> int:
     return _remembered("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
 
 
-def count_pairs(settings: ConfigDict) -> int:
+def count_train(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
     text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
     held_out.check_not_empty(text, pairs)

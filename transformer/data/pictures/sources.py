@@ -21,7 +21,8 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from transformer.data import held_out, tfds
-from transformer.data.files.locate import corpus_folder, locate
+from transformer.data.characters import canonicalize
+from transformer.data.files.locate import corpus_folder, locate, split_sources
 from transformer.data.files.rows import BrokenError, text_value
 from transformer.data.files.table import ROWS_ALONE, TableFile, format_of
 from transformer.data.files.text import open_unpacked, read_lines
@@ -259,14 +260,14 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
 def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """The pictures that tables name, or those in folders named as their classes."""
     splits = {}
-    for split in SPLITS:
-        name = data[f"{split}_source"]
+    for split, name in split_sources(data).items():
         if split == "train" or name:
             folder = corpus_folder(data) / Path(name).expanduser()
             if folder.is_dir() and label_type == CLASSES:
                 splits[split] = _read_split(read_classes(folder), folder, look)
             else:
-                splits[split] = read_table(locate(data, f"{split}_source"), data, look, label_type)
+                path = locate(data, f"{split}_source", name)
+                splits[split] = read_table(path, data, look, label_type)
     return splits
 
 
@@ -310,7 +311,7 @@ def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look)
     numbers = {name: i for i, name in enumerate(dict.fromkeys(name for name, *_ in items))}
     pictures = [read_picture(folder / name, *look) for name in numbers]
     digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in numbers]
-    labelled = [LabelledPicture(numbers[name], name, text, label) for name, text, label in items]
+    labelled = [LabelledPicture(numbers[n], n, text, canonicalize(c)) for n, text, c in items]
     empty = np.zeros((0, look.side, look.side, look.channels), np.uint8)
     return PictureSplit(labelled, np.stack(pictures) if pictures else empty, digests)
 

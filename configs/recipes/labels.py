@@ -1,0 +1,33 @@
+"""The recipe "size" of classifiers: what one is trained with, by its number of training texts.
+
+A corpus takes the row whose number is nearest on a logarithmic scale, see `experiments/recipe.py`.
+Keys that are not here keep the values of `configs/own_labels.py`. docs/classification.md has what
+is measured.
+"""
+
+# The keys that each column of a row sets.
+KEYS = (
+    ("model.bigram_buckets",),
+    ("tokenizer.vocab_size",),
+    ("data.batch_tokens",),
+    ("train.epochs",),
+    ("train.steps",),
+    ("train.patience",),
+)
+# Sizes that are lowered to a tenth of a small text each, so that a fifth at most is held out.
+HELD_OUT = ("data.validation_size", "data.test_size")
+# The columns of a file, by their names and content.
+COLUMNS = ("data.text_field", "data.label_field")
+UNIT = "texts"
+LIMIT = 1_000_000  # steps: more than the epochs have, which end the training
+REASON = "the mean of embeddings of subwords and bigrams, as in fastText (Joulin et al. 2017)"
+
+# {training texts: (the reason in a line, a value for each of KEYS)}
+ROWS = {
+    300: (REASON, (10_000, 1000, 1024, 60, LIMIT, 10)),
+    1_000: (REASON, (20_000, 2000, 1024, 40, LIMIT, 6)),
+    5_000: (REASON, (100_000, 8000, 4096, 15, LIMIT, 3)),
+    20_000: (REASON, (200_000, 16_000, 8192, 6, LIMIT, 2)),
+    100_000: (REASON, (500_000, 32_000, 8192, 5, LIMIT, 2)),
+    1_000_000: (REASON, (1_000_000, 32_000, 16_384, 3, LIMIT, 2)),
+}
