@@ -205,11 +205,14 @@ class Bucket:
         """
         path, there = self.copy / name, f"{self._root}/{name}"
         identity = self._files.get(name, [None])[0]
-        with contextlib.suppress(FileExistsError):
+        try:
             if self._current(there) == identity:
                 self._store.put_file(str(path), there, **self._condition(identity, stat[0]))
                 self._files[name] = [self._current(there), *stat]
                 return
+        except Exception:  # of a condition each package has its own
+            if self._current(there) == identity:
+                raise
         if not self._number:
             logger.warning(
                 f"warning: another command has changed {name} in {self.url} meanwhile, which is "
@@ -274,7 +277,9 @@ class Bucket:
         self._number = self._last + 1
         try:
             self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
-        except FileExistsError:
+        except Exception:
+            if self._newest()[0] < self._number:
+                raise
             raise UserError(
                 f"another process has begun to train in {self.url}: use another folder"
             ) from None

@@ -127,8 +127,9 @@ def test_one_process_alone_has_the_lock(store, machine, monkeypatch, capsys):
         pass
     # Of two that see the same last lock, the store lets one make the next.
     third = Bucket(f"fake://{store}")
-    (store / "locks/000004").touch()
-    monkeypatch.setattr(third, "_newest", lambda: (3, {"time": 0.0, "after": None}))
+    newest = [third._newest()]
+    (store / "locks/000004").write_text("{}")
+    monkeypatch.setattr(third, "_newest", lambda: newest.pop() if newest else (4, {}))
     with pytest.raises(UserError, match="another process has begun to train"):
         third.open_copy(training=True)
 
@@ -243,12 +244,12 @@ def test_two_commands_side_by_side_lose_nothing(store, machine, monkeypatch, spa
 
 def test_a_copy_that_somebody_deletes_takes_nothing_with_it(store, machine):
     url = f"fake://{store}"
-    with pytest.raises(UserError, match="was deleted meanwhile"), mirror(url, True) as copy:
+    with mirror(url, training=True) as copy:
         (copy / "weights").write_text("1")
-        while not (store / "weights").exists():
-            time.sleep(0.01)
-        time.sleep(0.05)  # the state is written
-        shutil.rmtree(copy)
+    training = mirror(url, training=True)
+    shutil.rmtree(training.__enter__())
+    with pytest.raises(UserError, match="was deleted meanwhile"):
+        training.__exit__(None, None, None)
     assert files_in(store).keys() == {"weights"}
 
 
