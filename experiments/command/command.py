@@ -55,8 +55,8 @@ def run(command: Command) -> int:
     if "://" in (command.workdir or ""):
         return _run_in_bucket(command)
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
-    if command.workdir is not None:
-        check_folder(folder)  # before anything in it is read, locked or written
+    if command.workdir is not None:  # before anything in it is read, locked or written
+        check_folder(folder, linked=mode.name != TRAIN or command.options.linked_checkpoints)
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)
         return 0

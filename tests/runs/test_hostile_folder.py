@@ -12,7 +12,7 @@ import pytest
 
 from experiments import modes
 from places import ROOT
-from tiny_run import command, unsealed
+from tiny_run import command, refused, unsealed, without_pictures
 
 pytestmark = pytest.mark.full
 
@@ -126,6 +126,16 @@ def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, t
     (tmp_path / "link").symlink_to(copy)
     ended = command("--mode=translate", f"--workdir={tmp_path / 'link'}", stdin=b"a b\n")
     assert ended.code == 0, ended.err
+    # Training would write and delete there.
+    (tmp_path / "large/deleted").mkdir()
+    (tmp_path / "large/7.orbax-checkpoint-tmp").mkdir()
+    before = sorted((tmp_path / "large").rglob("*"))
+    longer = f"--workdir={copy}", "--config.train.steps=60"
+    refused(*longer, says=("checkpoints is a symbolic link out", "--linked_checkpoints trains"))
+    assert sorted((tmp_path / "large").rglob("*")) == before
+    with without_pictures():
+        assert command(*longer, "--linked_checkpoints").code == 0
+    assert (tmp_path / "large/60").exists()
 
 
 UNPICKLING = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

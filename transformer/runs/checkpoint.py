@@ -4,6 +4,7 @@ A step's folder has its arrays, as Orbax writes them, and a record: the progress
 digest of each file, which is checked before it is read, and the scores of the evaluation.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -63,10 +64,8 @@ class Checkpoints:
         self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(folder / DELETED, ignore_errors=True)
             # What a kill left half written. Orbax would delete it while others read the folder.
-            for partial in folder.glob("*.orbax-checkpoint-tmp"):
-                shutil.rmtree(partial)
+            self._delete_halves("*.orbax-checkpoint-tmp", f"{DELETED}/*")
             self._manager.reload()
 
     @functools.cached_property
@@ -339,8 +338,17 @@ class Checkpoints:
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in {*steps} - kept:
             self._manager.delete(step)
-            shutil.rmtree(self.folder / DELETED)
+            self._delete_halves(f"{DELETED}/*")
             self._records.pop(step, None)
+
+    def _delete_halves(self, *patterns: str) -> None:
+        """Deletes the folders of these names that are named by steps, and nothing else."""
+        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
+            inside = path.resolve().is_relative_to(self.folder.resolve())
+            if path.name.partition(".")[0].isdecimal() and path.is_dir() and inside:
+                shutil.rmtree(path)
+        with contextlib.suppress(OSError):  # there is something else in it
+            (self.folder / DELETED).rmdir()
 
     def _refused(self, step: int, error: Exception) -> UserError:
         kept = ", ".join(map(str, self.steps())) or "none"
