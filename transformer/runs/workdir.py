@@ -39,11 +39,13 @@ PATH_KEYS = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage"
     r"|train\.(init_from|\w+_vectors)|tokenizer\.\w*model"
 )
+# Of these, where something is written, or connected to: they are the user's alone.
+PLACE_KEYS = ("data.cache_dir", "data.tfds_dir", "sweep.storage")
 # How the model is computed, not what: a run that was trained with cuDNN's attention, or with
 # products that only some processors are fast at, is used without them, too.
 IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
-# It trains there only if a flag says so: in a stranger's folder it would delete and write elsewhere.
+# Training, which would write and delete there, needs a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
