@@ -66,10 +66,6 @@ class Bucket:
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
         self._files: dict[str, list[Any]] = {}
         self._last, self._saved = 0, [0]  # the number, and size and time of the state's file
-        self._leftovers: dict[
-            str, list[int]
-        ] = {}  # of a killed command, if this one does not train
-        self._gone: set[str] = set()  # files that were not here at the last upload
         self._number, self._held = 0, -math.inf  # of the own lock, and when it was written last
         self._after: list[int] = []  # size and time of the state from which this training goes on
         with self._named():
@@ -133,9 +129,9 @@ class Bucket:
                 if not self._download(same):
                     break
         _delete_empty_folders(self.copy)  # of checkpoints
-        if not training:
-            changed = (name for name, file in self._files.items() if len(file) == 1)
-            self._leftovers = {name: _stat(self.copy / name) for name in changed}
+        if not training:  # which uploads what it writes, not what a killed one has left
+            stats = {name: _stat(self.copy / name) for name in self._names()}
+            self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
 
     def _download(self, same: bool) -> bool:
         """Downloads what is new in the bucket, but for checkpoints without record.
@@ -172,11 +168,7 @@ class Bucket:
     def upload(self) -> None:
         """Uploads what has changed here, the oldest first, as a kill would leave the folder."""
         files = {name: _stat(self.copy / name) for name in self._names()}
-        changed = [
-            name
-            for name, stat in files.items()
-            if stat not in (self._files.get(name, [0])[1:], self._leftovers.get(name))
-        ]
+        changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
         gone = self._files.keys() - files.keys() if self._number else set()
         if (changed or gone) and _stat(self.copy / STATE) != self._saved:
             raise UserError(
@@ -190,39 +182,43 @@ class Bucket:
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                     self._put(name, files[name])
             self._hold()
-            # Gone at two uploads, so nobody is deleting the copy; without its record first.
-            for name in sorted(gone & self._gone, key=lambda name: not name.endswith(RECORD)):
-                if self._files.pop(name)[0] not in (None, DOWNLOADING):
-                    self._store.rm_file(f"{self._root}/{name}")
-        self._gone = gone
-        if changed or gone:
+            for name in sorted(gone, key=lambda name: not name.endswith(RECORD)):  # this first
+                if self._files[name][0] not in (None, DOWNLOADING):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._store.rm_file(f"{self._root}/{name}")
+                del self._files[name]
+        if self._number and (changed or gone):
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
-        """Uploads a file, but does not replace an object of another command.
+        """Uploads a file; of a command that does not train, unless another one changed its object.
 
-        A training does, if it still has the lock.
+        Stores that know such conditions check them, too: of an object that is new, and s3fs.
         """
         path, there = self.copy / name, f"{self._root}/{name}"
-        identity = self._files.get(name, [None])[0]
+        identity, how = self._files.get(name, [None])[0], {}
+        if identity is None:
+            how = {"mode": "create"}
+        elif self.url.startswith(("s3:", "s3a:")) and stat[0] < AT_ONCE:
+            how = {"IfMatch": identity.split()[1]}
         try:
             if self._current(there) == identity:
-                self._store.put_file(str(path), there, **self._condition(identity, stat[0]))
+                self._store.put_file(str(path), there, **how)
                 self._files[name] = [self._current(there), *stat]
                 return
-        except Exception:  # of a condition each package has its own
+        except Exception:  # each package has its own for such a condition
             if self._current(there) == identity:
                 raise
-        if not self._number:
+        if self._number:
+            self._held = -math.inf
+            self._hold()  # which ends a training that has lost the lock
+            self._files[name] = [self._current(there)]
+            self._put(name, stat)
+        else:
             logger.warning(
                 f"warning: another command has changed {name} in {self.url} meanwhile, which is "
                 f"left as it is: what this one wrote is {path}"
             )
-            return
-        self._held = -math.inf
-        self._hold()
-        self._files[name] = [self._current(there)]
-        self._put(name, stat)
 
     def _current(self, there: str) -> str | None:
         """The identity of an object; None if there is none."""
@@ -231,13 +227,6 @@ class Bucket:
             return _identity(self._store.info(there, refresh=True))
         except FileNotFoundError:
             return None
-
-    def _condition(self, identity: str | None, size: int) -> dict[str, Any]:
-        """The arguments that make a store refuse an upload if the object is another one."""
-        if identity is None:
-            return {"mode": "create"}
-        is_s3 = self.url.startswith(("s3:", "s3a:"))
-        return {"IfMatch": identity.split()[1]} if is_s3 and size < AT_ONCE else {}
 
     def _save(self, uploading: Iterable[str] = ()) -> None:
         """Writes the state of the copy."""
@@ -371,7 +360,6 @@ def mirror(url: str, training: bool) -> Iterator[Path]:
             over.set()
             if training:
                 uploader.join()
-                bucket.upload()
             bucket.upload()
             if training:
                 bucket.release()
