@@ -23,7 +23,6 @@ import sqlalchemy
 from ml_collections import ConfigDict
 from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.sweep import trial_configs
@@ -369,9 +368,7 @@ def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
         yield
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200]
-        address = re.sub("//.*@", "//***@", _address(config, folder))  # the password
-        with contextlib.suppress(ArgumentError, ValueError):
-            address = make_url(address).render_as_string(hide_password=True)
+        address = re.sub("(//[^:@/]*):.*@", r"\1:***@", _address(config, folder))  # the password
         raise SweepError(
             f"the sweep's storage {address} cannot be reached ({reason}): what was trained is in "
             f"{folder}; check --config.sweep.storage, and start the same command again"

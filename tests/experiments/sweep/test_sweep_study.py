@@ -129,7 +129,7 @@ def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, mo
     assert "model.num_heads=3" in study.notes()[failed[0]]
 
 
-NEVER = ["quux://x", "no url", "mysql://x/y", "mysql://***@x:y/z", "sqlite:////x?timeout=y"]
+NEVER = ["quux://x", "no url", "mysql://x/y", "mysql://me:***@x:y/z", "sqlite:////x?timeout=y"]
 
 
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all/study.db", *NEVER])
@@ -138,7 +138,7 @@ def test_a_storage_that_cannot_be_reached_is_named(tmp_path, monkeypatch, storag
         grid(tmp_path)
         monkeypatch.setattr("experiments.sweep.study.time.sleep", lambda seconds: 1 / 0)
     with pytest.raises(UserError) as error:
-        grid(tmp_path, **{"sweep.storage": storage.replace("***", "me:secret")})
+        grid(tmp_path, **{"sweep.storage": storage.replace("***", "secret")})
     text = str(error.value)
     assert storage in text
     assert "--config.sweep.storage" in text
