@@ -1,8 +1,8 @@
 """The formats in which a run can be given away, by name."""
 
 import importlib
+import os
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,8 +12,8 @@ import safetensors.numpy
 from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
-from transformer.errors import UserError
-from transformer.files import write_text
+from transformer.errors import UserError, markdown_text
+from transformer.files import partial_folder, write_text
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
@@ -160,12 +160,9 @@ def write_export(export: Export, name: str, output: Path) -> Path:
             f"format {name} is for translators of text, not for config.task="
             f"{export.config.task}: choose bundle"
         )
-    if output.exists():
+    if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as place:
-        folder = Path(place, output.name)
-        folder.mkdir()
+    with partial_folder(output) as folder:
         format.write(export, folder)
         _write_card(export, name, folder)
         folder.rename(output)
@@ -177,7 +174,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     config, scores = export.config, export.scores
     rows = [
         f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "
-        f"{scores.get(f'{key}_signature', '').replace('|', BAR)} |"
+        f"{markdown_text(scores.get(f'{key}_signature', '')).replace('|', BAR)} |"
         for key, metric in metrics_of(config.task, TABLE).items()
         if key in scores
     ]
@@ -185,7 +182,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     text = CARD.format(
         task=config.task,
         format=name,
-        name=config.name,
+        name=markdown_text(config.name),
         model=config.model,
         source=config.data.source,
         usage=FORMATS[name].usage,

@@ -1,7 +1,7 @@
 """A model of another project as a run."""
 
 import dataclasses
-import tempfile
+import os
 from pathlib import Path
 
 from flax.traverse_util import unflatten_dict
@@ -11,6 +11,7 @@ from transformer.bridges import marian_import
 from transformer.bridges.marian_import import WEIGHTS
 from transformer.config import check
 from transformer.errors import UserError
+from transformer.files import partial_folder
 from transformer.keys import assign
 from transformer.optim.parameters import named_leaves
 from transformer.runs import weights
@@ -27,7 +28,7 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
       output: a new folder, which has its name only when it is complete.
     """
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
-    if output.exists():
+    if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
     settings, tokenizers, params = marian_import.read(folder)
     config = base.get_config()
@@ -37,9 +38,7 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
     predictor = make_translator(config, *tokenizers)
     shapes = describe_leaves(named_leaves(predictor.param_shapes()))
     check_leaves(describe_leaves(params), shapes, f"the weights in {folder / WEIGHTS}")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as place:
-        run = Path(place, output.name)
+    with partial_folder(output) as run:
         claim(run, config)
         save_tokenizers(run, *tokenizers)
         progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))

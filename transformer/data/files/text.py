@@ -9,13 +9,14 @@ import io
 import itertools
 import lzma
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 4096  # bytes that show an encoding
+MAX_LINE = 2**26  # bytes: a device or a pipe may give bytes for ever
 LINES_SHOWN = 5  # lines that a message names
 # Archives and compressions that are not read, and the bytes that show them from their places on.
 COMPRESSED_MAGIC = {"zip": (0, b"PK\x03\x04"), "tar": (256, b"\0ustar"), "bzip2": (4, b"1AY&SY")}
@@ -78,16 +79,29 @@ def read_lines(path: Path) -> Iterator[str]:
     shift all lines after them.
     """
     with open_unpacked(path) as file:
-        for number, line in enumerate(split_lines(file), 1):
+        for number, line in enumerate(split_lines(file, path), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
 
 
-def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
+def split_lines(file: Any, name: Path | str = "the file") -> Iterator[bytes]:
     r"""Yields the lines of a file, which end at '\r' if it has no '\n', with their ends."""
-    lines = iter(file)
+    lines = _bounded_lines(file, name)
     for first in itertools.islice(lines, 1):
         yield from [first] if first.endswith(b"\n") else first.splitlines(keepends=True)
     yield from lines
+
+
+def _bounded_lines(file: Any, name: Path | str) -> Iterator[bytes]:
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
+        check_length(len(line), name, number)
+        yield line
+
+
+def check_length(length: int, name: Path | str, number: int) -> None:
+    """Raises UserError if what has come of a line is too long for a text."""
+    if length > MAX_LINE:
+        why = f"has no end in {MAX_LINE:,} bytes"
+        raise UserError(f"{name}, line {number}, {why}: name a file of text")
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
