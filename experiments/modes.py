@@ -63,7 +63,7 @@ TABLE = (
         TRAIN,
         "experiments.command.command.train",
         "train a run or a sweep, or resume it",
-        ("trial", "seeds", "processes"),
+        ("trial", "seeds", "processes", "linked_checkpoints"),
         log="stdout",
     ),
     Mode(

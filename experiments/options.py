@@ -22,6 +22,10 @@ class Options:
         "processes that train this run together: HOST:PORT,COUNT,INDEX with the address of the "
         "first, and the number of this one from 0; or auto in a job of Slurm, Open MPI or TPUs"
     )
+    linked_checkpoints: bool = _flag(
+        "train a run whose checkpoints are a link out of its folder: it writes and deletes there",
+        False,
+    )
     seeds: int | None = _flag("train a config with this many seeds, from config.seed on")
     input: str | None = _flag(
         "input file, one text per line; default: standard input (import: a folder; align: the test "

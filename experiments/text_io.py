@@ -21,9 +21,15 @@ from rich.table import Table
 from experiments.options import Options
 from transformer import signals
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import HEAD_BYTES, content_of, decode_line, split_lines
+from transformer.data.files.text import (
+    HEAD_BYTES,
+    check_length,
+    content_of,
+    decode_line,
+    split_lines,
+)
 from transformer.errors import UserError
-from transformer.files import whole_file
+from transformer.files import delete_leftovers, naming, whole_file
 from transformer.training.progress import line_progress
 
 logger = logging.getLogger(__name__)
@@ -55,19 +61,23 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     It must be none of the `sources`, the files that are read.
     """
     if name is None:
-        yield sys.stdout
+        with naming("standard output"):
+            yield sys.stdout
         return
     path = Path(name).expanduser()
-    if not path.parent.is_dir():
-        raise UserError(f"--output {path}: there is no folder {path.parent}: make it first")
+    target = Path(os.path.realpath(path))  # of a link, what it leads to
+    if not target.parent.is_dir():
+        raise UserError(f"--output {path}: there is no folder {target.parent}: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
     if path.is_dir() or is_read:
         what = "a folder" if path.is_dir() else "a file that is read"
         raise UserError(f"--output {path} is {what}: name another file")
     is_device = path.exists() and not path.is_file()
-    # Of a link, what it leads to.
-    with path.open("w", encoding="utf-8") if is_device else whole_file(path.resolve()) as file:
-        yield file
+    delete_leftovers(target)
+    with contextlib.ExitStack() as files:
+        files.enter_context(naming(path))
+        device = is_device and path.open("w", encoding="utf-8")
+        yield files.enter_context(device or whole_file(target))
 
 
 def line_mode(answer: Callable[[Any, Path, "Lines"], Iterator[str]]) -> Callable:
@@ -155,12 +165,12 @@ class Lines:
         start = self._stream.tell()  # the program before may have read some
         self._check(self._stream.read(HEAD_BYTES))
         self._stream.seek(start)
-        yield from split_lines(self._stream)
+        yield from split_lines(self._stream, self._name)
         self._stream.seek(start)
 
     def _raw(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
         if self.total is not None:
-            lines = split_lines(self._stream)
+            lines = split_lines(self._stream, self._name)
             return iter(lambda: list(itertools.islice(lines, LINES_AT_ONCE)), [])
         if self.typed:
             signals.call_aside(prepare)
@@ -169,18 +179,23 @@ class Lines:
 
     def _arriving(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe as soon as there are any."""
-        last, is_prepared = b"", False
+        last, number, is_prepared = bytearray(), 1, False
         while True:
             if not is_prepared and not select.select([self._stream], [], [], PAUSE)[0]:
                 signals.call_aside(prepare)
                 is_prepared = True
             if not (block := os.read(self._stream.fileno(), BLOCK)):
                 break
-            *lines, last = (last + block).split(b"\n")
+            *lines, rest = block.split(b"\n")
             if lines:
+                lines[0] = bytes(last) + lines[0]
+                number += len(lines)
+                last.clear()
                 yield lines
+            last += rest
+            check_length(len(last), self._name, number)
         if last:
-            yield [last]
+            yield [bytes(last)]
 
     def _check(self, head: bytes) -> None:
         """Refuses what is no text, by its first bytes."""

@@ -1,7 +1,15 @@
 """Errors that the user can fix, and the format of their messages."""
 
+import re
+
 MAX_VALUE_LENGTH = 200  # maximum characters of a user's value in a message
 MAX_LINE_LENGTH = 1200  # characters of a message
+# And what else tears a line or a cell apart.
+ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
+# What Markdown may take for markup. Between letters or digits, `_` is a letter.
+MARKDOWN = re.compile(
+    r"""[\\`*\[\]~^$] | (?<![^\W_])_ | _(?![^\W_]) | <(?=[a-zA-Z/!?]) | &(?=\#?\w+;)""", re.VERBOSE
+)
 
 
 class UserError(Exception):
@@ -32,6 +40,11 @@ def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
         return text
     tail = (most - 3) // 2
     return f"{text[: most - 3 - tail]}...{text[len(text) - tail :]}"
+
+
+def markdown_text(text: str) -> str:
+    """Returns a text as Markdown that shows it as it is, on one line; a table escapes `|`."""
+    return MARKDOWN.sub(r"\\\g<0>", " ".join(ENDS_OF_LINES.sub(" ", text).split()))
 
 
 def one_line(message: str) -> str:

@@ -12,8 +12,11 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
+import socket
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -31,6 +34,8 @@ MAX_UNPACKED = 2**28  # bytes of the arrays of a compressed file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
+# Ends the name of what is being written, after the process and this machine.
+PARTIAL = f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}.partial"
 JSON_TYPES = {
     dict: "an object",
     list: "a list",
@@ -52,7 +57,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     Args:
       binary: bytes; otherwise UTF-8 text without conversion of line breaks.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{PARTIAL}")
     options: dict[str, Any] = (
         {"mode": "wb"} if binary else {"mode": "w", "newline": "", "encoding": "utf-8"}
     )
@@ -68,6 +73,49 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
             error.filename = str(path)  # a full disk names none
+        raise
+
+
+@contextlib.contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """An empty folder, to be renamed to the path when it is complete; otherwise it is deleted.
+
+    An error of the system, such as that of a full disk, names the path.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    delete_leftovers(path)
+    prefix = f"{path.name}.{os.getpid()}."
+    with tempfile.TemporaryDirectory(f".{PARTIAL}", prefix, path.parent) as place:
+        folder = Path(place, path.name)
+        folder.mkdir()
+        try:
+            yield folder
+        except OSError as error:  # of a copy, the second name is that of the place
+            name = str(error.filename2 or error.filename or path)
+            error.filename, error.filename2 = name.replace(str(folder), str(path)), None
+            raise
+
+
+def delete_leftovers(path: Path) -> None:
+    """Deletes what killed processes of this machine have left of writing a file or a folder."""
+    partial = re.compile(rf"{re.escape(path.name)}\.(\d{{1,9}})\.(\w+\.)?{re.escape(PARTIAL)}")
+    for match in filter(None, map(partial.fullmatch, os.listdir(path.parent))):
+        try:
+            os.kill(int(match[1]), 0)  # which asks whether there is such a process
+        except ProcessLookupError:
+            leftover = path.with_name(match[0])
+            (shutil.rmtree if leftover.is_dir() else os.unlink)(leftover)
+        except PermissionError:
+            pass
+
+
+@contextlib.contextmanager
+def naming(place: str | Path) -> Iterator[None]:
+    """Names a place in errors of the system that name none, as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(place)
         raise
 
 

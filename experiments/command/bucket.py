@@ -1,12 +1,18 @@
 """A run's folder in a bucket, such as `--workdir=s3://bucket/run` or `gs://bucket/run`.
 
-A command works in a copy on this machine, and what has changed there is uploaded: of a training
-every few seconds and at its end. So nothing else of the program knows of buckets, and a store needs
-neither renames nor appends. fsspec has the stores; the package of one is installed for it.
+A command works in a copy on this machine that no other command uses meanwhile, and what it has
+changed there is uploaded: of a training every few seconds and at its end. So nothing else of the
+program knows of buckets, and a store needs neither renames nor appends. fsspec has the stores; the
+package of one is installed for it.
+
+Only a training deletes objects, and who replaces one knows which: a command that does not train
+leaves an object alone that another one has written meanwhile.
 """
 
 import contextlib
+import errno
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -16,30 +22,37 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
-from transformer.files import read_json, write_json
+from transformer.files import Each, read_json, write_json
 from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
 EVERY = 10.0  # seconds between two uploads
 STALE = 60.0  # seconds without an upload after which a training has ended without saying so
+ROUNDS = 10  # of downloads, while a training elsewhere uploads
 LOCKS = "locks"  # a folder of numbered objects; the last one is that of the process that trains
-STATE = "bucket.json"  # of the copy: what each file was in the bucket and here when last equal
+STATE = "copy.json"  # of the copy, see `Bucket`
 # Names of files that are not uploaded, and parts of such names.
 LOCAL = ("lock", STATE)
 HALF = (".partial", ".orbax-checkpoint-tmp/", "/deleted/", "/unreadable_")
 RECORD = "record.json"  # without which a checkpoint is not whole
+# In place of an object's identity: its upload, or its download, has begun.
+UPLOADING, DOWNLOADING = "uploading", "downloading"
+AT_ONCE = 2**25  # bytes that s3fs uploads in one request, which can have a condition
 
 logger = logging.getLogger(__name__)
 
 
 class Bucket:
     """A folder of a store and its copy on this machine.
+
+    The state of the copy has the number of the last training that it knows, and of each file the
+    object's identity (None if there is none) and, if both are equal, size and time here.
 
     Args:
       url: of the folder.
@@ -51,8 +64,10 @@ class Bucket:
         self.url = url.rstrip("/")
         key = hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
-        self._files: dict[str, Any] = {}  # by name: the object's identity, size and time here
+        self._files: dict[str, list[Any]] = {}
+        self._last, self._saved = 0, [0]  # the number, and size and time of the state's file
         self._number, self._held = 0, -math.inf  # of the own lock, and when it was written last
+        self._after: list[int] = []  # size and time of the state from which this training goes on
         with self._named():
             self._store, self._root = fsspec.url_to_fs(self.url)
 
@@ -64,82 +79,166 @@ class Bucket:
         except UserError:
             raise
         except Exception as error:
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OSError(error.errno, error.strerror, str(self.copy)) from error
             why = shorten(one_line(str(error))) or type(error).__name__
             raise UserError(
                 f"--workdir={self.url} cannot be used ({why}): check its name, your permission and "
                 f"the network; the copy on this machine is {self.copy}"
             ) from error
 
+    def lock_copy(self, held: contextlib.ExitStack) -> None:
+        """Takes the first copy that no other command uses, until `held` ends."""
+        first = self.copy
+        for number in itertools.count(2):
+            with contextlib.suppress(UserError):
+                held.enter_context(locked(self.copy.with_name(f"{self.copy.name}.lock")))
+                return
+            self.copy = first.with_name(f"{first.name}.{number}")
+
     def _objects(self) -> dict[str, str]:
-        """The identity of each file in the bucket, but for those of checkpoints without record."""
+        """The identity of each file in the bucket."""
         self._store.invalidate_cache()
         objects = self._store.find(self._root, detail=True)
         names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
         if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
             raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run has")
-
-        def is_whole(name: str) -> bool:
-            checkpoint = re.match(r"(?:.*/)?checkpoints/\d+/", name)  # of a run or of a trial
-            return not checkpoint or f"{checkpoint[0]}{RECORD}" in names
-
         return {
             name: _identity(info)
             for name, info in names.items()
-            if not name.startswith(f"{LOCKS}/") and is_whole(name)
+            if _belongs(name) and not name.startswith(f"{LOCKS}/")
         }
 
-    def download(self) -> None:
-        """Makes the copy equal to the bucket.
+    def open_copy(self, training: bool) -> None:
+        """Takes the lock if it is of a training, and makes the copy equal to the bucket.
 
-        If nobody else has written there since, what a killed command has changed here stays.
+        If nobody else has trained there since, what a killed command has changed here stays.
         """
         self.copy.mkdir(parents=True, exist_ok=True)
-        state = self.copy / STATE
+        last, state = -1, self.copy / STATE
         if state.exists():
-            self._files = read_json(state, dict, "delete it")
+            saved = read_json(state, {"last": int, "files": Each(list)}, "delete it")
+            last, self._files = saved["last"], saved["files"]
         with self._named():
-            objects = self._objects()
-            ours = objects == {name: file[0] for name, file in self._files.items()}
-            equal = {}
-            for name, file in self._files.items():
-                here = _stat(self.copy / name)
-                if objects.get(name) == file[0] and (here == file[1:] or (ours and here)):
-                    equal[name] = file
-            if not ours:
-                for name in {*self._names()} - equal.keys():
-                    (self.copy / name).unlink()
-                _delete_empty_folders(self.copy)  # of checkpoints
-            for name in objects.keys() - equal.keys():
-                path = self.copy / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._store.get_file(f"{self._root}/{name}", str(path))
-                equal[name] = [objects[name], *_stat(path)]
-        self._files = equal
-        write_json(state, self._files)
+            self._last, holder = self._newest()
+            same = last == self._last or (last >= 0 and holder["after"] == _stat(state))
+            if training:
+                self._after = _stat(state) if same else []
+                self.take(holder)
+            for _ in range(ROUNDS):  # until nobody has changed anything meanwhile
+                if not self._download(same):
+                    break
+        _delete_empty_folders(self.copy)  # of checkpoints
+        if not training:  # which uploads what it writes, not what a killed one has left
+            stats = {name: _stat(self.copy / name) for name in self._names()}
+            self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
+
+    def _download(self, same: bool) -> bool:
+        """Downloads what is new in the bucket, but for checkpoints without record.
+
+        Args:
+          same: whether files stay that have changed here alone.
+
+        Returns whether there was anything new.
+        """
+        objects, files = self._objects(), {}
+        whole = _whole(objects)
+        for name in [*self._names()]:
+            identity, *stat = self._files.get(name, [None])
+            equal = _stat(self.copy / name) == stat
+            fits = objects.get(name) == identity and (same or (equal and name in whole))
+            if fits or (same and identity == UPLOADING):
+                files[name] = [objects.get(name), *(stat if equal else ())]
+            else:
+                (self.copy / name).unlink()
+        new = whole - files.keys()
+        halves = {name: [objects[name]] for name in objects.keys() - files.keys() - new}
+        self._files = {**files, **halves, **{name: [DOWNLOADING] for name in new}}
+        self._save()
+        for name in new:
+            path = self.copy / name
+            partial = path.with_name(f"{path.name}.partial")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                self._store.get_file(f"{self._root}/{name}", str(partial))
+                partial.replace(path)
+                self._files[name] = [objects[name], *_stat(path)]
+        return bool(new)
 
     def upload(self) -> None:
         """Uploads what has changed here, the oldest first, as a kill would leave the folder."""
+        files = {name: _stat(self.copy / name) for name in self._names()}
+        changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
+        gone = self._files.keys() - files.keys() if self._number else set()
+        if (changed or gone) and _stat(self.copy / STATE) != self._saved:
+            raise UserError(
+                f"{self.copy} was deleted meanwhile: nothing more of it is uploaded to {self.url}"
+            )
+        if changed and self._number:
+            self._save(changed)
         with self._named():
-            files = {name: _stat(self.copy / name) for name in self._names()}
-            changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
             for name in sorted(changed, key=lambda name: files[name][1:]):
                 self._hold()
                 with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    self._store.put_file(str(self.copy / name), f"{self._root}/{name}")
-                    info = self._store.info(f"{self._root}/{name}", refresh=True)
-                    self._files[name] = [_identity(info), *files[name]]
+                    self._put(name, files[name])
             self._hold()
-            for name in [name for name in self._files if not (self.copy / name).exists()]:
-                self._store.rm_file(f"{self._root}/{name}")
+            for name in sorted(gone, key=lambda name: not name.endswith(RECORD)):  # this first
+                if self._files[name][0] not in (None, DOWNLOADING):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._store.rm_file(f"{self._root}/{name}")
                 del self._files[name]
-        write_json(self.copy / STATE, self._files)
+        if self._number and (changed or gone):
+            self._save()
+
+    def _put(self, name: str, stat: list[int]) -> None:
+        """Uploads a file; of a command that does not train, unless another one changed its object.
+
+        Stores that know such conditions check them, too: of an object that is new, and s3fs.
+        """
+        path, there = self.copy / name, f"{self._root}/{name}"
+        identity, how = self._files.get(name, [None])[0], {}
+        if identity is None:
+            how = {"mode": "create"}
+        elif self.url.startswith(("s3:", "s3a:")) and stat[0] < AT_ONCE:
+            how = {"IfMatch": identity.split()[1]}
+        try:
+            if self._current(there) == identity:
+                self._store.put_file(str(path), there, **how)
+                self._files[name] = [self._current(there), *stat]
+                return
+        except Exception:  # each package has its own for such a condition
+            if self._current(there) == identity:
+                raise
+        if self._number:
+            self._held = -math.inf
+            self._hold()  # which ends a training that has lost the lock
+            self._files[name] = [self._current(there)]
+            self._put(name, stat)
+        else:
+            logger.warning(
+                f"warning: another command has changed {name} in {self.url} meanwhile, which is "
+                f"left as it is: what this one wrote is {path}"
+            )
+
+    def _current(self, there: str) -> str | None:
+        """The identity of an object; None if there is none."""
+        self._store.invalidate_cache()
+        try:
+            return _identity(self._store.info(there, refresh=True))
+        except FileNotFoundError:
+            return None
+
+    def _save(self, uploading: Iterable[str] = ()) -> None:
+        """Writes the state of the copy."""
+        files = self._files | {name: [UPLOADING] for name in uploading}
+        write_json(self.copy / STATE, {"last": self._last, "files": files})
+        self._saved = _stat(self.copy / STATE)
 
     def _names(self) -> Iterator[str]:
         """The files of the copy that belong into the bucket."""
         for path in self.copy.rglob("*"):
             name = path.relative_to(self.copy).as_posix()
-            half = any(part in f"/{name}" for part in HALF)
-            if path.is_file() and path.name not in LOCAL and not half:
+            if path.is_file() and _belongs(name):
                 yield name
 
     # -- the lock: the highest number, which a store gives to one process alone
@@ -147,57 +246,67 @@ class Bucket:
     def _lock(self, number: int) -> str:
         return f"{self._root}/{LOCKS}/{number:06d}"
 
-    def _newest(self) -> int:
+    def _newest(self) -> tuple[int, dict[str, Any]]:
+        """The last number, and who has or had it; 0 if nobody has trained there."""
         self._store.invalidate_cache()
-        if not self._store.exists(f"{self._root}/{LOCKS}"):
-            return 0
-        return max(
-            (int(name[-6:]) for name in self._store.find(f"{self._root}/{LOCKS}")), default=0
-        )
+        place, number = f"{self._root}/{LOCKS}", 0
+        if self._store.exists(place):
+            number = max((int(name[-6:]) for name in self._store.find(place)), default=0)
+        holder = json.loads(self._store.cat_file(self._lock(number))) if number else {"time": 0.0}
+        return number, {"after": None} | holder
 
-    def take(self) -> None:
-        """Takes the lock; raises UserError if another process that trains has it."""
-        with self._named():
-            number = self._newest()
-            if number:
-                holder = json.loads(self._store.cat_file(self._lock(number)))
-                if time.time() - holder["time"] < STALE:
-                    raise UserError(
-                        f"process {holder['process']} of {holder['host']} trains in {self.url}: "
-                        "wait for its end, or use another folder; if it was killed, try again in "
-                        f"{STALE:.0f} seconds"
-                    )
-            try:
-                self._store.pipe_file(self._lock(number + 1), _holder(), mode="create")
-            except FileExistsError:
-                raise UserError(
-                    f"another process has begun to train in {self.url}: use another folder"
-                ) from None
-            self._number = number + 1
-            for old in range(max(1, number - 1), number + 1):
-                with contextlib.suppress(FileNotFoundError):
-                    self._store.rm_file(self._lock(old))
+    def take(self, holder: dict[str, Any]) -> None:
+        """Takes the lock; raises UserError if its holder still trains, or another was quicker."""
+        if time.time() - holder["time"] < STALE:
+            raise UserError(
+                f"process {holder['process']} of {holder['host']} trains in {self.url}: "
+                "wait for its end, or use another folder; if it was killed, try again in "
+                f"{STALE:.0f} seconds"
+            )
+        self._number = self._last + 1
+        try:
+            self._store.pipe_file(self._lock(self._number), self._holder(), mode="create")
+        except Exception:
+            if self._newest()[0] < self._number:
+                raise
+            raise UserError(
+                f"another process has begun to train in {self.url}: use another folder"
+            ) from None
+        for old in range(max(1, self._last - 1), self._number):
+            with contextlib.suppress(FileNotFoundError):
+                self._store.rm_file(self._lock(old))
+        self._last = self._number
 
     def _hold(self) -> None:
         """Says that the process goes on; ends it if another has taken the lock meanwhile."""
         if not self._number or time.monotonic() - self._held < EVERY:
             return
-        if self._newest() > self._number:
+        if self._newest()[0] > self._number:
             line = f"error: another process trains in {self.url} now; the copy is {self.copy}"
             print(line, file=sys.stderr)
             signals.end(2)
-        self._store.pipe_file(self._lock(self._number), _holder())
+        self._store.pipe_file(self._lock(self._number), self._holder())
         self._held = time.monotonic()
 
     def release(self) -> None:
         """Says that this process trains no longer."""
         with self._named():
-            self._store.pipe_file(self._lock(self._number), _holder(-STALE))
+            self._store.pipe_file(self._lock(self._number), self._holder(-STALE))
+
+    def _holder(self, later: float = 0.0) -> bytes:
+        place = {"host": socket.gethostname(), "process": os.getpid(), "after": self._after}
+        return json.dumps(place | {"time": time.time() + later}).encode()
 
 
-def _holder(later: float = 0.0) -> bytes:
-    place = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time() + later}
-    return json.dumps(place).encode()
+def _belongs(name: str) -> bool:
+    """Whether a file is one of the bucket."""
+    return Path(name).name not in LOCAL and not any(part in f"/{name}" for part in HALF)
+
+
+def _whole(names: Iterable[str]) -> set[str]:
+    """The files but for those of checkpoints, of a run or of a trial, without record."""
+    folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
+    return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
 
 
 def _identity(info: dict[str, Any]) -> str:
@@ -225,55 +334,32 @@ def _delete_empty_folders(folder: Path) -> None:
 
 @contextlib.contextmanager
 def mirror(url: str, training: bool) -> Iterator[Path]:
-    """Yields the copy of a folder in a bucket, whose changes are uploaded, during a training too.
-
-    If a training of this machine works in the copy, another command takes it as it is, and leaves
-    the uploads to the training.
+    """Yields a copy of a folder in a bucket, whose changes are uploaded, during a training too.
 
     Args:
       training: whether no other process may train in it meanwhile.
     """
-    bucket = Bucket(url)
-    with contextlib.ExitStack() as alone:
-        try:
-            alone.enter_context(locked(bucket.copy.with_name(f"{bucket.copy.name}.lock")))
-        except UserError:
-            if training:
-                raise UserError(
-                    f"another process trains in {url}: wait for its end, or use another folder"
-                ) from None
-            yield bucket.copy
-            return
-        if not training:
-            alone.close()
-        with _synchronise(bucket, training):
-            yield bucket.copy
-
-
-@contextlib.contextmanager
-def _synchronise(bucket: Bucket, training: bool) -> Iterator[None]:
-    """Downloads the copy, and uploads its changes."""
-    over = threading.Event()
+    bucket, over = Bucket(url), threading.Event()
 
     def upload_often() -> None:
         while not over.wait(EVERY):
             try:
                 bucket.upload()
-            except UserError as error:
+            except (UserError, OSError) as error:
                 logger.warning(f"warning: {error}; it is tried again")
 
-    if training:
-        bucket.take()
-    bucket.download()
-    uploader = threading.Thread(target=upload_often, daemon=True)
-    if training:
-        uploader.start()
-    try:
-        yield
-    finally:
-        over.set()
+    with contextlib.ExitStack() as held:
+        bucket.lock_copy(held)
+        bucket.open_copy(training)
+        uploader = threading.Thread(target=upload_often, daemon=True)
         if training:
-            uploader.join()
-        bucket.upload()
-        if training:
-            bucket.release()
+            uploader.start()
+        try:
+            yield bucket.copy
+        finally:
+            over.set()
+            if training:
+                uploader.join()
+            bucket.upload()
+            if training:
+                bucket.release()

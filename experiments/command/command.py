@@ -7,6 +7,7 @@ the user's own.
 
 import logging
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from transformer.keys import assign, flatten
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import (
     PATH_KEYS,
+    PLACE_KEYS,
     check_folder,
     load_config,
     newest_step,
@@ -36,8 +38,6 @@ from transformer.runs.workdir import (
 )
 
 logger = logging.getLogger(__name__)
-
-CACHE = "data.cache_dir"
 
 
 class Command(NamedTuple):
@@ -55,8 +55,8 @@ def run(command: Command) -> int:
     if "://" in (command.workdir or ""):
         return _run_in_bucket(command)
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
-    if command.workdir is not None:
-        check_folder(folder)  # before anything in it is read, locked or written
+    if command.workdir is not None:  # before anything in it is read, locked or written
+        check_folder(folder, linked=mode.name != TRAIN or command.options.linked_checkpoints)
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)
         return 0
@@ -169,22 +169,28 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
 def forget_places(config: ConfigDict, training: bool) -> None:
     """Sets the keys that name a place in the config of a run's folder to their defaults.
 
-    For a training, the paths of its text stay. Of others, the names that tell the language of the
-    source do: that of the training file without its folder, and whether both sides are in it, see
-    `segments.source_language`.
+    For a training, the paths of its text stay, and a folder of TFDS that has the dataset. Of
+    others, the names that tell the language of the source do: that of the training file without its
+    folder, and whether both sides are in it, see `segments.source_language`.
     """
-    defaults = flatten(base.get_config())
+    data, defaults = config.data, flatten(base.get_config())
+    dataset = Path(data.tfds_dir, re.split("[/:]", data.tfds_name)[0] or "none").expanduser()
+    is_prepared = training and dataset.is_dir()
+
+    def is_forgotten(key: str) -> bool:
+        written = key in PLACE_KEYS and not (key == "data.tfds_dir" and is_prepared)
+        return written or (not training and bool(PATH_KEYS.fullmatch(key)))
+
+    data.corpora = tuple(
+        {k: v for k, v in corpus.items() if k != "tfds_dir" and not is_forgotten(f"data.{k}")}
+        for corpus in data.corpora
+    )
     if not training:
-        config.data.corpora = tuple(
-            {key: value for key, value in corpus.items() if not PATH_KEYS.fullmatch(f"data.{key}")}
-            for corpus in config.data.corpora
-        )
-        defaults["data.train_source"] = Path(config.data.train_source).name
-        if not config.data.train_target:
+        defaults["data.train_source"] = Path(data.train_source).name
+        if not data.train_target:
             defaults["data.train_target"] = ""
-    for key in flatten(config):
-        if key == CACHE or (PATH_KEYS.fullmatch(key) and not training):
-            assign(config, key, defaults[key])
+    for key in filter(is_forgotten, flatten(config)):
+        assign(config, key, defaults[key])
 
 
 def describe_text(config: ConfigDict, folder: Path) -> str | None:

@@ -16,6 +16,7 @@ from experiments.results.systems import SPLIT_ORDER, Comparison, Sweep, System
 from experiments.results.tasks import Measure, TaskMeasures
 from experiments.text_io import print_table
 from transformer.data.held_out import COPY_PREFIX, is_split
+from transformer.errors import ENDS_OF_LINES, markdown_text
 from transformer.metrics.registry import Metric, find
 
 NONE = "-"  # the cell of a column of numbers that has none
@@ -29,12 +30,6 @@ COSTS = (
 # Of the CSV, after the scores.
 RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
 TEST_COLUMNS = ("p_raw", "p_corrected", "detectable", "p_test")
-# And what else tears a line or a cell apart.
-ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-# What Markdown may take for markup. Between letters or digits, `_` is a letter.
-MARKDOWN = re.compile(
-    r"""[\\`*\[\]~^$] | (?<![^\W_])_ | _(?![^\W_]) | <(?=[a-zA-Z/!?]) | &(?=\#?\w+;)""", re.VERBOSE
-)
 
 
 class Table(NamedTuple):
@@ -50,11 +45,6 @@ class Table(NamedTuple):
 def one_line(text: str) -> str:
     """Returns the text without ends of lines."""
     return " ".join(ENDS_OF_LINES.sub(" ", text).split())
-
-
-def markdown_text(text: str) -> str:
-    """Returns a text as Markdown that shows it as it is, on one line; a table escapes `|`."""
-    return MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def markdown_table(table: Table) -> str:

@@ -14,7 +14,7 @@ from transformer import variants
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.runs.sweep_folder import COMMAND, at_folder
-from transformer.runs.workdir import parse_config
+from transformer.runs.workdir import PLACE_KEYS, parse_config
 
 MAX_SEEDS = 1000
 CONFIG_FLAG = re.compile(r"--?config(=|$)")
@@ -62,8 +62,16 @@ def load_sweep(folder: Path) -> Experiment | None:
     content = read_json(path, {"command": str, "config?": dict, "trials?": [dict]}, fix)
     if "config" not in content:
         return None
-    config = parse_config(content["config"], path, fix)
-    return Experiment(config, content.get("trials", []))
+    config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
+    places = [str(values[key]) for values in trials for key in PLACE_KEYS if key in values]
+    if config.sweep.storage:  # which `save_sweep` never writes
+        places.append(config.sweep.storage)
+    if places:
+        raise UserError(
+            f"{path} names {places[-1]!a}, where the sweep would write; only you may name such a "
+            f"place: {fix}"
+        )
+    return Experiment(config, trials)
 
 
 def command_of(folder: Path) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import logging
+import re
 import threading
 import time
 import uuid
@@ -22,7 +23,6 @@ import sqlalchemy
 from ml_collections import ConfigDict
 from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from experiments.sweep import trial_configs
@@ -95,8 +95,7 @@ class Study:
     def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
         """Connects to the storage, and lists the trials that it lacks."""
         higher = find(self.config.train.best_metric).higher_is_better
-        kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
-        self._storage = optuna.storages.RDBStorage(_address(self.config, self.folder), kwargs)
+        self._storage = _open_storage(self.config, self.folder)
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=identity(self.folder, self.config.name),
@@ -141,8 +140,8 @@ class Study:
                 with self.reached():
                     return work()
             except SweepError as error:
-                lacks_driver = isinstance(error.__context__, ImportError)
-                if lacks_driver or not waits or time.monotonic() > begin + PATIENCE:
+                never = isinstance(error.__context__, ImportError | ArgumentError)
+                if never or not waits or time.monotonic() > begin + PATIENCE:
                     raise
                 if not said:
                     logger.warning(f"the sweep's storage is away: waiting up to {PATIENCE:.0f} s")
@@ -336,7 +335,8 @@ def find_trials(
     if (folder / "study.id").exists():
         with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
             name = identity(folder, config.name)
-            known = _known(optuna.load_study(study_name=name, storage=_address(config, folder)))
+            storage = _open_storage(config, folder)
+            known = _known(optuna.load_study(study_name=name, storage=storage))
     return trial_configs.number_trials(config, trials, known)
 
 
@@ -352,6 +352,15 @@ def _address(config: ConfigDict, folder: Path) -> str:
     return config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
 
 
+def _open_storage(config: ConfigDict, folder: Path) -> optuna.storages.RDBStorage:
+    """The storage; raises ArgumentError or ImportError if its address can never work."""
+    kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
+    try:
+        return optuna.storages.RDBStorage(_address(config, folder), kwargs)
+    except (ValueError, TypeError) as error:  # of a port or an option
+        raise ArgumentError(str(error)) from None
+
+
 @contextlib.contextmanager
 def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
     """Turns a storage's failure into one line, a `SweepError`."""
@@ -359,9 +368,7 @@ def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
         yield
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200]
-        address = _address(config, folder)
-        with contextlib.suppress(ArgumentError):
-            address = make_url(address).render_as_string(hide_password=True)
+        address = re.sub("(//[^:@/]*):.*@", r"\1:***@", _address(config, folder))  # the password
         raise SweepError(
             f"the sweep's storage {address} cannot be reached ({reason}): what was trained is in "
             f"{folder}; check --config.sweep.storage, and start the same command again"

@@ -1,6 +1,8 @@
 """What is exported does what the run does, or a line says why it cannot be."""
 
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -13,12 +15,12 @@ import sentencepiece
 import transformer
 from configs import base
 from places import ROOT
-from tiny_run import command, forget_weights, refused, shared_run
+from tiny_run import command, forget_weights, refused, shared_run, unsealed
 from transformer.bridges import browser, ctranslate2, marian, onnx
 from transformer.bridges.formats import Export, _write_card
 from transformer.data.characters import canonicalize
 from transformer.errors import UserError
-from transformer.files import DamageError
+from transformer.files import DamageError, write_json
 
 TEXTS = ["a b c", "d e", "f"]
 
@@ -64,6 +66,29 @@ def test_a_card_names_the_tags_the_length_and_what_is_left_out_of_a_text(name, t
         text = "a\u200b b\ufeff\x00\xadc\u2060"
         assert re.sub(pattern, "", text) == canonicalize(text) == "a bc"
     assert ("re.sub" in card) is (name != "bundle")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_that_of_the_export_and_nothing_is_left(tiny, tmp_path, number, monkeypatch):
+    def full(source, place):  # as shutil names both
+        raise OSError(number, os.strerror(number), str(source), None, str(place))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    ended = export(tiny.workdir, f"--output={tmp_path / 'out'}")
+    assert (ended.code, os.listdir(tmp_path)) == (2, [])
+    assert ended.err.splitlines()[-1].startswith(f"error: {tmp_path / 'out/config.json'}: ")
+
+
+def test_a_model_card_shows_a_name_as_it_is(tiny, tmp_path):
+    run, name = tmp_path / "run", "<script>x</script> [a](b)\n# *c*"
+    shutil.copytree(tiny.workdir, run)
+    config = unsealed(run / "config.json")
+    write_json(run / "config.json", config | {"name": name})
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    refused(f"--workdir={run}", "--mode=export", f"--output={tmp_path / 'link'}", says="there al")
+    assert export(run, f"--output={tmp_path / 'out'}").code == 0
+    card = (tmp_path / "out/README.md").read_text()
+    assert "\n# \\<script>x\\</script> \\[a\\](b) # \\*c\\*\n" in card
 
 
 @pytest.mark.full

@@ -13,10 +13,11 @@ import time
 import pytest
 
 from experiments import text_io
-from experiments.text_io import open_output
-from places import LAUNCH
+from experiments.text_io import Lines, open_output
+from places import LAUNCH, ROOT
 from runs import count_programs
 from tiny_run import shared_run
+from transformer import files
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
 from transformer.runs import workdir
@@ -296,3 +297,56 @@ def test_output_to_a_link_is_written_to_the_file_that_it_leads_to(tmp_path):
         assert file.read_text() == "old"  # whole or as it was
     assert link.is_symlink()
     assert file.read_text() == "new"
+
+
+@pytest.mark.parametrize("source", ["device", "pipe"])
+def test_bytes_without_end_are_refused(source, monkeypatch):
+    monkeypatch.setattr("transformer.data.files.text.MAX_LINE", 10**6)
+    if source == "device":
+        stream = open("/dev/zero", "rb")  # noqa: SIM115
+    else:
+        process = subprocess.Popen(["cat", "/dev/zero"], stdout=subprocess.PIPE)
+        stream = process.stdout
+    with stream, pytest.raises(UserError, match="line 1, has no end in 1,000,000 bytes"):
+        list(Lines(stream, "it").chunks())
+    if source == "pipe":
+        process.wait()
+
+
+def test_what_killed_processes_left_beside_an_output_is_deleted(tmp_path):
+    program = (
+        "import os, signal, sys; from pathlib import Path; from transformer import files\n"
+        "file = files.whole_file(Path(sys.argv[1], 'out.txt')); file.__enter__()\n"
+        "folder = files.partial_folder(Path(sys.argv[1], 'out')); folder.__enter__()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], cwd=ROOT)
+    assert len(list(tmp_path.iterdir())) == 2
+    others = ["other.txt.1.partial", f"out.txt.{os.getpid()}.{files.PARTIAL}"]
+    for name in others:  # of another output, and of a process that lives
+        (tmp_path / name).touch()
+    with open_output(str(tmp_path / "out.txt")) as file:
+        file.write("a")
+    with files.partial_folder(tmp_path / "out") as folder:
+        folder.rename(tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"out.txt", "out", *others} - {others[1]}
+
+
+@pytest.mark.parametrize("name", ["/dev/full", None])
+def test_a_full_disk_is_named_by_the_output(name, monkeypatch):
+    with contextlib.suppress(OSError), open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        with pytest.raises(OSError, match="No space left") as error, open_output(name) as file:
+            print("a", file=file, flush=True)
+    assert error.value.filename == (name or "standard output")
+
+
+def test_a_link_to_nowhere_is_named_as_it_was_given(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "none" / "file")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    says = f"--output {tmp_path / 'link'}: there is no folder {tmp_path / 'none'}"
+    with pytest.raises(UserError, match=says), open_output(str(tmp_path / "link")):
+        pass
+    with open_output(str(tmp_path / "loop")) as file:
+        file.write("a")
+    assert (tmp_path / "loop").read_text() == "a"

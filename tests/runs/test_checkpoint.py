@@ -315,6 +315,20 @@ def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tm
     assert [path.name for path in folder.parent.iterdir()] == ["checkpoints"]
 
 
+def test_only_folders_of_steps_are_deleted(folder, tmp_path):
+    ours = folder / "4.orbax-checkpoint-tmp", folder / checkpoint.DELETED / "3"
+    others = tmp_path / "others", folder / "my.orbax-checkpoint-tmp", folder / "deleted" / "work"
+    (folder / checkpoint.DELETED).mkdir()
+    (folder / "5.orbax-checkpoint-tmp").symlink_to(tmp_path / "others")
+    for place in (*ours, *others):
+        place.mkdir()
+        (place / "file").touch()
+    with Checkpoints(folder, 1):
+        pass
+    assert [place.exists() for place in (*ours, *others)] == [False] * 2 + [True] * 3
+    assert all((place / "file").exists() for place in others)
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
 def test_a_checkpoint_that_the_system_refuses_says_why(folder, monkeypatch, number):
     def fail(*_, **__):  # as tensorstore does

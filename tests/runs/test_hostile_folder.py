@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from experiments import modes
+from experiments.command.command import forget_places
 from places import ROOT
-from tiny_run import command, unsealed
+from tiny_run import command, refused, unsealed, without_pictures
+from transformer.files import write_json
+from transformer.runs.workdir import load_config
 
 pytestmark = pytest.mark.full
 
@@ -126,6 +129,41 @@ def test_the_folder_itself_its_checkpoints_and_links_within_may_be_links(copy, t
     (tmp_path / "link").symlink_to(copy)
     ended = command("--mode=translate", f"--workdir={tmp_path / 'link'}", stdin=b"a b\n")
     assert ended.code == 0, ended.err
+    # Training would write and delete there.
+    (tmp_path / "large/deleted").mkdir()
+    (tmp_path / "large/7.orbax-checkpoint-tmp").mkdir()
+    before = sorted((tmp_path / "large").rglob("*"))
+    longer = f"--workdir={copy}", "--config.train.steps=60"
+    refused(*longer, says=("checkpoints is a symbolic link out", "--linked_checkpoints trains"))
+    assert sorted((tmp_path / "large").rglob("*")) == before
+    with without_pictures():
+        assert command(*longer, "--linked_checkpoints").code == 0
+    assert (tmp_path / "large/60").exists()
+
+
+@pytest.mark.parametrize("key", ["sweep.storage", "data.cache_dir", "data.tfds_dir"])
+def test_a_sweep_of_a_stranger_names_no_place_to_write_to(copy, tmp_path, key):
+    sweep, place = tmp_path / "sweep", f"sqlite:///{tmp_path / 'elsewhere'}"
+    sweep.mkdir()
+    config = unsealed(copy / "config.json")
+    if key == "sweep.storage":
+        config["sweep"]["storage"] = place
+    trials = [{"seed": 0} | ({} if key == "sweep.storage" else {key: place})]
+    write_json(sweep / "sweep.json", {"command": "x", "config": config, "trials": trials})
+    refused(f"--workdir={sweep}", says=(place, "only you may name such a place"))
+    assert [path.name for path in sweep.iterdir()] == ["sweep.json"]
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_resumed_training_prepares_no_dataset_in_a_folder_of_a_stranger(copy, tmp_path):
+    for folder, kept in ((tmp_path / "empty", ""), (tmp_path, str(tmp_path))):
+        (tmp_path / "wmt").mkdir(exist_ok=True)
+        config = load_config(copy)
+        config.data.update(tfds_name="wmt/de-en", tfds_dir=str(folder))
+        config.data.corpora = ({"name": "a", "tfds_dir": str(tmp_path / "empty")},)
+        forget_places(config, training=True)
+        assert config.data.tfds_dir == kept
+        assert dict(config.data.corpora[0]) == {"name": "a"}
 
 
 UNPICKLING = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}

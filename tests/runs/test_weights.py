@@ -168,7 +168,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     path.write_text("[]")
     expect("is damaged")
     path.unlink()
-    expect("no weights were chosen")
+    expect("weights.json is missing")
     weights.choose(task, config, averaging_helps)
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         progress = {"fingerprint": task.fingerprint()}
@@ -226,6 +226,25 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     other.evaluate.checkpoint = "last"
     with pytest.raises(UserError, match=r"no checkpoints any more.*copy the checkpoints back"):
         weights.choose(task, other, averaging_helps, keep=False)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "weights.json"])
+@pytest.mark.parametrize("damage", ["damaged", "missing"])
+def test_without_checkpoints_what_is_damaged_or_missing_is_named(
+    name, damage, run, averaging_helps
+):
+    task, config, _ = run
+    weights.choose(task, config, averaging_helps)
+    shutil.rmtree(averaging_helps / "checkpoints")
+    path = averaging_helps / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-2] + b"xx")
+    says = f"{name} is {'missing' if damage == 'missing' else 'not what was written'}"
+    with pytest.raises(UserError, match=f"{says}.*restore the original") as error:
+        workdir.load_trained(averaging_helps, config)
+    assert "no checkpoints any more" not in str(error.value)
 
 
 def test_scores_of_other_settings_are_compared_with_none_of_the_training(run, averaging_helps):

@@ -2,7 +2,7 @@
 
 import importlib
 import itertools
-import tempfile
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,15 @@ from ml_collections import ConfigDict
 
 from transformer.bridges import ctranslate2, marian, marian_import, onnx, stablehlo
 from transformer.data.corpora import corpora_of
-from transformer.errors import UserError
-from transformer.files import DamageError, copy_file, read_json, read_sealed, write_text
+from transformer.errors import UserError, markdown_text
+from transformer.files import (
+    DamageError,
+    copy_file,
+    partial_folder,
+    read_json,
+    read_sealed,
+    write_text,
+)
 from transformer.inference.translator import Translator
 from transformer.metrics.registry import TABLE, metrics_of
 from transformer.model.config import check_choice
@@ -169,12 +176,9 @@ def write_export(export: Export, name: str, output: Path) -> Path:
             f"format {name} is for translators of text, not for config.task="
             f"{export.config.task}: choose bundle"
         )
-    if output.exists():
+    if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as place:
-        folder = Path(place, output.name)
-        folder.mkdir()
+    with partial_folder(output) as folder:
         format.write(export, folder)
         _write_card(export, name, folder)
         folder.rename(output)
@@ -186,7 +190,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     config, scores = export.config, export.scores
     rows = [
         f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "
-        f"{scores.get(f'{key}_signature', '').replace('|', BAR)} |"
+        f"{markdown_text(scores.get(f'{key}_signature', '')).replace('|', BAR)} |"
         for key, metric in metrics_of(config.task, TABLE).items()
         if key in scores
     ]
@@ -196,7 +200,7 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     text = CARD.format(
         task=config.task,
         format=name,
-        name=config.name,
+        name=markdown_text(config.name),
         model=config.model,
         source=config.data.source,
         usage=FORMATS[name].usage + f"\n\nA text begins with a tag: {tags}." * bool(tags),

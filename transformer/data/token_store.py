@@ -21,6 +21,7 @@ from transformer.files import (
     Each,
     open_file,
     parse_json,
+    partial_folder,
     read_file,
     whole_file,
     write_json,
@@ -170,20 +171,14 @@ def cached_arrays(
 
 def _write(folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]) -> None:
     """Writes arrays, notes and digests to a folder, which appears only when it is complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as partial:
-        try:
-            arrays, notes = make(Path(partial))
-        except OSError as error:
-            error.filename = error.filename or str(folder)  # a full disk names none
-            raise
+    with partial_folder(folder) as partial:
+        arrays, notes = make(partial)
         for name, array in arrays.items():
-            with whole_file(Path(partial, f"{name}.npy"), binary=True) as file:
+            with whole_file(partial / f"{name}.npy", binary=True) as file:
                 np.save(file, array)
-        write_text(Path(partial, NOTES), json.dumps(notes))
-        digests = {path.name: _digest(path) for path in Path(partial).iterdir()}
-        write_json(Path(partial, DIGESTS), digests)
-        os.chmod(partial, 0o755)
+        write_text(partial / NOTES, json.dumps(notes))
+        digests = {path.name: _digest(path) for path in partial.iterdir()}
+        write_json(partial / DIGESTS, digests)
         try:
             os.rename(partial, folder)
         except OSError:

@@ -63,10 +63,7 @@ class Checkpoints:
         self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(folder / DELETED, ignore_errors=True)
-            # What a kill left half written. Orbax would delete it while others read the folder.
-            for partial in folder.glob("*.orbax-checkpoint-tmp"):
-                shutil.rmtree(partial)
+            self._delete_halves()
             self._manager.reload()
 
     @functools.cached_property
@@ -118,8 +115,7 @@ class Checkpoints:
         try:
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
         except Exception as error:
-            cause = _system_error(error)
-            raise self._refused(step, cause) from cause
+            raise self._refused(step, error) from _system_error(error)
 
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
@@ -168,8 +164,7 @@ class Checkpoints:
         try:
             self._manager.wait_until_finished()
         except Exception as error:
-            cause = _system_error(error)
-            raise self._refused(step, cause) from cause
+            raise self._refused(step, error) from _system_error(error)
         finally:
             self._saving = None
         self._prune()
@@ -319,11 +314,10 @@ class Checkpoints:
         try:
             restored = self._manager.restore(step, args=ocp.args.Composite(**items))
         except Exception as error:
-            cause = _system_error(error)
             raise UserError(
-                f"{self.folder / str(step)} cannot be read now ({_reason(cause)}); it is left "
+                f"{self.folder / str(step)} cannot be read now ({_reason(error)}); it is left "
                 "as it is: start the same command again when that is over"
-            ) from cause
+            ) from _system_error(error)
         arrays = {name: x for group in items for name, x in restored[group].items()}
         for name, x in arrays.items():
             if name.startswith((f"{PARAMS}/", f"{EMA}/")) and not is_finite(x):
@@ -339,8 +333,17 @@ class Checkpoints:
         kept.update(steps[-1:], evaluated[-self.keep_last :], up_to_best[-self.keep_last :])
         for step in {*steps} - kept:
             self._manager.delete(step)
-            shutil.rmtree(self.folder / DELETED)
+            self._delete_halves()
             self._records.pop(step, None)
+
+    def _delete_halves(self) -> None:
+        """Deletes folders of steps that a kill left half written or half deleted, and no others."""
+        root = self.folder.resolve()
+        for path in (*root.glob("*.orbax-checkpoint-tmp"), *root.glob(f"{DELETED}/*")):
+            if re.match(r"\d+(\.|$)", path.name) and path.resolve().is_relative_to(root):
+                shutil.rmtree(path, ignore_errors=True)
+        if not any(root.glob(f"{DELETED}/*")):
+            shutil.rmtree(root / DELETED, ignore_errors=True)
 
     def _refused(self, step: int, error: Exception) -> UserError:
         kept = ", ".join(map(str, self.steps())) or "none"
@@ -390,7 +393,7 @@ def _system_error(error: Exception) -> Exception:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error := _system_error(error), OSError) and error.strerror:
         return error.strerror
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0][:200] if text else ''}"

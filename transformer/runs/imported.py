@@ -1,7 +1,7 @@
 """A model of another project as a run."""
 
 import dataclasses
-import tempfile
+import os
 from pathlib import Path
 
 from flax.traverse_util import unflatten_dict
@@ -10,6 +10,7 @@ from configs import base
 from transformer.bridges import marian_import
 from transformer.config import check
 from transformer.errors import UserError
+from transformer.files import partial_folder
 from transformer.keys import assign
 from transformer.runs import weights
 from transformer.runs.progress import RunProgress
@@ -24,7 +25,7 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
       output: a new folder, which has its name only when it is complete.
     """
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
-    if output.exists():
+    if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
     settings, tokenizers, params = marian_import.read(folder)
     config = base.get_config()
@@ -32,9 +33,7 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
         assign(config, key, value)
     check(config)
     predictor = make_translator(config, *tokenizers)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent) as place:
-        run = Path(place, output.name)
+    with partial_folder(output) as run:
         claim(run, config)
         save_tokenizers(run, *tokenizers)
         progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer.files import SEAL, parse_json, seal_of, write_arrays, write_bytes
+from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, write_bytes
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
@@ -114,12 +114,8 @@ class MetricsWriter:
         """Writes the numbers of one step; NaN becomes null, as JSON has no NaN."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         line = {"step": step, "split": split, **finite}
-        try:
-            with self._path.open("a") as file:
-                file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
-        except OSError as error:
-            error.filename = str(self._path)  # a full disk names none
-            raise
+        with naming(self._path), self._path.open("a") as file:
+            file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
         for name, value in values.items():
             self._board.write(f"{split}/{name}", value, step)
 

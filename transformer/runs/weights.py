@@ -42,6 +42,7 @@ WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
 STORED = "stored"  # its key of the weights that were stored apart
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
+WHOLE = "no longer fits the run"  # of a choice that is undamaged
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
@@ -78,7 +79,7 @@ def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> di
     with _checkpoints(folder, config) as checkpoints:
         choice = _read(folder, config, checkpoints.steps())
         if isinstance(choice, str):
-            _check_any(folder, checkpoints.steps())
+            _check_any(folder, checkpoints.steps(), choice)
             choice = _compare(task, config, checkpoints, recorded=keep)
         stored = choice.pop(STORED, None)
         if keep and checkpoints.steps() and not _is_written(folder, stored):
@@ -138,13 +139,14 @@ def load(
                 weights = jax.device_put(unflatten_dict(arrays, sep="/"))
                 return weights, choice["steps"], stored["progress"]
             except DamageError as error:
+                _check_any(folder, checkpoints.steps(), str(error))
                 logger.warning(f"{folder}: {error}: reading the checkpoints")
                 steps = choice["steps"]
-        _check_any(folder, checkpoints.steps())
+        _check_any(folder, checkpoints.steps(), choice)
         checkpoints.check_fingerprint(fingerprint)
         if not steps and _is_compared(config):
             steps = _by_rule(checkpoints, config)
-            logger.warning(f"{choice}: using checkpoint {steps[0]:,}, the best so far")
+            logger.warning(f"{folder}: {choice}: using checkpoint {steps[0]:,}, the best so far")
         weights, used = _restore(checkpoints, config, steps, template())
         return weights, used, checkpoints.newest_progress()
 
@@ -189,11 +191,15 @@ def _model(config: ConfigDict) -> dict[str, Any]:
     return json.loads(json.dumps(config.model.to_dict()))
 
 
-def _check_any(folder: Path, steps: Sequence[int]) -> None:
+def _check_any(folder: Path, steps: Sequence[int], damage: Any = "") -> None:
     """Raises UserError where weights are needed that only a checkpoint has, and there is none."""
     if steps:
         return
-    if (folder / WEIGHTS).exists():
+    is_stored = (folder / WEIGHTS).exists() or (folder / CHOICE).exists()
+    if is_stored and isinstance(damage, str) and WHOLE not in damage:
+        why = f"{damage}, and there are no checkpoints to read in its place"
+        raise UserError(f"{folder}: {why}: restore the original")
+    if is_stored:
         raise UserError(
             f"{folder} has no checkpoints any more, and other weights than the stored ones are in "
             "them alone: leave config.evaluate as it is there, or copy the checkpoints back"
@@ -226,15 +232,15 @@ def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, A
     """
     path = folder / CHOICE
     if not path.exists():
-        return f"no weights were chosen in {folder}, which happens at the end of the training"
+        return f"{CHOICE} is missing, which the end of the training writes"
     try:
         choice = read_sealed(path, SHAPE)
     except DamageError as error:
-        return f"the choice of weights in {folder} is damaged ({error})"
+        return f"the choice of weights is damaged ({error})"
     whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
     if _rule(config).items() <= choice.items() and choice["steps"] and (whole or not steps):
         return choice
-    return f"the choice of weights in {path} no longer fits the run"
+    return f"the choice of weights in {path} {WHOLE}"
 
 
 def _by_rule(

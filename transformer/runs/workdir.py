@@ -40,11 +40,14 @@ PATH_KEYS = re.compile(
     r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage"
     r"|train\.(init_from|\w+_vectors)|tokenizer\.\w*model"
 )
+# Of these, where something is written, or connected to: they are the user's alone.
+PLACE_KEYS = ("data.cache_dir", "data.tfds_dir", "sweep.storage")
 # How the model is computed, not what: a run that was trained with cuDNN's attention, or with
 # products that only some processors are fast at, is used without them, too.
 IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
-MAY_BE_LINKED = "checkpoints"
+# Training, which would write and delete there, needs a flag.
+MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 # A run's config has these; other missing keys, which are newer than the run, get their defaults.
@@ -174,11 +177,14 @@ def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     return values
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, linked: bool = True) -> None:
     """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
     Otherwise files elsewhere could be read or written. The folder itself may be a link, and so may
     the `checkpoints` of a run. A pipe or a device is refused, too: to open it may never end.
+
+    Args:
+      linked: whether checkpoints may be such a link.
     """
     root = folder.resolve()
     for place, folders, files in os.walk(root):
@@ -187,13 +193,15 @@ def check_folder(folder: Path) -> None:
             if name in files and _is_odd(path):
                 raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
             in_run = place == str(root) or TRIAL.fullmatch(os.path.relpath(place, root))
-            if not os.path.islink(path) or (name == MAY_BE_LINKED and in_run):
+            may_be_linked = name == MAY_BE_LINKED and in_run
+            if not os.path.islink(path) or (may_be_linked and linked):
                 continue
             target = Path(os.path.realpath(path))
             if not target.is_relative_to(root):
+                fix = f"; if it is yours, --{LINK_FLAG} trains there" if may_be_linked else ""
                 raise UserError(
                     f"{folder / Path(path).relative_to(root)} is a symbolic link out of the run's "
-                    f"folder, to {target}: delete it, or put what is needed in its place"
+                    f"folder, to {target}: delete it, or put what is needed in its place{fix}"
                 )
 
 

@@ -47,8 +47,8 @@ class FakeStore(AbstractFileSystem):
             partial.write_bytes(value)
             partial.rename(place)
 
-    def put_file(self, here, there, **_):
-        self.pipe_file(there, Path(here).read_bytes())
+    def put_file(self, here, there, mode="overwrite", **_):
+        self.pipe_file(there, Path(here).read_bytes(), mode)
 
     def cat_file(self, path, **_):
         return Path(path).read_bytes()

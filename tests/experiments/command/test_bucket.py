@@ -1,5 +1,7 @@
 """A run whose folder is in a bucket: trained, killed, resumed elsewhere, read, and locked."""
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -110,12 +113,12 @@ def test_one_process_alone_has_the_lock(store, machine, monkeypatch, capsys):
     ends = []
     monkeypatch.setattr(bucket.signals, "end", ends.append)
     first, second = Bucket(f"fake://{store}"), Bucket(f"fake://{store}")
-    first.take()
+    first.open_copy(training=True)
     with pytest.raises(UserError, match="trains in"):
-        second.take()
-    first.download()
+        second.open_copy(training=True)
     grow_old(store)
-    second.take()
+    second = Bucket(f"fake://{store}")
+    second.open_copy(training=True)
     first.upload()
     assert ends == [2]
     assert "another process trains in" in capsys.readouterr().err
@@ -124,10 +127,11 @@ def test_one_process_alone_has_the_lock(store, machine, monkeypatch, capsys):
         pass
     # Of two that see the same last lock, the store lets one make the next.
     third = Bucket(f"fake://{store}")
-    (store / "locks/000004").touch()
-    monkeypatch.setattr(third, "_newest", lambda: 3)
+    newest = [third._newest()]
+    (store / "locks/000004").write_text("{}")
+    monkeypatch.setattr(third, "_newest", lambda: newest.pop() if newest else (4, {}))
     with pytest.raises(UserError, match="another process has begun to train"):
-        third.take()
+        third.open_copy(training=True)
 
 
 def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, machine):
@@ -141,6 +145,7 @@ def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, mach
     with mirror(url, training=False) as copy:
         assert (copy / "metrics").read_text() == "a killed command wrote more"
         assert (copy / "checkpoints/1/record.json").read_text() == "1"
+    assert (store / "metrics").read_text() == "a"  # which a command that does not train leaves
     machine("second")
     with mirror(url, training=True) as elsewhere:
         (elsewhere / "metrics").write_text("b")
@@ -153,23 +158,175 @@ def test_a_copy_follows_the_bucket_but_keeps_what_was_never_uploaded(store, mach
         assert files_in(copy).keys() == {"metrics", bucket.STATE}
         assert (copy / "metrics").read_text() == "b"
         assert not (copy / "checkpoints").exists()
+    with mirror(url, training=True):
+        pass
+    assert files_in(store).keys() == {"metrics"}  # nor is the half one in the way of a whole one
 
 
-def test_a_command_leaves_the_copy_of_a_training_as_it_is(store, machine):
+def test_each_command_has_a_copy_of_its_own(store, machine):
+    url = f"fake://{store}"
+    with mirror(url, training=False) as server:  # which began before the training
+        with mirror(url, training=True) as copy:
+            (copy / "metrics").write_text("of step 3")
+            with mirror(url, training=False) as reader:
+                assert len({server, copy, reader}) == 3
+        (server / "figure").write_text("of the server")
+    assert files_in(store) == {"metrics": b"of step 3", "figure": b"of the server"}
+    with mirror(url, training=False) as copy:
+        assert copy == server  # a copy is used again
+        assert (copy / "metrics").read_text() == "of step 3"
+
+
+def test_a_command_that_does_not_train_replaces_only_what_it_read_and_deletes_nothing(
+    store, machine, caplog
+):
     url = f"fake://{store}"
     with mirror(url, training=True) as copy:
-        (copy / "metrics").write_text("uploaded, and the state is not yet written")
-        (store / "metrics").write_text((copy / "metrics").read_text())
-        (copy / "checkpoints/1").mkdir(parents=True)
-        (copy / "checkpoints/1/record.json").write_text("new")
-        with mirror(url, training=False) as same:
-            assert same == copy
-            assert (copy / "checkpoints/1/record.json").read_text() == "new"
-        with pytest.raises(UserError, match="another process trains in fake://"):
-            mirror(url, training=True).__enter__()
-    assert files_in(store).keys() == {"metrics", "checkpoints/1/record.json"}
-    with mirror(url, training=True):  # control: the lock is free again
-        pass
+        for name in ("results", "report", "picture"):
+            (copy / name).write_text("1")
+    with mirror(url, training=False) as copy:
+        for name in ("results", "report", "new"):
+            (copy / name).write_text("by an evaluation")
+        (copy / "picture").unlink()
+        for name in ("results", "new"):
+            (store / name).write_text("by a training elsewhere")
+    assert files_in(store) == {
+        "results": b"by a training elsewhere",
+        "new": b"by a training elsewhere",
+        "report": b"by an evaluation",
+        "picture": b"1",
+    }
+    assert caplog.text.count("another command has changed") == 2
+    with mirror(url, training=True) as copy, mirror(url, training=False) as other:
+        (copy / "results").write_text("by the training, which has the lock")
+        (other / "results").write_text("2")
+    assert (store / "results").read_text() == "by the training, which has the lock"
+
+
+@pytest.mark.parametrize("spacing", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("training", [False, True])
+def test_two_commands_side_by_side_lose_nothing(store, machine, monkeypatch, spacing, training):
+    url, pause, names = f"fake://{store}", 0.02, [f"part_{i}" for i in range(10)]
+    with mirror(url, training=True) as copy:
+        for name in names:
+            (copy / name).write_text("1")
+    shutil.rmtree(copy.parent)
+    get = fake_store.FakeStore.get_file
+
+    def slow(self, there, here, **_):
+        time.sleep(pause)
+        get(self, there, here)
+
+    monkeypatch.setattr(fake_store.FakeStore, "get_file", slow)
+
+    def read(begin):
+        time.sleep(begin)
+        with mirror(url, training=False) as copy:
+            time.sleep(pause * len(names) / 2)
+            return {path.read_text() for path in copy.glob("part_*")}, len([*copy.glob("part_*")])
+
+    def write(begin):
+        time.sleep(begin)
+        with mirror(url, training=True) as copy:
+            for name in names:
+                (copy / name).write_text("2")
+
+    second = pause * len(names) * spacing
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(write if training else read, second)
+        texts, count = pool.submit(read, 0.0).result()
+        other.result()
+    assert count == len(names)
+    assert texts in ([{"1"}] if not training else [{"1"}, {"2"}, {"1", "2"}])
+    assert files_in(store) == dict.fromkeys(names, b"2" if training else b"1")
+    assert all(len(files_in(each)) == 11 for each in copy.parent.glob("run-*[0-9a-f]"))
+
+
+def test_a_copy_that_somebody_deletes_takes_nothing_with_it(store, machine):
+    url = f"fake://{store}"
+    with mirror(url, training=True) as copy:
+        (copy / "weights").write_text("1")
+    training = mirror(url, training=True)
+    shutil.rmtree(training.__enter__())
+    with pytest.raises(UserError, match="was deleted meanwhile"):
+        training.__exit__(None, None, None)
+    assert files_in(store).keys() == {"weights"}
+
+
+class Killed(BaseException):
+    """The process is killed: nothing more that it does has an effect."""
+
+
+def killed_after(count, session):
+    """Runs a session until so many operations, here or in the store; returns whether it ended."""
+    left = itertools.count(count, -1)
+
+    def counted(place, name):
+        function = getattr(place, name)
+
+        def call(*arguments, **options):
+            if next(left) <= 0:
+                raise Killed
+            return function(*arguments, **options)
+
+        return mock.patch.object(place, name, call)
+
+    names = "find", "info", "pipe_file", "put_file", "cat_file", "get_file", "rm_file"
+    with contextlib.ExitStack() as patches:
+        for name in names:
+            patches.enter_context(counted(fake_store.FakeStore, name))
+        patches.enter_context(counted(bucket, "write_json"))
+        patches.enter_context(mock.patch.object(bucket, "EVERY", 1e9))
+        with contextlib.suppress(Killed):
+            session()
+            return True
+    return False
+
+
+def trains_from(url, written):
+    """A training that goes on from its newest checkpoint, and deletes the others."""
+    with mirror(url, training=True) as copy:
+        steps = sorted(int(path.parent.name) for path in copy.glob("checkpoints/*/record.json"))
+        step = steps[-1] if steps else 0
+        assert step >= max(written)  # nothing that was on this machine or uploaded is lost
+        assert not step or (copy / f"checkpoints/{step}/arrays").read_text() == str(step)
+        assert (copy / "metrics").read_text() == f"to {step}" if step else True
+        place = copy / f"checkpoints/{step + 1}"
+        place.with_suffix(".orbax-checkpoint-tmp").mkdir(parents=True)
+        for name in ("arrays", "record.json"):
+            (place.with_suffix(".orbax-checkpoint-tmp") / name).write_text(str(step + 1))
+        (copy / "metrics").write_text(f"to {step + 1}")
+        place.with_suffix(".orbax-checkpoint-tmp").rename(place)
+        for old in steps:
+            shutil.rmtree(copy / f"checkpoints/{old}")
+        written.append(step + 1)
+
+
+def test_a_kill_between_any_two_operations_loses_nothing(store, machine):
+    url, written = f"fake://{store}", [0]
+
+    def train():
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            grow_old(store)
+        trains_from(url, written)
+
+    for count in itertools.count():
+        ended = killed_after(count, train)
+        machine(f"reader_{count}")  # elsewhere
+        with mirror(url, training=False) as copy:
+            for path in copy.glob("checkpoints/*"):
+                assert (path / "arrays").read_text() == (path / "record.json").read_text()
+        machine("first")
+        before = files_in(store)
+        killed_after(count // 2, lambda: mirror(url, training=False).__enter__())
+        assert files_in(store) == before
+        killed_after(count // 3, train)  # once more, soon after its start
+        train()
+        place = f"checkpoints/{written[-1]}"
+        assert files_in(store).keys() == {"metrics", f"{place}/arrays", f"{place}/record.json"}
+        if ended:
+            break
+    assert count > 20
 
 
 def test_what_a_store_refuses_is_named(store, machine, tmp_path):

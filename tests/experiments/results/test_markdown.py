@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.results.table import Table, markdown_table, markdown_text
+from experiments.results.table import Table, markdown_table
+from transformer.errors import markdown_text
 
 
 @pytest.mark.parametrize(

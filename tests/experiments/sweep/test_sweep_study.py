@@ -129,12 +129,16 @@ def test_a_draw_that_cannot_be_has_failed_and_the_next_one_is_drawn(tmp_path, mo
     assert "model.num_heads=3" in study.notes()[failed[0]]
 
 
-@pytest.mark.parametrize(
-    "storage", ["sqlite:////nowhere/at/all/study.db", "quux://x", "no url", "mysql://x/y"]
-)
-def test_a_storage_that_cannot_be_reached_is_named(tmp_path, storage):
+NEVER = ["quux://x", "no url", "mysql://x/y", "mysql://me:***@x:y/z", "sqlite:////x?timeout=y"]
+
+
+@pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all/study.db", *NEVER])
+def test_a_storage_that_cannot_be_reached_is_named(tmp_path, monkeypatch, storage):
+    if storage in NEVER:  # it is not waited for, even of a sweep that has begun
+        grid(tmp_path)
+        monkeypatch.setattr("experiments.sweep.study.time.sleep", lambda seconds: 1 / 0)
     with pytest.raises(UserError) as error:
-        grid(tmp_path, **{"sweep.storage": storage})
+        grid(tmp_path, **{"sweep.storage": storage.replace("***", "secret")})
     text = str(error.value)
     assert storage in text
     assert "--config.sweep.storage" in text

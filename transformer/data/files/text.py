@@ -14,13 +14,14 @@ import re
 import shlex
 import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # bytes that show a format or an encoding
+MAX_LINE = 2**26  # bytes: a device or a pipe may give bytes for ever
 LINES_SHOWN = 5  # lines that a message names
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -117,16 +118,29 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     with open_unpacked(path) as file:
         content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
-        for number, line in enumerate(split_lines(file), 1):
+        for number, line in enumerate(split_lines(file, path), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
 
 
-def split_lines(file: Iterable[bytes]) -> Iterator[bytes]:
+def split_lines(file: Any, name: Path | str = "the file") -> Iterator[bytes]:
     r"""Yields the lines of a file, which end at '\r' if it has no '\n', with their ends."""
-    lines = iter(file)
+    lines = _bounded_lines(file, name)
     for first in itertools.islice(lines, 1):
         yield from [first] if first.endswith(b"\n") else first.splitlines(keepends=True)
     yield from lines
+
+
+def _bounded_lines(file: Any, name: Path | str) -> Iterator[bytes]:
+    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
+        check_length(len(line), name, number)
+        yield line
+
+
+def check_length(length: int, name: Path | str, number: int) -> None:
+    """Raises UserError if what has come of a line is too long for a text."""
+    if length > MAX_LINE:
+        why = f"has no end in {MAX_LINE:,} bytes"
+        raise UserError(f"{name}, line {number}, {why}: name a file of text")
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
