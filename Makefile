@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKDIR ?= runs/quickstart
-OUT ?= runs/accelerator
 BENCH ?= runs/bench
+WORKERS ?= 0
 
-.PHONY: demo check test test-full test-slow test-browser chaos accelerator bench results lint docs clean
+.PHONY: demo check test test-full test-slow test-browser test-device chaos bench results lint docs clean
 
 demo: .venv/installed
 	$(BIN)/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -39,9 +39,9 @@ chaos: .venv/installed
 test-browser: .venv/installed
 	$(BIN)/python -m pytest -m browser
 
-# Checks and measures the device that jax in .venv can use; what is not done goes on at the next start.
-accelerator: .venv/installed
-	$(BIN)/python -m experiments.benchmark.accelerator --out=$(OUT) $(FLAGS)
+# The tests of numbers on the GPU or TPU that jax in .venv can use, whose plugin may warn.
+test-device: .venv/installed
+	XLA_PYTHON_CLIENT_PREALLOCATE=false $(BIN)/python -m pytest -n $(WORKERS) -W default -m "device and not slow"
 
 # Measures speed, memory and start on this machine; exit code 1 if something became slower.
 bench: .venv/installed

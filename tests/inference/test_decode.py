@@ -32,6 +32,8 @@ from transformer.decoding.search import (
 from transformer.decoding.steps import Prompts
 from transformer.errors import UserError
 
+pytestmark = pytest.mark.device
+
 
 @pytest.mark.parametrize("penalty", PENALTIES)
 def test_a_wide_beam_finds_every_continuation_of_a_prompt_and_scores_nothing_else(table, penalty):

@@ -9,6 +9,8 @@ from trie_search import BOS_ID, EOS_ID, all_translations, by_hand_penalty, found
 from tiny_models import tiny_model
 from transformer.decoding.search import PENALTIES, Rule, beam_search
 
+pytestmark = pytest.mark.device
+
 SMALL = {"source_vocab_size": 11, "target_vocab_size": 5, "num_decoder_layers": 1, "seed": 1}
 SOURCE = jnp.array([[3, 1, 4, 1, 5], [9, 2, 6, 0, 0], [5, 3, 5, 8, 0]])
 SOURCE_MASK = SOURCE > 0

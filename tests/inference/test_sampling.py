@@ -16,6 +16,8 @@ from transformer.decoding.sampling import (
 )
 from transformer.decoding.steps import Prompts
 
+pytestmark = pytest.mark.device
+
 V, STEPS, END = 5, 11, 2
 PROBABILITIES = np.array([0.1, 0.4, 0.05, 0.25, 0.2])
 LOGITS = jnp.asarray(np.log(PROBABILITIES))[None]

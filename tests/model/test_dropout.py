@@ -18,6 +18,8 @@ from transformer.model.layers import (
     hash_uniform,
 )
 
+pytestmark = pytest.mark.device
+
 B, L, D = 3, 7, 22
 LARGE = (101, 997)  # elements for statistics: about 1e5
 EACH_RATE = list(DropoutRates._fields)

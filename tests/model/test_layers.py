@@ -18,6 +18,8 @@ from transformer.model.layers import (
 from transformer.model.norms import normalize
 from transformer.model.transformer import Transformer
 
+pytestmark = pytest.mark.device
+
 B, L, D = 3, 7, 22
 
 

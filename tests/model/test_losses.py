@@ -11,6 +11,8 @@ from jax.extend.core import jaxprs_in_params
 from transformer.model import losses
 from transformer.model.losses import class_cross_entropy, cross_entropy, row_nll, two_passes
 
+pytestmark = pytest.mark.device
+
 B, L, D, V = 3, 7, 5, 11
 # Positions per chunk: one, even if that is too many; six of 21, of which 11 count; all.
 CHUNKS = {1: 1, 6: 6 * V + 5, 21: 2**22}

@@ -14,6 +14,8 @@ from transformer.model.positions.base import STACK_HOOKS
 from transformer.model.positions.registry import REGISTRY, SumOfPositions
 from variants import full_but
 
+pytestmark = pytest.mark.device
+
 D = 22
 
 

@@ -12,6 +12,8 @@ from transformer.model.config import NORM_POSITIONS
 from transformer.model.positions.registry import fitting_names
 from variants import full_but
 
+pytestmark = pytest.mark.device
+
 B, P, STEPS, V = 3, 4, 5, 23
 
 

@@ -17,6 +17,8 @@ from transformer.model.positions.registry import fitting_names
 from transformer.model.transformer import Transformer
 from variants import few, full_but
 
+pytestmark = pytest.mark.device
+
 B, M, L, V = 3, 5, 7, 23
 
 

@@ -34,6 +34,8 @@ from transformer.runs.checkpoint import Checkpoints
 from transformer.training.step import init_state, make_train_step
 from variants import VARIANTS
 
+pytestmark = pytest.mark.device
+
 NAMES = ("adam", "adamw", "lion", "muon", "adafactor")
 DECAY = 0.3
 

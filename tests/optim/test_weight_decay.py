@@ -22,6 +22,8 @@ from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
 from variants import EACH_VALUE, MODELS, VARIANTS
 
+pytestmark = pytest.mark.device
+
 # In every place a vector, or not a matrix that a decay would regularise.
 VECTORS = {"bias", "scale", "query_key_scale"}
 VECTORS |= {"relative_bias", "grid_bias", "peepholes", "talk_scores", "talk_weights"}

@@ -18,6 +18,8 @@ from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
 from transformer.training.step import init_state, make_train_step
 
+pytestmark = pytest.mark.device
+
 HPARAMS = {
     "seed": jnp.uint32(7),
     "learning_rate": 0.1,

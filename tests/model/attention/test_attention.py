@@ -11,6 +11,8 @@ from transformer.model.attention import MultiHeadAttention, scaled_dot_product_a
 from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
 from transformer.model.positions.registry import SumOfPositions
 
+pytestmark = pytest.mark.device
+
 B, L, M, D, H, K = 3, 7, 5, 22, 2, 11
 
 

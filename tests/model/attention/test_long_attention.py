@@ -20,6 +20,8 @@ from transformer.model.positions.registry import acts_in, fitting_names
 from transformer.model.stack import gate_variables
 from variants import full_but
 
+pytestmark = pytest.mark.device
+
 B, L, M, D, CHUNK = 3, 7, 5, 22, 3  # so that the last chunk of both lengths is padded
 ONE_LAYER = {"num_encoder_layers": 1, "num_decoder_layers": 1}
 CASES = {
