@@ -125,7 +125,7 @@ def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkey
 @pytest.mark.parametrize("initial", ["keep", "grow"])
 def test_a_run_goes_on_with_two_equal_tokenizers_of_another_run(initial, tmp_path):
     old, run = tmp_path / "old", tmp_path / "run"
-    same = [Pair(f"{s} {t}", f"{s} {t}") for s, t, _ in PAIRS]
+    same = [Pair(f"{s} {t}", f"{s} {t}") for s, t, *_ in PAIRS]
     two = {"tokenizer.joint": False}
     first = prepare_corpus(same, *settings(tmp_path, **two))
     old.mkdir()
@@ -143,7 +143,7 @@ def test_a_run_goes_on_with_two_equal_tokenizers_of_another_run(initial, tmp_pat
     assert load_tokenizers(run)[1].model == begun.target_tokenizer.model
     # The control: of other text it is refused.
     with pytest.raises(UserError, match=r"tokenizer\.target\.model is of other text"):
-        prepare_corpus([Pair(s, f"{t}u") for s, t, _ in PAIRS], *keys, folder=run, initial=old)
+        prepare_corpus([Pair(s, f"{t}u") for s, t, *_ in PAIRS], *keys, folder=run, initial=old)
 
 
 def test_two_processes_may_encode_the_same_text(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ def config_of(task: str, cache: Path):
 # -- what is kept
 
 ITEMS = {
-    "pairs": [Pair("a\nb", "ř ⏎ \u2028", ((0, 1), (1, 0))), Pair(" x ", '"', ()), Pair("y", "z")],
+    "pairs": [Pair("a b\nb", "ř ⏎ \u2028", ((0, 1), (1, 0))), Pair(" x ", '"', ()), Pair("y", "z")],
     "labelled": [Labelled("a\tb", "good", "with negation"), Labelled("c", "bad")],
     "documents": ["one\n\ntwo\r\n", "\x85 three"],
 }

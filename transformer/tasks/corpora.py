@@ -126,7 +126,7 @@ def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
 
 
 def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
-    source, target, links = pair
+    source, target, links, further = pair
     if corpus.reverse:
         source, target = target, source
         links = links and tuple(sorted((j, i) for i, j in links))
@@ -134,4 +134,4 @@ def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
         words = len(corpus.tag.split())
         source = f"{corpus.tag} {source}"
         links = links and tuple((i + words, j) for i, j in links)
-    return Pair(source, target, links)
+    return Pair(source, target, links, further)

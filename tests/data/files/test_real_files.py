@@ -143,8 +143,8 @@ def written(rows, quoting):
 )
 def test_a_tsv_whose_cells_are_quoted_is_read_without_these_quotes(pairs, caplog, content):
     caplog.set_level(logging.INFO)
-    assert [*map(tuple, pairs({"a.tsv": content}))] == [
-        (p.source.replace("tab", "t ab"), p.target, None) if "t\nab" in content else tuple(p)
+    assert [pair[:2] for pair in pairs({"a.tsv": content})] == [
+        (p.source.replace("tab", "t ab") if "t\nab" in content else p.source, p.target)
         for p in SPOKEN
     ]
     assert any("quoted as in CSV" in line for line in caplog.messages)

@@ -54,7 +54,9 @@ def corpora():
 
 def test_the_corpora_behind_published_numbers_are_what_they_were(corpora):
     # Changes only with the lexicon or the probabilities, and then every result must be run again.
-    digests = [zlib.crc32(repr(splits).encode()) for splits in corpora.values()]
+    digests = [
+        zlib.crc32(repr(splits).replace(", further=()", "").encode()) for splits in corpora.values()
+    ]
     assert digests == [2430023773, 2090377339, 53614442]
 
 

@@ -70,7 +70,7 @@ def typos(
 def punctuation(pairs: Sequence[Pair], _: Random) -> Pair | None:
     """Returns the pair without final punctuation; None if a side has none, or nothing else."""
     plain = _of_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
-    return None if {*plain} & {*pairs[0], ""} - {None} else plain
+    return None if {*plain[:2]} & {*pairs[0][:2], ""} else plain
 
 
 def joined(pairs: Sequence[Pair], random: Random) -> Pair | None:
