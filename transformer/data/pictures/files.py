@@ -1,6 +1,5 @@
 """Picture files as squares of bytes, or why a file is none in one line; and folders of them."""
 
-import collections
 import contextlib
 import ctypes
 import io
@@ -13,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError, _imaging
 
-from transformer.data.files.rows import listed
+from transformer.data.files.folders import class_files
 from transformer.errors import UserError, one_line
 from transformer.files import read_file
 
@@ -26,7 +25,6 @@ MAX_PIXELS = 50_000_000  # of a file, or of a request: more is a mistake, or an 
 MAX_SCANS = 100  # of a JPEG, which usually has ten: each goes through all pixels
 WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes of more than 8 bits
 DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bits that their values may have
-HIDDEN = (".", "__MACOSX")  # begin names that archives and editors leave behind
 INK = 20  # pixels of the longer side of handwriting, of 28, as in MNIST
 MIN_CONTRAST = 32  # between ink and paper, of 255
 
@@ -147,28 +145,8 @@ def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
 
 
 def read_classes(folder: Path) -> list[tuple[str, str, str]]:
-    """Returns name, no question and label of each picture in the folders of a folder, sorted.
-
-    A picture may be in further folders of its class. A line of the log counts all other files, by
-    their endings, and names the folders that are no class.
-    """
-    items, others, empty = [], collections.Counter(), []
-    for entry in sorted(folder.iterdir()):
-        before = len(items)
-        for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
-            name = path.relative_to(folder)
-            kind = path.suffix.lower() if len(name.parts) > 1 else "in no folder"
-            if any(part.startswith(HIDDEN) for part in name.parts):
-                kind = "hidden"
-            if kind in ENDINGS and path.is_file():
-                items.append((str(name), "", entry.name))
-            elif not path.is_dir():
-                others[kind or "without an ending"] += 1
-        if entry.is_dir() and len(items) == before:
-            empty.append(entry.name)
-    counts = listed(f"{n:,} {kind}" for kind, n in others.most_common())
-    left_out = f"; {others.total():,} other files are left out: {counts}" * bool(others)
-    left_out += f"; folders that are no class: {listed(empty)}" * bool(empty)
+    """Returns name, no question and label of each picture in the folders of a folder, sorted."""
+    items, left_out = class_files(folder, ENDINGS)
     if not items:
         raise UserError(
             f"{folder} has no folders with pictures{left_out}: put those of each class, as "
@@ -176,4 +154,4 @@ def read_classes(folder: Path) -> list[tuple[str, str, str]]:
         )
     if left_out:
         logger.warning(f"{folder}: {len(items):,} pictures{left_out}")
-    return items
+    return [(str(path.relative_to(folder)), "", label) for label, path in items]
