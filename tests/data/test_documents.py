@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from transformer.data.documents.sources import open_documents
+from transformer.errors import UserError
 
 TEXT = "first line\nsecond\n\n  \nthird para\nof two lines\n\nlast\n"
 
@@ -38,6 +39,14 @@ def documents(folder: Path, text: str = TEXT, **changes) -> dict[str, list[str]]
 def test_a_document_is_a_line_a_paragraph_or_the_file_as_it_is(tmp_path, kind, expected):
     found = documents(tmp_path, documents=kind, validation_fraction=0.0)
     assert found == {"train": expected}
+
+
+@pytest.mark.parametrize("text", ["<!doctype html>\n<p>a</p>\n", "a:\n  b: c\n"])
+def test_a_language_model_may_learn_the_text_of_a_document(tmp_path, text):
+    found = documents(tmp_path, text, documents="file", validation_fraction=0.0)
+    assert found == {"train": [text]}
+    with pytest.raises(UserError, match=r"text.gz is a Word document \(DOCX\)"):
+        documents(tmp_path, "PK\3\4\0\0word/")  # control: this one has none
 
 
 def test_held_out_text_is_the_end_of_the_training_text(tmp_path):

@@ -130,7 +130,7 @@ class TextFile:
     rows: TableFile[str] | None  # of a file of rows
 
     def __iter__(self) -> Iterator[str]:
-        lines: Iterable[str] = read_lines(self.path) if self.rows is None else self.rows
+        lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
         if self.rows is not None and self.documents == "paragraph":
             lines = itertools.chain.from_iterable((*text.split("\n"), "") for text in self.rows)
         if self.documents == "file":
@@ -147,7 +147,7 @@ class TextFile:
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
     """Returns the documents of a file, by the unit and the field of rows in `config.data`."""
-    has_rows = format_of(path) in FORMATS
+    has_rows = format_of(path, any_text=True) in FORMATS
     rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
     return TextFile(path, settings.documents, rows)
 

@@ -40,17 +40,20 @@ ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; c
 NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:).*")
 
 
-def format_of(path: Path) -> str:
+def format_of(path: Path, any_text: bool = False) -> str:
     """Returns the key of `FORMATS` of a file; another suffix, or '', if it has none of them.
 
     It is the suffix of the name, before that of a compression, or else what the first bytes show.
+
+    Args:
+      any_text: see `content_of`.
     """
     if not path.is_file():
         is_classes = path.is_dir() and not is_dataset(path)
         return ".tmx" if memories(path) else CLASSES if is_classes else DATASET
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
-    return file_content(path) or suffix
+    return file_content(path, any_text) or suffix
 
 
 class TableFile(Generic[Item]):

@@ -88,14 +88,15 @@ def _unread() -> list[tuple[re.Pattern[str], str, str]]:
     return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
 
 
-def content_of(head: bytes, name: Path | str) -> str:
+def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
     """Returns the kind of a file by its first bytes, of `CONTENTS` or `MAGIC`; '' if it has text.
 
-    A document is refused with what makes plain text or a table of it.
+    A document is refused with what makes plain text or a table of it, unless it is text itself and
+    `any_text` is read, such as a program.
     """
     texts = [head.decode(code, "ignore") for code in {"latin-1", _wide_encoding(head)} if code]
     texts = [BREAKS.sub("\n", text.lstrip(SKIPPED)) for text in texts]
-    for pattern, what, fix in _unread():
+    for pattern, what, fix in () if any_text and b"\0" not in head else _unread():
         if any(map(pattern.match, texts)):
             fix = fix.replace("FILE", shlex.quote(str(name))) if isinstance(name, Path) else fix
             raise UserError(f"{name} is {what}: {fix}")
@@ -103,13 +104,13 @@ def content_of(head: bytes, name: Path | str) -> str:
     return next(kinds, compression_of(head))
 
 
-def file_content(path: Path) -> str:
+def file_content(path: Path, any_text: bool = False) -> str:
     """Returns the kind of what is in a file, perhaps compressed, see `content_of`."""
     with open_unpacked(path) as file:
-        return content_of(file.read(HEAD_BYTES), path)
+        return content_of(file.read(HEAD_BYTES), path, any_text)
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
 
     A line ends at '\n' or '\r\n' (in a file without '\n' at '\r') and nowhere else: other
@@ -117,7 +118,7 @@ def read_lines(path: Path) -> Iterator[str]:
     shift all lines after them.
     """
     with open_unpacked(path) as file:
-        content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path)
+        content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path, any_text)
         for number, line in enumerate(split_lines(file, path), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
 
