@@ -8,12 +8,9 @@ import pytest
 from experiments import modes, run
 from experiments.attention import snapshot_figures
 from experiments.display import training_curves
-from experiments.report import page
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
 from transformer.runs import workdir
-from transformer.runs.checkpoint import Checkpoints
-from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 
 RAISED = 48
@@ -48,42 +45,6 @@ def broken_off(monkeypatch, owner, name, *command_of_run, error=None):
             return train(*command_of_run)
         with pytest.raises(Killed):
             train(*command_of_run)
-
-
-@pytest.fixture(scope="module")
-def raised(tiny, tmp_path_factory):
-    """The folder of the run that went on from 40 to 48 steps, unbroken."""
-    folder = tiny.copy(tmp_path_factory.mktemp("raised") / "run")
-    assert train(tiny, folder, f"--config.train.steps={RAISED}").code == 0
-    return folder
-
-
-PLACES = {
-    "the evaluation": (TranslationTask, "evaluate"),
-    "its record": (Checkpoints, "record_evaluation"),
-    "the scores": (run, "score"),
-    "the pictures": (training_curves, "draw"),
-    "the report": (page, "write"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
-def test_a_run_that_went_on_and_was_killed_at_its_end_is_scored_and_reported_by_the_next_start(
-    place, tiny, raised, copy, monkeypatch
-):
-    more = f"--config.train.steps={RAISED}"
-    broken_off(monkeypatch, *PLACES[place], tiny, copy, more)
-    assert workdir.newest_step(copy) == RAISED
-    assert not workdir.is_finished(copy, RAISED)
-    ended = train(tiny, copy, more)
-    assert ended.code == 0, ended.err
-    assert "is finished" not in ended.out
-    assert results(copy) == results(raised)
-    assert lines(copy) == lines(raised)
-    assert (copy / "report.html").exists()
-    again = train(tiny, copy, more)
-    assert f"is finished, {RAISED} steps" in again.out
 
 
 def test_a_finished_run_whose_checkpoints_are_gone_is_neither_trained_nor_changed(tiny, copy):

@@ -1,12 +1,7 @@
 """A sweep trains each of its trials once, whoever works on it, and ends in one answer."""
 
 import json
-import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from unittest import mock
 
 import pytest
@@ -14,7 +9,6 @@ import pytest
 from experiments.sweep import sweep as sweep_module
 from experiments.sweep import worker as sweep_worker
 from experiments.sweep.study import Study
-from places import ROOT
 from runs import without_search
 from tiny_run import CONFIG, command, refused, unsealed, without_pictures
 from tiny_sweep import rows, write_config
@@ -267,35 +261,3 @@ def test_a_run_and_a_sweep_never_share_a_folder(finished):
 def test_a_damaged_record_of_a_sweep_is_named(tmp_path, text):
     (tmp_path / "sweep.json").write_text(text)
     refused(f"--workdir={tmp_path}", says=("sweep.json", "cannot be read"))
-
-
-@pytest.mark.slow
-def test_a_sweep_killed_three_times_by_two_workers_ends_as_one_that_was_not(tmp_path):
-    config = write_config(tmp_path, count=6, changes="    config.train.steps = 300\n")
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    outs = []
-
-    def start(folder):
-        outs.append(tmp_path / f"{len(outs)}.txt")
-        flags = f"--config={config}", f"--workdir={folder}"
-        return subprocess.Popen(
-            [sys.executable, "launch.py", *flags], cwd=ROOT, stdout=outs[-1].open("w")
-        )
-
-    assert start(whole).wait() == 0
-    outs.clear()
-    chance, kills = random.Random(0), 0
-    for _ in range(3):
-        workers = [start(broken), start(broken)]
-        time.sleep(chance.uniform(8, 16))
-        kills += any(worker.poll() is None for worker in workers)
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
-            worker.wait()
-    workers = [start(broken), start(broken)]
-    assert [worker.wait() for worker in workers] == [0, 0]
-    assert kills == 3
-    assert rows(broken) == rows(whole)
-    log = "".join(out.read_text() for out in outs)
-    for seed in range(6):
-        assert log.count(f"trial {seed} (seed={seed}): loss") == 1
