@@ -187,7 +187,11 @@ return translations;""",
     )
     ours = run.translate(texts, num_best=2)
     shown = [[each["text"] for each in best[:2]] for best in answers]
-    assert shown == [[each.text for each in best] for best in ours]
+    right = [[each.text for each in best] for best in ours]
+    # Of several equal sentences the second best may be that of any.
+    assert answers[5][1]["score"] == pytest.approx(ours[5][1].score, abs=1e-3)
+    shown[5][1:], right[5][1:] = [], []
+    assert shown == right
     scores = [(best[0]["score"], right[0].score) for best, right in zip(answers, ours, strict=True)]
     np.testing.assert_allclose(*zip(*scores, strict=True), rtol=0, atol=1e-3)
 

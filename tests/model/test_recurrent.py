@@ -233,6 +233,7 @@ def run(tmp_path_factory):
         "model.architecture=recurrent",
         "model.cell=gru",
         "train.steps=4",
+        "train.log_every=4",
         "train.evaluate_every=4",
         "evaluate.snapshot_sentences=0",
         "evaluate.snapshot_statistics=0",

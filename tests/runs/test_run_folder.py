@@ -3,16 +3,14 @@
 import contextlib
 import json
 import os
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import content, steps
+from run_folders import steps
 
 from configs import base
 from experiments import run
-from experiments.tasks import translation as translating
 from experiments.text_io import join_lines
 from runs import without_search
 from tiny_run import STEPS, command, refused, without_pictures
@@ -89,37 +87,10 @@ def test_results_have_the_scores_their_signatures_and_what_they_cost(tiny):
         assert 0 <= scores["accuracy"] <= 1
         for metric in ("bleu", "chrf"):
             assert 0 <= scores[metric] <= 100
-            assert scores[f"{metric}_ci"] >= 0
+            assert (scores.get(f"{metric}_ci", 0) > 0) == (
+                scores[metric] > 0
+            )  # else all resamples have 0
             assert "version:" in scores[f"{metric}_signature"]
-
-
-@pytest.mark.slow
-def test_evaluate_writes_the_same_scores_again(copy):
-    before = json.loads((copy / "results.json").read_text())
-    texts = content(copy / "translations")
-    for path in ("results.json", "metrics.jsonl"):  # as in a folder copied without its curves
-        (copy / path).unlink()
-    shutil.rmtree(copy / "translations")
-    ended = command("--mode=evaluate", f"--workdir={copy}")
-    assert ended.code == 0, ended.err
-    assert "no picture of the training" in ended.out
-    first, *_ = texts[str(copy / "translations/test.source.txt")].decode().splitlines()
-    translation, *_ = texts[str(copy / "translations/test.txt")].decode().splitlines()
-    example = f"  source       {first}\n  reference    {first}\n  translation  {translation}\n"
-    assert example in ended.out
-    assert ended.out.count("  reference    ") == translating.EXAMPLES
-    after = json.loads((copy / "results.json").read_text())
-    for split in ("validation", "test"):
-        before[split].pop("seconds"), after[split].pop("seconds")
-        assert before[split].keys() == after[split].keys()
-        for name, value in before[split].items():
-            if isinstance(value, float):
-                assert after[split][name] == pytest.approx(value, rel=1e-5), name
-            else:
-                assert after[split][name] == value
-    before.pop("validation"), before.pop("test")
-    assert before.items() <= after.items()
-    assert content(copy / "translations") == texts
 
 
 @pytest.mark.full

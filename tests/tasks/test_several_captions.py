@@ -42,7 +42,7 @@ def captioner(folder, table, **data):
     config = photos.get_config("captions")
     config.model.picture_size = 8
     config.data.path, config.data.train_source = str(folder), table
-    config.data.update(data)
+    config.data.update({"validation_size": 20, "test_size": 20, **data})
     return CaptionTask(config)
 
 

@@ -40,7 +40,6 @@ FOUND = {
     "torch": {"rounds": rounds(seconds=[10.0, 12.0, 24.0]), "peak_bytes": 900},
     "hugging_face": {"error": "it has ended"},
 }
-ERROR = FOUND["hugging_face"]
 
 
 def benchmark_of(numbers, workload="w"):
@@ -59,20 +58,6 @@ def test_numbers_are_those_counted_by_hand():
     assert found["torch"]["peak_bytes"]["median"] == 900
     assert found["step"]["compile_cost"]["median"] == 3.0  # 30 s of 100 GFLOP/s
     assert "hugging_face" not in found
-
-
-def test_the_time_of_a_peer_that_translates_is_related_to_ours_of_the_same_round(capsys):
-    columns = {"decoding": [2.0, 2.0, 4.0], "ctranslate2": [1.0, 3.0, 4.0]}
-    records = {name: {"rounds": rounds(seconds=own)} for name, own in columns.items()}
-    records |= {"matmul": FOUND["matmul"], "ctranslate2_int8": ERROR}
-    found = summary.decoding_numbers(records)
-    assert found.keys() == columns.keys()
-    assert found["ctranslate2"]["ratio"] == spread([0.5, 1.5, 1.0])
-    assert found["decoding"]["cost"]["median"] == 0.2  # 2 s of 100 GFLOP/s
-    part = {"workload": "w", "sentences": 6, "sentences_per_second": 3.0, "first_seconds": 1.0}
-    benchmark.print_tables({"decoding": {**part, "numbers": found}}, "toys")
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "CTranslate2" in line]
-    assert "2; time / ours 1.00 (0.75 to 1.25)" in line
 
 
 def test_a_slower_machine_is_no_slower_code():
@@ -169,20 +154,6 @@ def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_paths_are_relative_to_the_folder_of_the_user(tmp_path, monkeypatch):
-    (tmp_path / "text").write_text("8")
-    for name in ("tests", "experiments", "json"):  # which are not those that are imported
-        (tmp_path / f"{name}.py").write_text("raise SystemExit('of the user')")
-    monkeypatch.chdir(tmp_path)
-    found = turns.rotate({"a": MeasuredSystem(f"{SYSTEMS}.read", {"file": "text"})}, 1, tmp_path)
-    assert found["a"]["rounds"] == [{"text": "8"}]
-    monkeypatch.setattr(measurements, "TRAINING", SYSTEMS)
-    assert measurements.second_step(toy_config("cache"), tmp_path / "run", tmp_path / "cache") > 0
-    (tmp_path / "text").unlink()
-    with pytest.raises(RunError, match="No such file"):
-        measurements.second_step(toy_config("cache"), tmp_path / "control", tmp_path / "cache")
-
-
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
     lines = set()
     changes = {"model.d_ff": 24, "model.positions": "rotary", "optimizer.name": "muon"}
@@ -247,14 +218,6 @@ def test_the_loop_is_timed_with_a_line_of_metrics_for_each_round(tmp_path):
     assert [json.loads(line)["step"] for line in lines] == [3, 6, 9, 12]
 
 
-@pytest.mark.slow
-def test_a_trace_of_the_steps_is_written_on_request(tmp_path):
-    ask(jax_systems.step, order_of(tmp_path, 1), 0)
-    assert not (tmp_path / "trace").exists()
-    ask(jax_systems.step, {**order_of(tmp_path / "b", 1), "trace": str(tmp_path / "trace")}, 0)
-    assert list((tmp_path / "trace").rglob("*.xplane.pb"))
-
-
 def test_sentences_of_random_batches_have_all_lengths_and_an_end():
     task = make_task(tiny())
     lengths = np.concatenate([(task.plan[i].labels > 0).sum(axis=1) for i in range(2)])
@@ -278,18 +241,3 @@ def test_peers_are_related_to_our_step_of_their_precision_and_those_of_float32_c
     del low["ours_bfloat16"]
     rows = list(benchmark.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
     assert [row[5] for row in rows if "bfloat16" in row[1]] == ["-"]
-
-
-def test_the_table_has_a_row_of_each_system(capsys):
-    part = {
-        **{"workload": "w", "shapes": [[7, 5, 1]], "flops_per_step": 1e11, "parameters": 1234},
-        **{"target_padding_fraction": 0.25, "program_bytes": 10**9, "device_bytes": 7},
-        **{"numbers": training_numbers(FOUND), "errors": {"hugging_face": "it has ended"}},
-    }
-    benchmark.print_tables({"tiny": part}, "toys")
-    lines = capsys.readouterr().out.splitlines()
-    [row] = [line for line in lines if "torch.nn" in line]
-    assert "6,000 (5,500 to 9,000)" in row
-    assert "3.00 (2.75 to 3.00)" in row
-    assert any("Hugging Face" in line and "it has ended" in line for line in lines)
-    assert any("25.0%" in line for line in lines)

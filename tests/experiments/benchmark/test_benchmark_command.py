@@ -1,10 +1,5 @@
 """The command of the benchmark: its flags, its exit code, and what it leaves."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from systems import ENVIRONMENT
 
@@ -12,8 +7,7 @@ from experiments.benchmark import __main__, comparison, summary, turns
 from experiments.benchmark import benchmark as command
 from experiments.benchmark.measurements import Setting
 from experiments.benchmark.summary import timed_numbers
-from experiments.benchmark.workloads import find_data, make_task
-from places import ROOT
+from experiments.benchmark.workloads import make_task
 from processes import end_with_worker
 from tiny_run import CONFIG, refused
 from transformer.errors import UserError
@@ -110,32 +104,6 @@ def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
     with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
         comparison.choose("hugging_face")
     assert Setting().peers == ()
-
-
-def test_a_text_that_is_named_must_be_there(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match=r"has no train\.en: name a folder"):
-        find_data(tmp_path)
-    (tmp_path / "train.en.gz").write_bytes(b"")
-    assert find_data(tmp_path) == tmp_path
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_data(Path("~")) == tmp_path
-    assert find_data(None) is None  # none was fetched
-
-
-@pytest.mark.slow
-def test_a_whole_benchmark_of_a_tiny_config(tmp_path):
-    (tmp_path / "config.py").write_text(CONFIG.replace("CACHE", str(tmp_path / "cache")))
-    command = [sys.executable, "launch.py", "--mode=benchmark", "--peers="]
-    command += [f"--config={tmp_path / 'config.py'}", f"--output={tmp_path / 'found.json'}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "found.json").read_text())
-    numbers = {name: part["numbers"] for name, part in found["parts"].items()}
-    assert numbers["training"].keys() == {"matmul", "step", "loop"}
-    assert numbers["decoding"]["decoding"]["seconds"]["median"] > 0
-    starts = numbers["start"]
-    assert starts["warm"]["seconds"]["median"] < starts["cold"]["seconds"]["median"]
-    assert "whole loop" in done.stdout
 
 
 @pytest.mark.full

@@ -85,7 +85,10 @@ def test_text_memory_and_time_are_those_of_the_run(planned):
     ("arguments", "says"),
     [
         (["--workdir=nothing"], ("--config is missing", "configs/quickstart.py")),
-        (["--config=CONFIG", "--output=nowhere/plan.json"], "there is no folder nowhere"),
+        (
+            ["--config=CONFIG", "--output=nowhere/plan.json"],
+            ("there is no folder ", "/nowhere: make it"),
+        ),
         (["--config=CONFIG", "--config.data.source=files"], "there is no file"),
         (["--config=CONFIG", "--config.model.num_heads=3"], "num_heads=3"),
     ],
