@@ -44,7 +44,8 @@ def kill(place: Path, name: str, seed: int) -> list[Outcome]:
     if name != PAIR and rng.random() < 0.5:  # soon after the first checkpoint
 
         def saved() -> bool:
-            return any(folder.rglob("checkpoints/*/record.json"))
+            records = "checkpoints/*/record.json", "trials/*/checkpoints/*/record.json"
+            return any(path for pattern in records for path in folder.glob(pattern))
 
         code = wait(start(log, *flags), rng.random() * seconds / 10, saved, DEADLINE * seconds)
         outcomes += [Outcome(f"kill {name}", "killed")] * (code is None)
