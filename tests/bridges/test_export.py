@@ -76,7 +76,7 @@ def test_a_full_disk_is_that_of_the_export_and_nothing_is_left(tiny, tmp_path, n
     monkeypatch.setattr(shutil, "copyfileobj", full)
     ended = export(tiny.workdir, f"--output={tmp_path / 'out'}")
     assert (ended.code, os.listdir(tmp_path)) == (2, [])
-    assert ended.err.splitlines()[-1].startswith(f"error: {tmp_path / 'out'}/")
+    assert ended.err.splitlines()[-1].startswith(f"error: {tmp_path / 'out/weights.safetensors'}: ")
 
 
 def test_a_model_card_shows_a_name_as_it_is(tiny, tmp_path):

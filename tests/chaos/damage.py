@@ -10,6 +10,7 @@ from typing import NamedTuple
 from kills import files_of
 from lives import DEADLINE, Outcome, live, printed, unbroken
 
+Change = Callable[[random.Random, bytearray], str]  # damages bytes, and says how
 UNREAD = ("figures", "events.", "report.html", "lock", "attention_snapshots")
 
 
@@ -36,9 +37,7 @@ def tear(place: Path, name: str, seed: int) -> list[Outcome]:
     return spoil("tear", change, place, name, seed)
 
 
-def damage_one(
-    rng: random.Random, change: Callable[[random.Random, bytearray], str], folder: Path
-) -> tuple[Path, str]:
+def damage_one(rng: random.Random, change: Change, folder: Path) -> tuple[Path, str]:
     """Damages one file of a folder; returns its name within it, and what was done."""
     files = [
         path
@@ -56,13 +55,7 @@ def damage_one(
     return path.relative_to(folder), what
 
 
-def spoil(
-    kind: str,
-    change: Callable[[random.Random, bytearray], str],
-    place: Path,
-    name: str,
-    seed: int,
-) -> list[Outcome]:
+def spoil(kind: str, change: Change, place: Path, name: str, seed: int) -> list[Outcome]:
     """Damages a file of a run, and scores it, or trains on if the file is a checkpoint's."""
     if name in USES:
         return spoil_export(kind, change, place, name, seed)
@@ -155,13 +148,7 @@ def whole_exports(place: Path) -> dict[str, dict[str, bytes]]:
     return result
 
 
-def spoil_export(
-    kind: str,
-    change: Callable[[random.Random, bytearray], str],
-    place: Path,
-    name: str,
-    seed: int,
-) -> list[Outcome]:
+def spoil_export(kind: str, change: Change, place: Path, name: str, seed: int) -> list[Outcome]:
     """Damages a file of a folder that is exported, opened or imported."""
     rng = random.Random(f"{kind} {name} {seed}")
     expected, use = whole_exports(place)[name], USES[name]

@@ -44,7 +44,10 @@ def test_the_own_test_set_as_a_file_has_the_run_s_own_scores(task, folders, tmp_
     own, given = json.loads(before["results.json"]), results["test"]
     own["test"].pop("seconds"), given.pop("seconds")
     assert given == own["test"]
-    assert task != "translation" or {*given} >= LOSSES  # the language model has three rows
+    # The three rows of the language model are too few for intervals.
+    is_short = task == "language_model"
+    expected = {name for name in LOSSES if not (is_short and name.endswith("_ci"))}
+    assert task == "classification" or {*given} >= expected
     assert "validation" not in results
     for name in ("step", "averaged_steps", "parameters", "flops_per_token"):
         assert results[name] == own[name]
