@@ -24,12 +24,12 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_324,
+        2_326,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_699),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_323),
     "config": Room("transformer", 600, 563),
-    "command": Room("experiments experiments/command", 1_600, 2_508),
+    "command": Room("experiments experiments/command", 1_600, 2_521),
     "results": Room(
         "experiments/sweep experiments/results experiments/compare experiments/evaluate "
         "experiments/report",

@@ -29,6 +29,7 @@ from typing import Any
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from transformer.files import Each, read_json, write_json
+from transformer.runs.logs import EVENTS, METRICS
 from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
@@ -40,6 +41,7 @@ STATE = "copy.json"  # of the copy, see `Bucket`
 # Names of files that are not uploaded, and parts of such names.
 LOCAL = ("lock", STATE)
 HALF = (".partial", ".orbax-checkpoint-tmp/", "/deleted/", "/unreadable_")
+LOGS = (METRICS, EVENTS)
 RECORD = "record.json"  # without which a checkpoint is not whole
 # In place of an object's identity: its upload, or its download, has begun.
 UPLOADING, DOWNLOADING = "uploading", "downloading"
@@ -166,7 +168,11 @@ class Bucket:
         return bool(new)
 
     def upload(self) -> None:
-        """Uploads what has changed here, the oldest first, as a kill would leave the folder."""
+        """Uploads what has changed here, as a kill would leave the folder.
+
+        Logs come first: a record follows from lines that are older than the last one. Then come
+        the oldest changes.
+        """
         files = {name: _stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
         gone = self._files.keys() - files.keys() if self._number else set()
@@ -177,10 +183,12 @@ class Bucket:
         if changed and self._number:
             self._save(changed)
         with self._named():
-            for name in sorted(changed, key=lambda name: files[name][1:]):
+            for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
                 self._hold()
-                with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                    self._put(name, files[name])
+                # What has changed meanwhile may follow from files that are not uploaded yet.
+                if _is_log(name) or _stat(self.copy / name) == files[name]:
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        self._put(name, files[name])
             self._hold()
             for name in sorted(gone, key=lambda name: not name.endswith(RECORD)):  # this first
                 if self._files[name][0] not in (None, DOWNLOADING):
@@ -301,6 +309,11 @@ class Bucket:
 def _belongs(name: str) -> bool:
     """Whether a file is one of the bucket."""
     return Path(name).name not in LOCAL and not any(part in f"/{name}" for part in HALF)
+
+
+def _is_log(name: str) -> bool:
+    """Whether lines are appended to a file."""
+    return Path(name).name.startswith(LOGS)
 
 
 def _whole(names: Iterable[str]) -> set[str]:

@@ -17,6 +17,8 @@ import numpy as np
 from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, write_bytes
 
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
+# Files to which lines and events are appended; the name of the second goes on with the time.
+METRICS, EVENTS = "metrics.jsonl", "events.out.tfevents"
 BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
 BOARD_VERSION = "brain.Event:2"  # of the events in it
 
@@ -46,7 +48,7 @@ class _Board:
     """
 
     def __init__(self, workdir: Path, purge_step: int):
-        self._path = workdir / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._path = workdir / f"{EVENTS}.{int(time.time())}.{socket.gethostname()}"
         self._file: RecordWriter | None = None
         self._flushed = time.monotonic()
         try:
@@ -105,7 +107,7 @@ class MetricsWriter:
     """
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
-        self._path = workdir / "metrics.jsonl"
+        self._path = workdir / METRICS
         self._drop_after(step, evaluated, logged)
         # From the first step too: a run may have been killed before it had a checkpoint.
         self._board = _Board(workdir, purge_step=step + 1)

@@ -253,6 +253,26 @@ def test_a_copy_that_somebody_deletes_takes_nothing_with_it(store, machine):
     assert files_in(store).keys() == {"weights"}
 
 
+def test_a_record_is_uploaded_after_the_lines_of_a_log_that_it_follows_from(store, machine):
+    session, put, names = Bucket(f"fake://{store}"), fake_store.FakeStore.put_file, []
+    session.open_copy(training=True)
+    for name in ("record.json", "other", bucket.LOGS[0]):
+        (session.copy / name).write_text("1")
+
+    def put_meanwhile(store, here, *others, **named):
+        names.append(Path(here).name)
+        if len(names) == 1:  # the record now follows from a line that is not uploaded yet
+            (session.copy / bucket.LOGS[0]).write_text("1, 2")
+            (session.copy / "record.json").write_text("1, 2")
+        put(store, here, *others, **named)
+
+    with mock.patch.object(fake_store.FakeStore, "put_file", put_meanwhile):
+        session.upload()
+        assert names == [bucket.LOGS[0], "other"]
+        session.upload()
+    assert names[2:] == [bucket.LOGS[0], "record.json"]
+
+
 class Killed(BaseException):
     """The process is killed: nothing more that it does has an effect."""
 
