@@ -61,8 +61,7 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     It must be none of the `sources`, the files that are read.
     """
     if name is None:
-        with naming("standard output"):
-            yield sys.stdout
+        yield sys.stdout
         return
     path = Path(name).expanduser()
     target = Path(os.path.realpath(path))  # of a link, what it leads to
