@@ -206,7 +206,7 @@ def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
 
 
 def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it is none."""
+    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it cannot."""
     try:
         return open_file(path, limit)
     except FileNotFoundError:

@@ -316,7 +316,7 @@ def test_text_without_end_is_refused_as_a_line_or_if_it_is_held(program, monkeyp
             list(read_lines(pipe))
 
 
-def test_what_killed_processes_left_beside_an_output_is_deleted(tmp_path):
+def test_what_killed_processes_left_next_to_an_output_is_deleted(tmp_path):
     program = (
         "import os, signal, sys; from pathlib import Path; from transformer import files\n"
         "file = files.whole_file(Path(sys.argv[1], 'out.txt')); file.__enter__()\n"
@@ -344,7 +344,7 @@ def test_a_full_disk_is_named_by_the_output():
 def test_a_link_to_nowhere_is_named_as_it_was_given(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "none" / "file")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    says = f"--output {tmp_path / 'link'}: there is no folder {tmp_path / 'none'}"
+    says = f"--output {tmp_path / 'link'}: {tmp_path / 'none'} is not a folder"
     with pytest.raises(UserError, match=says), open_output(str(tmp_path / "link")):
         pass
     with open_output(str(tmp_path / "loop")) as file:
