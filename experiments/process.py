@@ -16,6 +16,7 @@ from typing import Any
 
 from transformer import signals
 from transformer.errors import LostError, UserError, one_line, shorten
+from transformer.files import naming
 
 # What to do about an error of the system, by its number.
 REMEDIES = {
@@ -65,10 +66,8 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
     """
     try:
         return run()
-    except BrokenPipeError:
-        raise
     except Exception as error:
-        if (line := explain(error, place, memory)) is None:
+        if isinstance(error, BrokenPipeError) or (line := explain(error, place, memory)) is None:
             raise
         print(f"error: {line}", file=sys.stderr)
         return LostError.code if isinstance(error, LostError) else 2
@@ -172,6 +171,8 @@ def run_process(main: Callable[[], int]) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # text is UTF-8, whatever the terminal says
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
+    raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # -u: unbuffered
+    raw.write = naming("standard output")(raw.write)  # a full disk names none
     try:
         with signals.EndSignals():
             code = main()
@@ -182,7 +183,7 @@ def run_process(main: Callable[[], int]) -> int:
     except BrokenPipeError:  # what was asked for was given
         code = 0
     except OSError as error:  # of the last flush
-        print(f"error: {explain(error, 'standard output', '')}", file=sys.stderr)
+        print(f"error: {explain(error, '', '')}", file=sys.stderr)
         code = 2
     # What is left in its buffer would fail once more at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

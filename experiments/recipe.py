@@ -59,25 +59,25 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         keys = list(dict.fromkeys([*ours, *filter(STRUCTURE.fullmatch, values)]))
     of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
-        chosen = {key: flatten(saved)[key] for key in keys}
+        settings = {key: flatten(saved)[key] for key in keys}
     else:
         is_open = table.COLUMNS and {*of_user}.isdisjoint(table.COLUMNS)
-        chosen = guess_columns(labelled.labelled_file(config.data, "train")) if is_open else {}
-        config.update_from_flattened_dict(chosen)
+        settings = guess_columns(labelled.labelled_file(config.data, "train")) if is_open else {}
+        config.update_from_flattened_dict(settings)
         free = [key for key in table.HELD_OUT if key not in of_user]
-        chosen |= _sizes_held_out(config.data, free, min(_counts(config.data, text.count_all)))
-        config.update_from_flattened_dict(chosen)
+        settings |= _sizes_held_out(config.data, free, min(_counts(config.data, text.count_all)))
+        config.update_from_flattened_dict(settings)
         count = sum(_counts(config.data, text.count_train))
         row = nearest_row(count, table)
-        chosen = settings_of(row, table) | _model_of(config.train.init_from) | chosen
-        change = {k: v for k, v in chosen.items() if k in ours or v != values[k]}
+        settings = settings_of(row, table) | _model_of(config.train.init_from) | settings
+        change = {k: v for k, v in settings.items() if k in ours or v != values[k]}
         change = {k: v for k, v in change.items() if k not in of_user}
         logger.info(_describe(count, row, table, change))
         if of_user:
             logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
     for key in keys:
-        if key not in of_user and key in chosen:
-            assign(config, key, chosen[key])
+        if key not in of_user and key in settings:
+            assign(config, key, settings[key])
 
 
 def check_given(config: ConfigDict, given: Collection[str]) -> None:
@@ -111,9 +111,9 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
     sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
     sizes = {key: tenth if size > count // 10 else size for key, size in sizes.items()}
     unnamed = [f"data.{split}_size" for split, name in split_sources(data).items() if not name]
-    if told := {key: size for key, size in sizes.items() if key in unnamed}:
-        fractions = " and ".join(f"{size / max(1, count):.1%}" for size in told.values())
-        logger.info(f"held out of {count:,} examples: {_listed(told)} ({fractions})")
+    if held_out := {key: size for key, size in sizes.items() if key in unnamed}:
+        fractions = " and ".join(f"{size / max(1, count):.1%}" for size in held_out.values())
+        logger.info(f"held out of {count:,} examples: {_listed(held_out)} ({fractions})")
     return sizes
 
 
@@ -148,13 +148,13 @@ def _model_of(folder: str) -> dict[str, Any]:
     return {key: value for key, value in parent.items() if STRUCTURE.fullmatch(key)}
 
 
-def _describe(count: int, row: int, table: ModuleType, chosen: dict[str, Any]) -> str:
+def _describe(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
     least, most = bounds(row, table)
     between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
     file = f"{table.__name__.replace('.', '/')}.py"
     return (
         f"recipe for {count:,} training {table.UNIT} ({between}): {table.ROWS[row][0]} ({file}): "
-        f"{_listed(chosen)}"
+        f"{_listed(settings)}"
     )
 
 

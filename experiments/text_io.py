@@ -61,13 +61,12 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
     It must be none of the `sources`, the files that are read.
     """
     if name is None:
-        with naming("standard output"):
-            yield sys.stdout
+        yield sys.stdout
         return
     path = Path(name).expanduser()
     target = Path(os.path.realpath(path))  # of a link, what it leads to
     if not target.parent.is_dir():
-        raise UserError(f"--output {path}: there is no folder {target.parent}: make it first")
+        raise UserError(f"--output {path}: {target.parent} is not a folder: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
     if path.is_dir() or is_read:
         what = "a folder" if path.is_dir() else "a file that is read"
@@ -198,7 +197,7 @@ class Lines:
             yield [bytes(last)]
 
     def _check(self, head: bytes) -> None:
-        """Refuses what is no text, by its first bytes."""
+        """Refuses what is not text, by its first bytes."""
         if kind := content_of(head[:HEAD_BYTES], self._name):
             fix = UNPACK.get(kind, "name a file with one text per line, such as one of its columns")
             raise UserError(f"{self._name} is a {kind} file: {fix}")

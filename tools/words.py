@@ -71,10 +71,13 @@ WORDS = {
         "one per line",
         "a text a line; one sentence a line; a pair a line",
     ),
-    r"(?<!there )is no (file|key)": (
+    r"(?<!there )(is|are) no (key|pipe|text|class|sink|piece)(s|es)?|is no (file|folder)": (
         "is not a file, there is no key",
-        "it is no file; it is no key",
+        "it is no key; it is no file; there is no folder; they are no classes",
     ),
+    r"beside": ("next to, besides", "beside the output; MAX_BESIDE"),
+    r"alike": ("the same, equally", "read alike"),
+    r"so many": ("this many, a number of", "so many times"),
     r"(MOST|FEWEST|LARGEST|SMALLEST)(_[A-Z]+)*": (
         "MAX_, MIN_",
         "MOST_FILES = 1; FEWEST = 2; LARGEST_MODEL = 3; SMALLEST = 4",

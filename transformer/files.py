@@ -23,8 +23,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from transformer.errors import UserError
 
 SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
@@ -58,11 +56,9 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
       binary: bytes; otherwise UTF-8 text without conversion of line breaks.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.{PARTIAL}")
-    options: dict[str, Any] = (
-        {"mode": "wb"} if binary else {"mode": "w", "newline": "", "encoding": "utf-8"}
-    )
+    options: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
     try:
-        with partial.open(**options) as file:
+        with partial.open("wb" if binary else "w", **options) as file:
             yield file
             file.flush()
             # Without it, the new name may reach the disk before the content.
@@ -143,10 +139,12 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Writes an npz file, see `whole_file`; equal arrays make equal files."""
+    import numpy as np  # takes a seventh of a second, too long for --help
+
     with whole_file(path, binary=True) as file:
-        np.savez_compressed(file, **dict[str, Any](arrays))
+        np.savez_compressed(file, **arrays)
 
 
 def sync(path: Path) -> None:
@@ -208,7 +206,7 @@ def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
 
 
 def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it is none."""
+    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it cannot."""
     try:
         return open_file(path, limit)
     except FileNotFoundError:
@@ -245,6 +243,8 @@ def open_arrays(path: Path) -> Iterator[Any]:
     Raises:
       ValueError: one is missing or damaged, or they would fill the memory.
     """
+    import numpy as np
+
     try:
         with open_file(path) as file, zipfile.ZipFile(file) as archive:
             size = sum(info.file_size for info in archive.infolist())

@@ -127,7 +127,7 @@ def training_peers(
         names = [name for name in names if not PEERS[name].options.get("marian")]
         batches = [SeenBatch(*each.source, labels=each.labels) for each in batches]
         numbers = batches[0].patches.shape[-1]
-        of_pictures["pictures"] = numbers, 1 + len(predictor.labels)  # 0 is no class
+        of_pictures["pictures"] = numbers, 1 + len(predictor.labels)  # 0 is not a class
     write_arrays(path, _arrays(batches))
     order = {
         **of_pictures,

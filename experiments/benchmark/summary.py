@@ -157,7 +157,7 @@ def machine(environment: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns an earlier benchmark; UserError if the file is none."""
+    """Returns an earlier benchmark; UserError if the file is not one."""
     try:
         earlier = json.loads(path.read_text(encoding="utf-8"))
         machine(earlier["environment"])

@@ -128,7 +128,7 @@ def _parse_system(text: str) -> _Named:
 def _runs_of(folder: Path) -> list[Path]:
     """A run's folder, or those of the runs of a sweep over seeds."""
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: check --runs")
+        raise UserError(f"{folder} is not a folder: check --runs")
     trials = find_trials(folder)
     if not trials and not (folder / COMMAND).exists():
         return [folder]

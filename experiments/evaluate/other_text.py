@@ -154,7 +154,7 @@ def _located(name: str, flag: str, folders: bool = False) -> Path:
     """The file or the data set that a flag names, or perhaps any folder."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
-        raise UserError(f"{flag}={name}: there is no such file: name the text to score")
+        raise UserError(f"{flag}={name} is not a file: name the text to score")
     return path
 
 

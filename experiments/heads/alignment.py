@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
 RATE_CELL = 0.52  # inches
-MAX_BESIDE = 8  # heads of a layer, for two panels to stand side by side
+MAX_ACROSS = 8  # heads of a layer, for two panels to stand side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MAX_DRAWN_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
@@ -201,7 +201,7 @@ def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
     """Returns the error rate of each head under each kind of rows; the best head is framed."""
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
-    across = len(ALIGNMENT_ROWS) if heads <= MAX_BESIDE else 1
+    across = len(ALIGNMENT_ROWS) if heads <= MAX_ACROSS else 1
     down = len(ALIGNMENT_ROWS) // across
     width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
     figure = new_figure(max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3)

@@ -40,7 +40,7 @@ def as_in(run):
     return {f"decode.{key}": value for key, value in run.config.decode.items()}
 
 
-def test_an_exported_run_comes_back_and_is_exported_alike(given, imported, tmp_path):
+def test_an_exported_run_comes_back_and_is_exported_the_same(given, imported, tmp_path):
     run, folder = given
     back = transformer.load(imported, as_in(run))
     assert back.translate(TEXTS) == run.translate(TEXTS)

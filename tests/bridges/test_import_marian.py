@@ -1,4 +1,4 @@
-"""A model that `MarianMTModel` computes is computed alike once it is imported."""
+"""A model that `MarianMTModel` computes is computed the same once it is imported."""
 
 import importlib.util
 import json

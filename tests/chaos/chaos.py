@@ -8,7 +8,7 @@
 A life of a run is a process, forked from this one, that is killed at a random moment (SIGKILL); the
 next life resumes. Of two processes that train one run, one is killed, and the other must end by
 itself. A run that has ended must have the bits of one that was never killed, also in a bucket,
-where readers work beside trainings on two machines. Exports and translations of files are killed,
+where others read during trainings on two machines. Exports and translations of files are killed,
 too. A run with a flipped bit must name its file, or give the answers of the intact one; so must an
 export, and a model that is imported must be refused or usable. Random values of keys and broken
 texts and pictures must end in one line and code 2, or be accepted. Workers of a sweep over

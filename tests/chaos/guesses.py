@@ -76,7 +76,7 @@ def guess(place: Path, name: str, seed: int) -> list[Outcome]:
         pool = {bool: ("True", "False", "maybe"), int: INTS, float: FLOATS, str: STRINGS}
         text = rng.choice(pool.get(type(value), OTHERS))
         if key.endswith("_size") and key.startswith("data.") and isinstance(text, int):
-            text = min(text, 4097)  # so many synthetic pairs are what the user asked for
+            text = min(text, 4097)  # more synthetic pairs take long, as the user asked
         flags.append(f"--config.{key}={text}")
     return [_prepare("config", place, name, seed, place / name / "config.py", flags)]
 

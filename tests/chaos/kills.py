@@ -104,7 +104,7 @@ def kill_command(place: Path, name: str, seed: int) -> list[Outcome]:
             outcomes.append(Outcome(kind, "hung" if hung else "killed", hung))
     others = [path.name for path in folder.iterdir() if path != output]
     if code or files_of(output) != whole or (others and code == 0) or "Traceback" in printed(log):
-        failure = f"kill {name} {seed}: code {code}, see {log}; beside the output: {others}"
+        failure = f"kill {name} {seed}: code {code}, see {log}; next to the output: {others}"
         return [*outcomes, Outcome(kind, "failed", failure)]
     shutil.rmtree(folder)
     return [*outcomes, Outcome(kind, "ended with the same output")]
@@ -140,7 +140,7 @@ def on_machine(folder: Path, number: int, seconds: float, delay: float = 0.0) ->
 
 
 def kill_in_bucket(place: Path, name: str, seed: int) -> list[Outcome]:
-    """Kills trainings of one run in a bucket, on two machines and beside readers, until it ends."""
+    """Kills trainings of one run in a bucket, on two machines while others read, until it ends."""
     rng = random.Random(f"{name} {seed}")
     file, seconds = unbroken(place, "translator")
     folder = place / "translator" / f"{name}_{seed}"

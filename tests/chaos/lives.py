@@ -28,7 +28,7 @@ from experiments.process import run_process
 from runs import lines
 
 PAIR, PAIR_DEADLINE = "two_processes", 15  # of one run, and seconds within which both end
-DEADLINE = 20  # a life that takes so many times as long as an unbroken run hangs
+DEADLINE = 20  # a life that takes this many times as long as an unbroken run hangs
 TEXTS = {
     "language_model": ("text", tiny_language_model.LINES * 10),
     "classifier": ("train.tsv", tiny_classifier.ROWS),

@@ -115,7 +115,7 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
     [
         ([("data.languages", "en,xx")], "'xx' is unknown: give the codes"),
         ([("data.languages", "en")], "give the codes of two languages"),
-        ([("data.train_source", "nobody.en")], "there is no file"),
+        ([("data.train_source", "nobody.en")], "is not a file"),
         ([("data.corpora", '[{"name": "a", "languages": ["en", "xx"]}]')], "the corpus 'a' of"),
     ],
 )

@@ -25,7 +25,7 @@ from transformer.runs.logs import MetricsWriter
 
 MAIN = """
 import logging, signal, sys
-from experiments.process import logging_to, run_process
+from experiments.process import exit_code, logging_to, run_process
 
 def say(line):
     with logging_to("stdout"):
@@ -38,8 +38,12 @@ def main():
 sys.exit(run_process(main))
 """
 
-# Wider than the buffer of a pipe.
 ENDING = "ending; the same command begins again, or goes on from what is saved"
+FULL = (
+    "error: standard output: No space left on device: make room on its disk, or name another place"
+    "\n2\n"
+)
+# Wider than the buffer of a pipe.
 LOG = "say('x' * 10**6); say('y'); print('worked', file=sys.stderr)"
 
 
@@ -65,12 +69,8 @@ def shell(program: str, redirected: str) -> subprocess.CompletedProcess:
         (LOG, "| head -c 1", "worked\n0\n"),
         ("print('x'); signal.raise_signal(signal.SIGINT)", "", f"SIGINT: {ENDING}\n130\n"),
         ("print('\\udcff'); print('\\udcff', file=sys.stderr)", "", "\\udcff\n0\n"),
-        (
-            "print('x')",
-            ">/dev/full",
-            "error: standard output: No space left on device: make room on its disk, or name "
-            "another place\n2\n",
-        ),
+        ("print('x')", ">/dev/full", FULL),
+        ("return exit_code(lambda: print('x', flush=True), 'a folder', '')", ">/dev/full", FULL),
     ],
 )
 def test_a_process_ends_in_silence_or_one_line_whatever_its_streams_are(program, redirected, said):

@@ -130,7 +130,7 @@ def test_without_a_recipe_nothing_is_read_or_set(said):
         ("recipe", "sizes", "config.recipe='sizes' is unknown: choose one of none, size"),
         ("task", "language_model", "not for task=language_model"),
         ("data.source", "grammar", "data.source=grammar: set config.recipe=none"),
-        ("data.train_source", "nope", "data.train_source='nope': there is no file"),
+        ("data.train_source", "nope", "nope is not a file"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(text, key, value, says):

@@ -175,7 +175,7 @@ def test_order_is_seen_by_bigrams_and_never_without_them(variables):
     assert change("mean") > 1e-3
 
 
-def test_bigrams_fall_into_all_buckets_alike_and_their_order_counts():
+def test_bigrams_fall_into_all_buckets_equally_and_their_order_counts():
     first, second = jnp.meshgrid(jnp.arange(200), jnp.arange(200))
     pairs = jnp.stack([first.ravel(), second.ravel()], axis=1)
     buckets = np.asarray(bigram_hash(pairs, 101)).ravel()

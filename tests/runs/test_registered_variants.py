@@ -24,7 +24,7 @@ def execute_module(name):
 
 
 CODE = """
-from beside import Binary
+from helper import Binary
 from transformer.model.positions.registry import REGISTRY
 REGISTRY["my_binary"] = Binary
 """
@@ -32,12 +32,12 @@ REGISTRY["my_binary"] = Binary
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A file that registers an encoding of a file beside it; both are forgotten after the test."""
+    """A file that registers an encoding of a file next to it; both are forgotten after the test."""
     monkeypatch.setattr(variants, "VARIANT_FILES", {})
     monkeypatch.setattr(variants, "MODULES", [])
     monkeypatch.syspath_prepend(tmp_path)
-    beside = "from transformer.model.positions.base import NoPositions\n"
-    (tmp_path / "beside.py").write_text(f"{beside}class Binary(NoPositions): pass\n")
+    base = "from transformer.model.positions.base import NoPositions\n"
+    (tmp_path / "helper.py").write_text(f"{base}class Binary(NoPositions): pass\n")
     (tmp_path / "mine.py").write_text(CODE)
     execute_module(str(tmp_path / "mine.py"))
     yield tmp_path / "mine.py"

@@ -131,7 +131,7 @@ def test_baselines_train_and_score(folder, model, tmp_path):
     assert ("blind" in (run / "results.json").read_text()) == (model == "text_only")
 
 
-def test_digits_are_read_and_a_sweep_trains_its_seeds_alike(tmp_path):
+def test_digits_are_read_and_a_sweep_trains_its_seeds_the_same_way(tmp_path):
     changes = ("steps=6", "evaluate_every=6", "log_every=6", "keep_last=1")
     flags = [f"--config.train.{change}" for change in changes]
     flags += ["--config.model.d_model=16", "--config.model.num_encoder_layers=1"]

@@ -53,7 +53,7 @@ def task(tmp_path_factory):
 
 
 @pytest.mark.parametrize("place", ["", "Flicker8k_Dataset", "../Flicker8k_Dataset"])
-def test_the_table_of_flickr8k_is_read_in_or_beside_the_folder_of_its_pictures(tmp_path, place):
+def test_the_table_of_flickr8k_is_read_in_or_next_to_the_folder_of_its_pictures(tmp_path, place):
     folder = tmp_path / "data"
     folder.mkdir()
     config = captioner(folder, album(folder, [2] * 30, place, "Flickr8k.token.txt")).config

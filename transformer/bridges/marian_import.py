@@ -313,7 +313,7 @@ def _open_arrays(folder: Path) -> Any:
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     try:
-        files.open_input(path, None, FIX).close()  # it is no pipe
+        files.open_input(path, None, FIX).close()  # refuses a pipe
         return safetensors.safe_open(path, "numpy")
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}): download it again") from None

@@ -263,7 +263,7 @@ def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) ->
     folder = folder.absolute()  # Orbax needs an absolute path
     check_same_run(folder, config)
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: name that of a run")
+        raise UserError(f"{folder} is not a folder: name that of a run")
     predictor = tasks.REGISTRY[config.task].load(folder, config)
     params, used, progress = weights.load(
         folder, config, predictor.param_shapes, predictor.fingerprint(), steps

@@ -138,7 +138,7 @@ class CaptionTask(TranslationTask):
     def _perturbed_scores(
         self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
     ) -> dict[str, Any]:
-        return {}  # the source is no text
+        return {}  # the source is not text
 
     @property
     def max_tokens(self) -> int:

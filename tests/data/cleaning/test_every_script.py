@@ -73,7 +73,7 @@ RULES = rules_of(own_text.get_config().data)
 @pytest.mark.parametrize("table", [CHINESE, JAPANESE, HINDI, ARABIC, THAI, EUROPEAN])
 def test_no_good_pair_is_dropped_by_the_rules_of_own_text(table):
     good = [Pair(*line.split("|")) for line in table.strip().splitlines()]
-    # So many more, in the script of the table, that another one is a fault.
+    # Enough of them, in the script of the table, that another one is a fault.
     first = good[0].target + good[1].target
     letters = 3 * "".join(each for each in first if each.isalpha() and not each.isascii())
     more = [Pair("the same line", letters or "die Zeile")] * 400

@@ -62,7 +62,7 @@ def test_a_field_with_a_near_name_is_told_it(write):
         open_source(write({"a.jsonl": jsonl([{"source": "a", "English": "b"}])}, **keys))
 
 
-def test_skipping_is_not_offered_if_the_first_rows_are_broken_alike(write):
+def test_skipping_is_not_offered_if_the_first_rows_are_broken_the_same_way(write):
     rows = [{"de": "a"}, {"de": "b"}, {"de": "c", "en": "d"}]
     with refused("line 1: no field 'en'") as error:
         open_source(write({"a.jsonl": jsonl(rows)}, **NAMES))

@@ -139,7 +139,7 @@ def test_a_folder_of_texts_for_each_class_is_read_and_the_rest_is_counted(write,
     assert [item.text for item in source.splits["test"]] == ["Bad.", "Nice."]
     line = next(line for line in said if "train: its classes are" in line)
     left_out = "4 other files are left out: 1 hidden, 1 .png, 1 .txt, 1 in no folder"
-    left_out += "; folders that are no class: unsup"
+    left_out += "; folders that are not classes: unsup"
     assert line.endswith(f"its classes are 'neg', 'pos'; {left_out}")
 
 

@@ -211,7 +211,7 @@ def test_every_file_of_a_list_of_memories_is_read_or_named(pairs):
                 "x/m.tmx.bak": memory(PAIRS[3:])}  # fmt: skip
     assert pairs(contents, **NAMES, train_source="x/a.tmx,y/a.tmx,x/m.tmx.bak") == PAIRS
     for name in ("x/c.tmx", "z/a.tmx", "c.tmx"):
-        with refused("there is no f", f"data.train_source='{'x/' * ('/' not in name)}{name}'"):
+        with refused("is not a f", f"data.train_source='{'x/' * ('/' not in name)}{name}'"):
             pairs(contents, **NAMES, train_source=f"x/a.tmx,{name}")
     with refused("x/notes.txt, line 1: broken XML"):
         pairs({**contents, "x/notes.txt": "no XML"}, **NAMES, train_source="x/a.tmx,notes.txt")

@@ -47,7 +47,7 @@ def test_line_n_of_one_file_is_paired_with_line_n_of_the_other_as_often_as_asked
     }.items(),
     ids=lambda item: item[0],
 )
-def test_files_are_read_alike_however_they_were_written(files, encode):
+def test_files_are_read_the_same_however_they_were_written(files, encode):
     contents = {"train.de": encode[1](GERMAN), "train.en": ENGLISH}
     assert list(files(contents)["train"]) == PAIRS
 
@@ -93,10 +93,10 @@ def test_training_text_is_streamed(files, sizes):
         (
             {"trian.de": GERMAN, "train.en": ENGLISH, "notes.md": ""},
             {},
-            ("data.train_source='train.de'", "/train.de: did you mean 'trian.de'?"),
+            ("data.train_source='train.de'", "/train.de is not a file: did you mean 'trian.de'?"),
         ),
         ({"x": ""}, {}, ("/train.de", "check config.data.path")),
-        ({}, {"path": "/nowhere/at/all"}, ("no folder /nowhere/at/all", "check config.data.path")),
+        ({}, {"path": "/nowhere/at/all"}, ("/nowhere/at/all is not a folder: check",)),
         ({"train.de/x": ""}, {}, ("/train.de is a folder", "name a text file")),
         ({}, {"train_source": ""}, ("config.data.train_source is empty", "name a text file")),
         (
@@ -265,11 +265,11 @@ def test_text_of_a_corpus_that_is_not_fetched_names_the_command(tmp_path):
     with refused(tmp_path / "corpora" / "multi30k", f"{command} --config.data.fetch=multi30k`"):
         open_source(settings(**fetched))
     (tmp_path / "corpora" / "multi30k").mkdir(parents=True)
-    with refused("there is no file", f"{command} --config.data.fetch=multi30k`"):
+    with refused("is not a file", f"{command} --config.data.fetch=multi30k`"):
         open_source(settings(**fetched))
-    with refused("there is no folder", "check config.data.path"):  # a file of another text
+    with refused("is not a folder", "check config.data.path"):  # a file of another text
         open_source(settings(**{**fetched, "train_source": "mine/train.de"}))
-    with refused("there is no folder", f"--config.data.path='{tmp_path}/x y'"):
+    with refused("is not a folder", f"--config.data.path='{tmp_path}/x y'"):
         open_source(settings(**{**fetched, "path": f"{tmp_path}/x y"}))
     for side, text in (("de", GERMAN), ("en", ENGLISH)):
         path = tmp_path / "corpora" / "multi30k" / f"train.{side}.gz"

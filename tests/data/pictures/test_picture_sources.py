@@ -143,7 +143,7 @@ def test_the_folder_of_a_class_has_folders_and_what_is_left_out_is_counted(tmp_p
     assert items == {name: name.split("/")[0] for name in names}
     assert (
         "5 pictures; 8 other files are left out: 3 hidden, 3 .heic, 1 without an ending, 1 in no "
-        "folder; folders that are no class: .thumbnails, __MACOSX, bird"
+        "folder; folders that are not classes: .thumbnails, __MACOSX, bird"
     ) in caplog.text
 
 

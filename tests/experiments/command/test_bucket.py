@@ -278,7 +278,7 @@ class Killed(BaseException):
 
 
 def killed_after(count, session):
-    """Runs a session until so many operations, here or in the store; returns whether it ended."""
+    """Runs a session until `count` operations, here or in the store; returns whether it ended."""
     left = itertools.count(count, -1)
 
     def counted(place, name):

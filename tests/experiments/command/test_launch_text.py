@@ -71,7 +71,7 @@ def without_line(path):
             ["tokenizer.joint=False"],
             ("tied_embeddings='all'", "set config.tokenizer.joint=True"),
         ),
-        (None, ["data.train_source=nope"], ("data.train_source='nope'", "no file")),
+        (None, ["data.train_source=nope"], ("data.train_source='nope'", "not a file")),
         (None, ["data.path=/nowhere"], ("/nowhere", "check config.data.path")),
     ],
 )
@@ -105,7 +105,7 @@ def test_good_text_passes_all_checks_up_to_the_training(begin, texts):
     begin(*texts, "--config.tokenizer.joint=False", "--config.model.tied_embeddings=decoder")
 
 
-def test_pairs_that_were_held_out_are_counted_beside_those_kept(begin, texts, tmp_path):
+def test_pairs_that_were_held_out_are_counted_apart_from_those_kept(begin, texts, tmp_path):
     kept = "kept 36 of 36 sentence pairs"
     assert f"{kept}; held out before: 2 for validation, 2 for test\n" in begin(*texts).out
     for side in ("en", "de"):

@@ -19,7 +19,7 @@ def test_wrong_systems_are_named(runs, tmp_path):
     refuse(one, f"x={runs['good_s0']}+{one}", says="is named twice")
     other = classifier(tmp_path, 0, [1])
     refuse(one, other, says="are of different tasks, translation and classification")
-    refuse(one, tmp_path / "nothing", says=("there is no folder", "nothing"))
+    refuse(one, tmp_path / "nothing", says="nothing is not a folder")
     (tmp_path / "empty").mkdir()
     ended = refuse(one, tmp_path / "empty", says="has no run")
     assert "--workdir" not in ended.err

@@ -131,7 +131,7 @@ def test_runs_that_are_not_finished_are_left_out_and_named(sweep, news):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--input=nothing"], "--input=nothing: there is no such file"),
+        (["--input=nothing"], "--input=nothing is not a file"),
         (["--config=configs/base.py"], "leave out --config"),
         (["--config.model.d_model=8"], "trials/000 holds a run of another config: model.d_model"),
     ],

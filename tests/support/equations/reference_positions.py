@@ -101,7 +101,7 @@ def bucket(relative_position, bidirectional, num_buckets, max_distance):
 
     Half of the buckets of a direction are for one distance each. The others divide the logarithm
     evenly, as in the authors' code: bucket exact + m begins where log(distance / exact) is m of
-    so many equal parts of log(max_distance / exact). Compared here as powers of whole numbers,
+    that many equal parts of log(max_distance / exact). Compared here as powers of whole numbers,
     as a rounded logarithm could fall on the wrong side of a border.
     """
     first = 0

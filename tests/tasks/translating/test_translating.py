@@ -53,7 +53,7 @@ def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
         (("bad", "out"), "is not UTF-8"),
         (("in", "in"), ("is a file that is read", "name another file")),
         (("in", "."), "is a folder"),
-        (("in", "nowhere/out"), ("there is no folder", "nowhere")),
+        (("in", "nowhere/out"), ("nowhere is not a folder",)),
     ]:
         refused(
             "--mode=translate",

@@ -34,7 +34,7 @@ def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str,
             empty.append(entry.name)
     counts = listed(f"{n:,} {kind}" for kind, n in others.most_common())
     left_out = f"; {others.total():,} other files are left out: {counts}" * bool(others)
-    return files, left_out + f"; folders that are no class: {listed(empty)}" * bool(empty)
+    return files, left_out + f"; folders that are not classes: {listed(empty)}" * bool(empty)
 
 
 def read_folders(path: Path, fields: Fields) -> RowTable:

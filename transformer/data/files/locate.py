@@ -76,7 +76,7 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
             return files
     if not path.parent.is_dir():
         hint = _fetch_command(settings, name) or "check config.data.path"
-        raise UserError(f"data.{key}={name!r}: there is no folder {path.parent}: {hint}")
+        raise UserError(f"data.{key}={name!r}: {path.parent} is not a folder: {hint}")
     # An umlaut in a file name may be one character or two, depending on the system.
     entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
     wanted = unicodedata.normalize("NFC", path.name)
@@ -91,7 +91,7 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
     near = difflib.get_close_matches(wanted, entries, n=1)
     hint = f"did you mean {near[0]!r}? set" if near else "check config.data.path and"
     hint = _fetch_command(settings, name) or f"{hint} config.data.{key}"
-    raise UserError(f"data.{key}={name!r}: there is no file {path}: {hint}")
+    raise UserError(f"data.{key}={name!r}: {path} is not a file: {hint}")
 
 
 def _fetch_command(settings: ConfigDict, name: str) -> str:

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import gzip
 import io
-import itertools
 import lzma
 import re
 import shlex
@@ -21,7 +20,7 @@ from typing import Any
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # bytes that show a format or an encoding
-MAX_LINE = 2**26  # bytes: a device or a pipe may give bytes for ever
+MAX_LINE = 2**26  # bytes, also of a whole pipe or device, which may never end
 LINES_SHOWN = 5  # lines that a message names
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -119,29 +118,28 @@ def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
     """
     with open_unpacked(path) as file:
         content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path, any_text)
+        if not path.is_file():  # who reads it holds its lines, which take more memory than bytes
+            file = io.BytesIO(file.read(MAX_LINE + 1))
+            check_length(len(file.getbuffer()), path)
         for number, line in enumerate(split_lines(file, path), 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
 
 
 def split_lines(file: Any, name: Path | str = "the file") -> Iterator[bytes]:
     r"""Yields the lines of a file, which end at '\r' if it has no '\n', with their ends."""
-    lines = _bounded_lines(file, name)
-    for first in itertools.islice(lines, 1):
-        yield from [first] if first.endswith(b"\n") else first.splitlines(keepends=True)
-    yield from lines
-
-
-def _bounded_lines(file: Any, name: Path | str) -> Iterator[bytes]:
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
         check_length(len(line), name, number)
-        yield line
+        if number > 1 or line.endswith(b"\n"):
+            yield line
+        else:
+            yield from line.splitlines(keepends=True)
 
 
-def check_length(length: int, name: Path | str, number: int) -> None:
-    """Raises UserError if what has come of a line is too long for a text."""
+def check_length(length: int, name: Path | str, number: int = 0) -> None:
+    """Raises UserError if what has come of a line, or of a pipe (number 0), is too long."""
     if length > MAX_LINE:
-        why = f"has no end in {MAX_LINE:,} bytes"
-        raise UserError(f"{name}, line {number}, {why}: name a file of text")
+        line = f", line {number}," if number else ""
+        raise UserError(f"{name}{line} has no end in {MAX_LINE:,} bytes: name a file of text")
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:

@@ -74,7 +74,7 @@ def _is_label(values: Sequence[Any]) -> bool:
 
 
 def _words(values: Sequence[Any]) -> float:
-    """How many words the values of a column have on average; 0 if they are no texts."""
+    """How many words the values of a column have on average; 0 if they are not texts."""
     is_varied = 2 * len({value for value in values if isinstance(value, str)}) >= len(values)
     texts = [value[:MAX_TEXT] for value in values if isinstance(value, str)]
     characters = "".join("".join(texts).split())

@@ -86,10 +86,10 @@ def check_classes(
             f"the training text has {what}, and a classifier needs two classes: check "
             f"config.data.{FIRST_KEY.get(settings.source, 'label_field')}"
         )
-    alike = collections.defaultdict(list)
+    similar = collections.defaultdict(list)
     for label in labels:
-        alike[SIGNS.sub("", BLANKS.sub(" ", label.casefold())) or label].append(repr(label))
-    for names in alike.values() if settings.source == "files" else ():
+        similar[SIGNS.sub("", BLANKS.sub(" ", label.casefold())) or label].append(repr(label))
+    for names in similar.values() if settings.source == "files" else ():
         if len(names) > 1:
             logger.warning(
                 f"warning: the labels {listed(names)} are likely one class, and are learnt as "

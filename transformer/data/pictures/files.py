@@ -1,4 +1,4 @@
-"""Picture files as squares of bytes, or why a file is none in one line; and folders of them."""
+"""Picture files as squares of bytes, or a line on why a file is not one; and folders of them."""
 
 import contextlib
 import ctypes

@@ -105,7 +105,7 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each text, without begin or end.
 
-        A run of characters that are no pieces may be an unused piece, as in an imported model.
+        A run of characters that are not pieces may be an unused piece, as in an imported model.
         """
         texts = [*map(self._canonical, texts)]
         one = (

@@ -42,8 +42,8 @@ def test_what_cannot_be_scored_is_named_in_one_line(case, translator, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--input=none.tsv"], "--input=none.tsv: there is no such file"),
-        (["--input=FILE", "--references=none,FILE"], "--references=none: there is no such file"),
+        (["--input=none.tsv"], "--input=none.tsv is not a file"),
+        (["--input=FILE", "--references=none,FILE"], "--references=none is not a file"),
         (["--references=FILE"], ("--references=", "name it with --input")),
         (["--name=x"], ("--name=x is for another text", "--input")),
         (["--input=FILE", "--source_tag=<2de>"], "source_tag=<2de> is for runs with tags"),

@@ -47,7 +47,7 @@ class Fakes:
 
     def _load_task(self, trial, other):
         if trial.number in self.missing:
-            raise UserError("there is no file train.en")
+            raise UserError("train.en is not a file")
         return SimpleNamespace(with_config=lambda config: None)
 
     def _run(self, configs):

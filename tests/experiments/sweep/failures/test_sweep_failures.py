@@ -259,12 +259,12 @@ def test_a_text_of_one_trial_that_cannot_be_read_fails_that_trial(tmp_path, monk
     study = study_of(tmp_path, trials=PATHS, **{"sweep.parallel": how})
     sweep_worker.Worker(study).work()
     assert list(study.states().values()) == ["complete", "failed", "complete", "failed"]
-    assert study.notes()[1] == "there is no file train.en"
+    assert study.notes()[1] == "train.en is not a file"
 
 
 def test_a_text_of_all_trials_that_cannot_be_read_ends_the_sweep(tmp_path, monkeypatch):
     Fakes(monkeypatch, missing=range(4))
-    with pytest.raises(SweepError, match=r"there is no file train\.en"):
+    with pytest.raises(SweepError, match=r"train\.en is not a file"):
         work(tmp_path)
     assert list(study_of(tmp_path).states().values()) == ["running", *["waiting"] * 3]
 
@@ -272,6 +272,6 @@ def test_a_text_of_all_trials_that_cannot_be_read_ends_the_sweep(tmp_path, monke
 def test_texts_of_trials_that_cannot_be_read_one_after_another_end_the_sweep(tmp_path, monkeypatch):
     Fakes(monkeypatch, missing=range(4))
     study = study_of(tmp_path, trials=PATHS)
-    with pytest.raises(SweepError, match=r"3 trials in a row .*no file.*stays open"):
+    with pytest.raises(SweepError, match=r"3 trials in a row .*not a file.*stays open"):
         sweep_worker.Worker(study).work()
     assert list(study.states().values()) == ["failed", "failed", "running", "waiting"]
