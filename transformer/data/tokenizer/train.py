@@ -53,6 +53,7 @@ EXACT_SYMBOLS = ("\n", "\t")
 SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
 ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
 MAX_LINE_BYTES = 4192  # sentencepiece's default
+LINE_RULE = "lines 2"  # in the keys of caches: another number if texts become other lines
 MIN_COVERAGE = 0.98  # that sentencepiece takes
 TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
 # Keys that say nothing of the training.
@@ -111,7 +112,8 @@ def train_tokenizer(
             return Tokenizer(start.model, origin)
         described += start.digest
         train = functools.partial(grow, start.model, train)
-    key = digest_of(f"{described}{CHARACTER_RULE}{reads}{sentencepiece.__version__}".encode())[:24]
+    rules = CHARACTER_RULE, LINE_RULE, reads, sentencepiece.__version__
+    key = digest_of(f"{described}{rules}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
         if path.name == _cached_name(key, model := path.read_bytes()):
