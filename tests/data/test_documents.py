@@ -43,8 +43,8 @@ def test_a_document_is_a_line_a_paragraph_or_the_file_as_it_is(tmp_path, kind, e
 
 @pytest.mark.parametrize("text", ["<!doctype html>\n<p>a</p>\n", "a:\n  b: c\n"])
 def test_a_language_model_may_learn_the_text_of_a_document(tmp_path, text):
-    found = documents(tmp_path, text, documents="file", validation_fraction=0.0)
-    assert found == {"train": [text]}
+    splits = documents(tmp_path, text, documents="file", validation_fraction=0.0)
+    assert splits == {"train": [text]}
     with pytest.raises(UserError, match=r"text.gz is a Word document \(DOCX\)"):
         documents(tmp_path, "PK\3\4\0\0word/")  # control: this one has none
 
