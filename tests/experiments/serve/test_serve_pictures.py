@@ -13,7 +13,7 @@ from test_serve_browser import opened, wait_for
 
 import transformer
 from chromium import DESKTOP, PHONE, overflow
-from experiments.serve import app, operations
+from experiments.serve import operations, server
 from experiments.serve.operations import Served
 from tiny_scenes import train_scenes
 from transformer.tasks.pictures import QuestionTask
@@ -105,7 +105,7 @@ def test_pictures_that_take_long_hold_up_no_other_request_and_have_a_deadline(
         return read(*arguments, **named)
 
     monkeypatch.setattr(operations, "read_picture", wait)
-    monkeypatch.setattr(app, "ANSWER_SECONDS", 2.0)
+    monkeypatch.setattr(server, "ANSWER_SECONDS", 2.0)
     asked = {"pictures": [as_url(photo.read_bytes())], "texts": [QUESTION]}
     with ThreadPoolExecutor(1) as client:
         try:

@@ -10,10 +10,10 @@ from serving import gated, is_one_line, serving, wait_until
 
 import transformer
 from experiments.attention import explorer
-from experiments.serve.app import policy
 from experiments.serve.batching import Programs
 from experiments.serve.operations import OPERATIONS, ROWS, Explain, Generate, Served, Translate
 from experiments.serve.schema import API, CHARACTERS
+from experiments.serve.server import policy
 from places import ROOT
 from runs import count_programs
 from transformer.data import held_out

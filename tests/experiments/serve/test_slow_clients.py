@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
-from experiments.serve import access, app, batching, server
+from experiments.serve import access, batching, server
 from experiments.serve.operations import Translate
 
 
@@ -34,7 +34,7 @@ def test_a_full_queue_is_told_when_to_come_back_and_nothing_is_lost(site, monkey
 def test_an_answer_that_takes_too_long_is_given_up(site, monkeypatch):
     assert site.post("translate", SINGLE).status == 200  # and its programs are compiled
     with monkeypatch.context() as patched, gated(monkeypatch):
-        patched.setattr(app, "ANSWER_SECONDS", 0.2)
+        patched.setattr(server, "ANSWER_SECONDS", 0.2)
         is_one_line(site.post("translate", SINGLE), 504, "no answer in 0.2 seconds")
     assert site.post("translate", SINGLE).status == 200
 
