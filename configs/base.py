@@ -214,12 +214,10 @@ def _add_augmentation(data: ConfigDict) -> None:
 
     See transformer/data/parallel/modifiers.py. The tokenizer is trained on modified pairs, too.
     """
-    data.augment_capitals = 0.0  # both sides in capitals
-    data.augment_title = 0.0  # both sides with a capital at the start of each word
     data.augment_typos = 0.0  # typing errors, or no accents, in the source
     data.augment_punctuation = 0.0  # both sides without final punctuation
     data.augment_joined = 0.0  # two or three neighbouring pairs in one line
-    data.augment_copied = 0.0  # a new name, number, address or code, the same on both sides
+    data.augment_copied = 0.0  # a new name, number or placeholder, the same on both sides
 
 
 def _tokenizer() -> ConfigDict:
@@ -240,6 +238,7 @@ def _tokenizer() -> ConfigDict:
     tokenizer.split_digits = False  # each digit is a subword of its own
     # Strings that are always one subword and come back as they are, such as "{name}" or "<URL>".
     tokenizer.symbols = ()
+    tokenizer.placeholders = False  # addresses, numbers, names are numbered tokens, and come back
     # Each training batch draws its segmentations; 0: the best ones, as in held-out text. bpe:
     # probability that a merge is left out, 0.1 in Provilkov et al. 2020.
     tokenizer.bpe_dropout = 0.0

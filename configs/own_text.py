@@ -45,7 +45,7 @@ def get_config(time: str = ""):
     config.data.match_numbers = True
     config.data.min_script_fraction = 0.01
     config.tokenizer.vocab_size = 8000
-    config.tokenizer.byte_fallback = True
+    multi30k_2cores.read_any_text(config)
 
     config.optimizer.schedule = "inverse_sqrt"
     config.optimizer.learning_rate = 1e-3

@@ -36,4 +36,5 @@ def get_config():
     config.evaluate.max_sentences = 100
     config.evaluate.average_last_n = 3
     config.decode.max_extra = 10
+    config.decode.transfer_case = True
     return config

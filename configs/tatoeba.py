@@ -16,9 +16,9 @@ four times as many pairs need less. Two seeds of Spanish, each in 1.7 hours of a
 from configs import multi30k_2cores
 
 
-def get_config(language: str = "spa"):
-    """Returns the experiment from English into a language."""
-    config = multi30k_2cores.get_config()
+def get_config(language: str = "spa", text: str = ""):
+    """Returns the experiment from English into a language, see `multi30k_2cores.py`."""
+    config = multi30k_2cores.get_config(text)
     config.name = "tatoeba"
 
     config.data.fetch = f"tatoeba_{language}"

@@ -32,7 +32,7 @@ REGISTRY = {
     "classification": (own_labels, labels, labelled),
 }
 # Keys that another run's parameters depend on.
-STRUCTURE = re.compile(r"tokenizer\.joint|model\.(?!dropout|dtype|matmul|remat|attention_imp)\w+")
+STRUCTURE = re.compile(r"tokenizer\.(joint|place.+)|model\.(?!drop|dtype|matmul|remat|.+_impl)\w+")
 
 
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:

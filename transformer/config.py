@@ -12,7 +12,7 @@ from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
-from transformer.data.parallel.modifiers import MODIFIERS, check_augmentation
+from transformer.data.parallel.modifiers import AUGMENTED, check_augmentation
 from transformer.data.pictures import sources as pictures
 from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
@@ -82,7 +82,7 @@ RANGES: tuple[tuple[float, float, str], ...] = (
         1,
         "data.max_oov_rate data.min_language_ratio data.min_script_fraction "
         "optimizer.decay_fraction tokenizer.bpe_dropout "
-        + " ".join(f"data.augment_{name}" for name in MODIFIERS),
+        + " ".join(f"data.augment_{name}" for name in AUGMENTED),
     ),
     # Adam divides a gradient that was always zero, of a token that no batch had, by epsilon alone.
     (1e-15, 1, "optimizer.epsilon"),
@@ -156,7 +156,7 @@ def check(config: ConfigDict) -> None:
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)
-    check_augmentation(config.data, config.task)
+    check_augmentation(config)
     beam = config.decode.search == "beam"
     if config.task == "language_model" and beam and config.data.documents == "file":
         raise UserError(

@@ -40,7 +40,7 @@ def get_config(size: str = "grammar"):
 def _small_multi30k():
     """Returns `multi30k_2cores.py` with half the layers, fewer subwords, less dropout and smaller
     batches, which learn more per minute of a core, without a beam and a mean of checkpoints."""
-    config = multi30k_2cores.get_config()
+    config = multi30k_2cores.get_config("clean")
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
     config.model.dropout_embedding = 0.1

@@ -21,6 +21,7 @@ from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import copied, draw_number, joined, modify
+from transformer.data.words import Words
 from transformer.files import write_text
 from transformer.inference.hypotheses import loops
 from transformer.metrics.registry import proportion_interval
@@ -51,7 +52,7 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
     """Returns the lines for a run, a function of its test set."""
     pairs = [pair for part in parts_of(config.data, "test") for pair in read_pairs(folder, part)]
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
-    symbols, cases = (*config.tokenizer.symbols, *tagger.pieces), []
+    words_of_run, cases = Words(symbols=(*config.tokenizer.symbols, *tagger.pieces)), []
     names = scripts_of("".join(pair.target for pair in pairs))[0] == "LATIN"
     is_grammar = config.data.source == "grammar" and not config.data.corpora
     for number, pair in enumerate(spread):
@@ -62,8 +63,8 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
         for check, string in strings.items():
             put = functools.partial(copied, make=lambda _, string=string: string)
             pattern = rf"(?<!\d){regex.escape(string)}(?!\d)"
-            cases.append(Case(check, modify(put, [pair], random, symbols), pattern))
-        lines = modify(joined, (spread * 2)[number : number + 3], random, symbols)
+            cases.append(Case(check, modify(put, [pair], random, words_of_run), pattern))
+        lines = modify(joined, (spread * 2)[number : number + 3], random, words_of_run)
         count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." is an end, too
         thrice = Pair(f"{pair.source} {text.strip()} {text.strip()}", " ".join([pair.target] * 3))
         cases.append(Case("all sentences", lines, rf"(?:{END}.*?){{{count}}}", (0.5, 2)))

@@ -120,7 +120,7 @@ def attended_words(
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
     """Yields how the words of each pair attend to each other, by each of `ALIGNMENT_ROWS`."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
-        chunk = pairs[first : first + PAIRS_AT_ONCE]
+        chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
         sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
         read = translator.source_tokenizer.starts(sources)
         written = translator.target_tokenizer.starts(targets)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments.display.labels import visible
+from transformer.data.pairs import Pair
 from transformer.model.build import has_cross_attention
 from transformer.runs.workdir import TrainedRun
 
@@ -44,8 +45,7 @@ def cross_attention(
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_DRAWN_TOKENS, predictor.max_length)
-    read = predictor.source_tokenizer.encode(sources)
-    written = predictor.target_tokenizer.encode(translations)
+    read, written = predictor.encode_pairs(map(Pair, sources, translations))
     # Each includes its end-of-sentence.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):

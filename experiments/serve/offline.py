@@ -7,9 +7,9 @@ from typing import Any
 from experiments.serve.page import render_page
 from transformer.bridges import browser
 from transformer.bridges.formats import Export
-from transformer.data.corpora import tags_of
+from transformer.data.corpora import languages_of, tags_of
 from transformer.files import write_text
-from transformer.inference.segments import Segmenter, languages_of, segment_rules
+from transformer.inference.segments import Segmenter, segment_rules
 from transformer.runs.workdir import load_config
 
 CHARACTERS = 2_000  # of a text

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from experiments.attention.explorer import SIDES, live_example
 from experiments.serve.schema import decode_pictures
-from transformer.data.corpora import Tagger, tags_of
+from transformer.data.corpora import Tagger, languages_of, tags_of
 from transformer.data.labelled.encode import read_texts
 from transformer.data.pictures.encode import SeenPicture
 from transformer.data.pictures.files import read_picture
@@ -18,7 +18,7 @@ from transformer.errors import UserError
 from transformer.inference.batching import share, static_length, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
-from transformer.inference.segments import Layout, Segmenter, join_segments, languages_of
+from transformer.inference.segments import Layout, Segmenter, join_segments
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.runs.loaded import METHODS, LoadedRun

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from offline import read_page, run_script
 
 import transformer
 from chromium import DESKTOP, PHONE, opened, overflow
 from configs import base
+from offline import read_page, run_script
 from tiny_models import tiny_model
 from tiny_run import command, shared_run
 from transformer.bridges.browser import RULE, find_obstacle, make_model, make_tokenizer

@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from offline import run_script
 
+from offline import run_script
 from places import ROOT
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import halve, join, segment_rules, split_sentences

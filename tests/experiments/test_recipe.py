@@ -183,14 +183,16 @@ def test_other_modes_take_the_values_of_the_run_and_need_no_text(text, start):
 
 
 def test_a_run_that_starts_from_another_has_its_structure_and_the_rest_of_the_row(text):
-    other = config_of(text, **{"model.d_model": 72, "model.dropout_residual": 0.7})
+    changes = {"model.d_model": 72, "model.dropout_residual": 0.7}
+    other = config_of(text, **changes, **{"tokenizer.placeholders": False})
     (text / "other").mkdir()
     write_json(text / "other/config.json", other.to_dict())
     config = config_of(text, **{"train.init_from": str(text / "other")})
     recipe.apply(config, [])
     assert (config.model.d_model, config.model.dropout_residual) == (72, 0.3)
+    assert not config.tokenizer.placeholders  # which the vocabulary that is kept lacks
     recipe.apply(control := config_of(text), [])
-    assert control.model.d_model == 128
+    assert (control.model.d_model, control.tokenizer.placeholders) == (128, True)
 
 
 def test_each_trial_of_a_sweep_has_the_row_of_its_text(text):

@@ -7,6 +7,7 @@ import pytest
 from tiny_run import command, shared_run
 from transformer.data.held_out import is_split
 from transformer.data.pairs import Pair
+from transformer.data.words import Words
 from transformer.metrics.text import corpus_scores
 from transformer.tasks.pair_scores import TEST_TYPO_RATE, perturb, score_copies
 
@@ -21,7 +22,7 @@ SYMBOLS = ("<2de>", "{name}")
 
 
 def test_a_copy_changes_what_its_name_says_and_no_symbol():
-    copies = perturb(PAIRS, SYMBOLS)
+    copies = perturb(PAIRS, Words(symbols=SYMBOLS))
     assert [*copies] == [f"test.{name}" for name in NAMES]
     first = {name: copies[f"test.{name}"][0] for name in NAMES}
     assert first["capitals"].source == "<2de> THE GREEN HOUSE NUMBER 0 OF {name} STANDS."
@@ -36,7 +37,7 @@ def test_a_copy_changes_what_its_name_says_and_no_symbol():
 
 def test_a_word_in_twenty_has_a_typing_error_and_targets_have_none():
     pairs = [Pair("several women carry yellow baskets", "fünf Wörter")] * 2000
-    typos = perturb(pairs, ())["test.typos"]
+    typos = perturb(pairs, Words())["test.typos"]
     wrong = sum(
         a != b
         for new, old in zip(typos, pairs, strict=True)
@@ -47,7 +48,7 @@ def test_a_word_in_twenty_has_a_typing_error_and_targets_have_none():
 
 
 def test_sources_without_case_have_no_copies_in_another_case():
-    copies = perturb([Pair("我们今天去学校。", "We go to school today.")] * 4, ())
+    copies = perturb([Pair("我们今天去学校。", "We go to school today.")] * 4, Words())
     assert "test.joined" in copies
     assert not {"test.capitals", "test.title"} & {*copies}
 

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from configs import base
+from transformer.data.corpora import languages_of
 from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.inference.hypotheses import Translation
@@ -14,7 +15,6 @@ from transformer.inference.segments import (
     Segmenter,
     halve,
     join,
-    languages_of,
     measure_lines,
     source_language,
     split_sentences,
@@ -200,7 +200,7 @@ def test_the_languages_are_what_the_config_says(changes, language, target):
     config.update_from_flattened_dict(changes)
     assert source_language(config) == language
     if not config.decode.source_language:
-        assert languages_of(config.data) == [language, target]
+        assert languages_of(config.data) == (language, target)
     config.decode.source_language = "German"
     with pytest.raises(UserError, match="source_language=German is not a code"):
         source_language(config)

@@ -15,7 +15,9 @@ from jaxtyping import Float
 from transformer.bridges import layers
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table, table_of
 from transformer.data import characters
+from transformer.data.placeholders import NAMES
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.words import NUMBER, START, STRING, WORD, Words
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
@@ -68,6 +70,7 @@ def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], 
             "transferCase": decode.transfer_case,
         },
         "rule": RULE,
+        "words": make_words(predictor.source_tokenizer.words),
     }, numbers
 
 
@@ -148,6 +151,12 @@ def _pack(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
             row, start = row + len(rows), start + rows.size
         entries.append([name, places[id(array)][0], *rows.shape, places[id(array)][1]])
     return entries, b"".join(x.tobytes() for x in (*steps, *integers))
+
+
+def make_words(words: Words) -> dict[str, Any]:
+    """Returns the words of training text, and the patterns of words and strings."""
+    patterns = {"string": STRING, "word": WORD, "start": START, "number": NUMBER.pattern}
+    return {**words.values(), "patterns": patterns, "names": NAMES}
 
 
 def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:

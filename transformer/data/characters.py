@@ -1,14 +1,11 @@
 """The rule of text: which characters a tokenizer, cleaning, translation and scores see.
 
-And the case of a line: one in capitals or title case is read in sentence case, translated, and
-written in its own case.
+And the case of letters by the rules of a language.
 """
 
-import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
 
 import regex
 
@@ -27,12 +24,19 @@ INVISIBLE = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e
 UNSPACED = regex.compile(
     r"[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
-WORD = regex.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")
-START = regex.compile(r"(?:^|(?<=[.!?…] ))\W*\w")  # of a sentence
+# Letters with capitals of their own in a language (Unicode's SpecialCasing.txt and CLDR).
+DOTTED, DUTCH, ARMENIAN = ("i", "İ"), ("ij", "IJ"), ("և", "Եվ")
+CAPITALS = {"tr": DOTTED, "tur": DOTTED, "az": DOTTED, "aze": DOTTED, "nl": DUTCH, "nld": DUTCH}
+CAPITALS |= {"hy": ARMENIAN, "hye": ARMENIAN}
+# Greek capitals lack accents, but for the word "ή". A vowel that an accent parts from the one
+# before has a diaeresis instead.
+GREEK = {"el", "ell"}
+HIATUS = regex.compile(r"(?<=[αεηιουωΑΕΗΙΟΥΩ]\u0301)[ιυΙΥ](?!\u0308)")
+ACCENT = regex.compile(
+    r"((?<![\p{L}\p{M}])[ηΗ]\u0301(?![\p{L}\p{M}]))|[\u0300\u0301\u0313\u0314\u0342]"
+)
 # Punctuation at the end of a word, with or without a blank before it.
 PUNCTUATION = re.compile(r"(?<=[^\s.,;:!?…]) *([.,;:!?…]+)(?!\S)")
-MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, which is no acronym; in title case
 
 
 def canonicalize(text: str) -> str:
@@ -65,55 +69,36 @@ def join_texts(left: str, right: str) -> str:
     return left + right if not left or UNSPACED.fullmatch(left[-1]) else f"{left} {right}"
 
 
-def symbol_codes(symbols: Sequence[str]) -> dict[str, str]:
-    """Returns a character for private use for each symbol; it has no case and is no letter."""
-    longest_first = sorted(symbols, key=len, reverse=True)
-    return {symbol: chr(0xE000 + i) for i, symbol in enumerate(longest_first)}
+def has_small(text: str) -> bool:
+    """Returns whether a text has a letter that is not a capital and could be one."""
+    return any(len(c.upper()) == 1 and c.upper() != c for c in text)
 
 
-def replace_all(text: str, strings: Mapping[str, str]) -> str:
-    """Returns a text with the values of some strings in their place, one after another."""
-    return functools.reduce(lambda text, item: text.replace(*item), strings.items(), text)
+def has_capital(text: str) -> bool:
+    """Returns whether a text has a letter that is a capital."""
+    return text.lower() != text
 
 
-def outside(symbols: Sequence[str], text: str, change: Callable[[str], str]) -> str:
-    """Returns a changed text, in which symbols are as they were."""
-    codes = symbol_codes(symbols)
-    changed = change(replace_all(text, codes))
-    return replace_all(changed, {code: symbol for symbol, code in codes.items()})
+def upper(text: str, language: str = "") -> str:
+    """Returns a text in capitals, by the rules of a language."""
+    if language in CAPITALS:
+        text = text.replace(*CAPITALS[language])
+    if language in GREEK:
+        text = HIATUS.sub("\\g<0>\u0308", unicodedata.normalize("NFD", text))
+        text = unicodedata.normalize("NFC", ACCENT.sub("\\g<1>", text))
+    return text.upper()
 
 
-def is_capitals(text: str) -> bool:
-    """Returns whether all letters of a text, several at least, are capitals."""
-    letters = "".join(WORD.findall(text))
-    return letters.isupper() and len(letters) >= MIN_LETTERS
+def lower(text: str, language: str = "") -> str:
+    """Returns a text in small letters, by the rules of a language."""
+    if CAPITALS.get(language) == DOTTED:
+        text = text.replace("I", "ı")
+    return text.replace("İ", "i").lower()
 
 
-def is_title(text: str) -> bool:
-    """Returns whether all words of a text, several at least, start with a capital."""
-    words = WORD.findall(text)
-    return len(words) >= MIN_WORDS and all(word[0].isupper() for word in words)
-
-
-def title_case(text: str) -> str:
-    """Returns a text with a capital at the start of each word."""
-    return FIRST_LETTER.sub(lambda match: match[0].title(), text)
-
-
-def sentence_case(text: str) -> str:
-    """Returns a text in small letters, but for the first of each sentence."""
-    return START.sub(lambda match: match[0].title(), text.lower())
-
-
-def read_case(line: str, symbols: Sequence[str]) -> str:
-    """Returns a line in sentence case if all of it, but for symbols, is in capitals or a title."""
-    return outside(
-        symbols, line, lambda s: sentence_case(s) if is_capitals(s) or is_title(s) else s
-    )
-
-
-def write_case(text: str, line: str, symbols: Sequence[str]) -> str:
-    """Returns a translation in the case of the line that it translates, see `read_case`."""
-    line = replace_all(line, symbol_codes(symbols))
-    change = str.upper if is_capitals(line) else title_case if is_title(line) else str
-    return outside(symbols, text, change)
+def capitalize(text: str, language: str = "") -> str:
+    """Returns a text with a capital as its first letter."""
+    small, capital = CAPITALS.get(language, ("", ""))
+    if small and text.startswith(small):
+        return capital + text[len(small) :]
+    return unicodedata.normalize("NFC", text[:1].title()) + text[1:]

@@ -8,6 +8,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -25,11 +26,12 @@ SHARED_KEYS = frozenset(
         *("batch_tokens", "batch_sentences", "num_buckets", "batch_multiple", "prefetch"),
         *("text_field", "label_field", "documents", "context", "each_position"),
         *("validation_fraction", "test_fraction"),
-        *("augment_capitals", "augment_title", "augment_typos", "augment_punctuation"),
-        *("augment_joined", "augment_copied"),
+        *("augment_typos", "augment_punctuation", "augment_joined", "augment_copied"),
     )
 )
 NAME = re.compile(r"[a-z0-9_-]+")
+ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
+COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
 
 
 class CorpusSettings(NamedTuple):
@@ -69,6 +71,18 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
 def texts_of(data: ConfigDict) -> list[ConfigDict]:
     """Returns the settings of each text: of all corpora, or `config.data` if it names none."""
     return [corpus.data for corpus in corpora_of(data)] or [data]
+
+
+def languages_of(data: ConfigDict) -> tuple[str, str]:
+    """Returns the codes of source and target, as far as `config.data` names them; '' if not."""
+    files, fields = (data.train_source, data.train_target), (data.source_field, data.target_field)
+    names = {"files": files if data.train_target else fields, "tfds": data.tfds_fields}
+    if data.source not in names or data.corpora:
+        return tuple(data.languages)
+    ends = [COMPRESSED_ENDING.sub("", Path(name).name) for name in names[data.source]]
+    pairs = zip(data.languages, map(ENDING.fullmatch, ends), strict=True)
+    source, target = (code or (match[1] if match else "") for code, match in pairs)
+    return source, target
 
 
 @contextlib.contextmanager

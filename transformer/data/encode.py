@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from transformer.data.characters import CHARACTER_RULE
 from transformer.data.files.locate import training_text
 from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
-from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols
+from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols, with_words
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import RunError
 
@@ -149,7 +149,7 @@ def make_tokenizer(
     """
     settings = with_symbols(settings, symbols)
     if model:
-        return adopt_tokenizer(model, settings, saved)
+        return with_words(adopt_tokenizer(model, settings, saved), others.get("words"))
     name = "the training text" if data.get("corpora") else training_text(data)
     cache = cache_folder(data)
     return train_tokenizer(lines, settings, cache, fingerprint, saved=saved, name=name, **others)

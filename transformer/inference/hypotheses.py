@@ -36,7 +36,7 @@ def read_hypotheses(
     source: str,
     count: int,
     better: Sequence[Translation] = (),
-    write: Callable[[str], str] = str,
+    write: Callable[[str], tuple[str, int]] = lambda text: (text, 0),
 ) -> list[Translation]:
     """Returns the translations of one sentence, best first, each text once.
 
@@ -46,14 +46,14 @@ def read_hypotheses(
       hypotheses: of the sentence: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
       better: of another search; they come first, and the others have lower scores.
-      write: returns a text in the case of the source.
+      write: returns a text in the case of the source, with its strings, and how many it lacks.
     """
     lowest = min((each.score for each in better), default=math.inf)
     others = []
     for ids, length, score, forced in zip(*hypotheses, strict=True):
         if length and score < lowest:
-            text = write(canonicalize(tokenizer.decode(ids[:length])))
-            degenerate = int(forced or not text.strip() or loops(text, source))
+            text, lacks = write(canonicalize(tokenizer.decode(ids[:length])))
+            degenerate = int(forced or lacks or not text.strip() or loops(text, source))
             others.append(Translation(text, float(score), int(length), degenerate))
     others.sort(key=lambda each: each.degenerate)
     return distinct((*better, *others))[: max(1, count)]

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,9 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import Batch, make_batch
+from transformer.data.placeholders import read_pair
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.inference.base import (
     Params,
@@ -137,7 +139,7 @@ class PairPredictor(TokenPredictor):
 
     def attention(self, variables: Variables, source: str, target: str) -> Attention:
         """Returns the attention over a sentence and its translation."""
-        return self._seen(variables, source, target, [1])
+        return self._seen(variables, source, target, 1)
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns how many tokens of each side of a pair are more than the model can read."""
@@ -223,11 +225,11 @@ class PairPredictor(TokenPredictor):
         return jax.jit(lambda *batch: self.batch_attention(*batch)["cross"].weights)
 
     def _seen(
-        self, variables: Variables, source: str, target: str, numbers: Sequence[int] | None
+        self, variables: Variables, source: str, target: str, first_line: int | None
     ) -> Attention:
         """The attention over a pair, with a warning of what is too long if it has a number."""
-        [sources] = self._encode_lines(self.source_tokenizer, [source], numbers, "source ")
-        [targets] = self._encode_lines(self.target_tokenizer, [target], numbers, "target ")
+        [(source, target, *_)] = self.read_pairs([Pair(source, target)])
+        [sources], [targets] = self._encode_pairs([source], [target], first_line)
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
         return Attention.of_first_text(
             self._attend(variables, self.make_batch([sources], [targets], 1, length)),
@@ -236,32 +238,33 @@ class PairPredictor(TokenPredictor):
             self.unread(source, target),
         )
 
-    def _encode_pairs(
-        self, sources: Sequence[str], targets: Sequence[str], first_line: int
-    ) -> tuple[list[Any], list[list[int]]]:
-        numbers = range(first_line, first_line + len(sources))
-        return (
-            self._encode_lines(self.source_tokenizer, sources, numbers, "source "),
-            self._encode_lines(self.target_tokenizer, targets, numbers, "target "),
-        )
+    def read_pairs(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Returns pairs with placeholders, if the model has any, see `read_pair`."""
+        return [read_pair(pair, self.source_tokenizer.words) for pair in pairs]
 
-    def _encode_lines(
-        self,
-        tokenizer: Any,
-        lines: Sequence[str],
-        numbers: Sequence[int] | None,
-        side: str = "",
-    ) -> list[Any]:
-        """The tokens of each line, cut to what the model reads; numbered lines with a warning."""
-        encoded = tokenizer.encode(lines)
+    def encode_pairs(self, pairs: Iterable[Pair]) -> tuple[list[Any], list[list[int]]]:
+        """Returns the tokens of the sources and of the targets."""
+        pairs = self.read_pairs(pairs)
+        sources, targets = ([pair[:2][side] for pair in pairs] for side in (0, 1))
+        return self.source_tokenizer.encode(sources), self.target_tokenizer.encode(targets)
+
+    def _encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], first_line: int | None
+    ) -> tuple[list[Any], list[Any]]:
+        numbers = None if first_line is None else range(first_line, first_line + len(sources))
+        read, written = self.encode_pairs(map(Pair, sources, targets))
+        return self._cut(read, numbers, "source "), self._cut(written, numbers, "target ")
+
+    def _cut(self, encoded: list[Any], numbers: Sequence[int] | None, side: str = "") -> list[Any]:
+        """The tokens of each line that the model reads; with a warning if lines have numbers."""
+        limit = self.max_length - 1
         for i, ids in enumerate(encoded):
-            encoded[i] = ids[: self.max_length - 1]
-            if numbers is not None and len(encoded[i]) < len(ids):
+            if numbers is not None and len(ids) > limit:
                 logger.warning(
                     f"line {numbers[i]} has {len(ids)} {side}tokens: only the first "
-                    f"{self.max_length - 1} are read (model.max_length={self.max_length})"
+                    f"{limit} are read (model.max_length={self.max_length})"
                 )
-        return encoded
+        return [ids[:limit] for ids in encoded]
 
 
 def _inputs(batch: Batch):

@@ -24,6 +24,7 @@ from transformer.data.pictures.encode import (
 from transformer.data.pictures.files import read_picture
 from transformer.data.pictures.sources import Look
 from transformer.data.tokenizer import Ids, Tokenizer
+from transformer.data.words import Words
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
@@ -171,7 +172,7 @@ class PictureReader:
       held_out: patches of held-out pictures by name; other names are those of files.
     """
 
-    symbols = ()
+    words = Words()
 
     def __init__(self, look: Look, size: int):
         self.look, self.size, self.grid = look, size, look.side // size

@@ -14,7 +14,7 @@ import regex
 from ml_collections import ConfigDict
 
 from transformer.data.characters import UNSPACED
-from transformer.data.corpora import Tagger
+from transformer.data.corpora import Tagger, languages_of
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
@@ -35,8 +35,6 @@ RUN = "run.json"  # of a run's folder, with `data.source_lines`
 LENGTHS_SHAPE = {"several_sentences": float, "sentences": int, "tokens": int, "words?": Each(bool)}
 LENGTHS_FIX = "delete it; without it each sentence of a line is translated on its own"
 ISO_CODE = re.compile(r"[a-z]{2,3}")
-ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
-COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
 # The end of a clause, with the white space behind it.
 CLAUSE = re.compile(r"[,;:…–—)\]»”]\s+|\s(?=[–—(\[«„“])|[、，；：،؛]\s*")
 SPACE = re.compile(r"\s")
@@ -192,17 +190,6 @@ def source_language(config: ConfigDict) -> str:
             "en or de"
         )
     return code or languages_of(config.data)[0]
-
-
-def languages_of(data: ConfigDict) -> list[str]:
-    """Returns the codes of source and target, as far as `config.data` names them; '' if not."""
-    files, fields = (data.train_source, data.train_target), (data.source_field, data.target_field)
-    names = {"files": files if data.train_target else fields, "tfds": data.tfds_fields}
-    if data.source not in names or data.corpora:
-        return list(data.languages)
-    ends = [COMPRESSED_ENDING.sub("", Path(name).name) for name in names[data.source]]
-    pairs = zip(data.languages, map(ENDING.fullmatch, ends), strict=True)
-    return [code or (match[1] if match else "") for code, match in pairs]
 
 
 def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:

@@ -11,8 +11,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
-from transformer.data.characters import read_case, write_case
+from transformer.data.characters import canonicalize
+from transformer.data.placeholders import read_line, write_text
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.words import read_case, write_case
 from transformer.errors import RunError
 from transformer.inference.base import Variables
 from transformer.inference.batching import compile_ahead, each, length_groups, share, static_rows
@@ -66,7 +68,7 @@ class Translator(PairPredictor):
             the number of lines.
           limits: maximum tokens of each translation, its end included, if below those of `decode`.
         """
-        results = [[BLANK] for _ in lines]
+        results = [[self._copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
         numbers = numbers or range(1, len(lines) + 1)
         search = functools.partial(self._search.search, adapts=rows is None)
@@ -111,7 +113,7 @@ class Translator(PairPredictor):
           shared: those that do not.
         """
         count = len(jax.tree.leaves(variables)[0])
-        results = [[[BLANK] for _ in lines] for _ in range(count)]
+        results = [[[self._copy(line)] for line in lines] for _ in range(count)]
 
         def search(variables, *how):
             return self._search.search_stacked(shared or {}, variables, *how[:-1])
@@ -128,21 +130,21 @@ class Translator(PairPredictor):
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
         """Returns the attention over a sentence and its translation, by default the model's."""
-        numbers: Sequence[int] | None = [1]
+        first_line: int | None = 1
         if self.decode.transfer_case:
-            symbols, line, beam = self.source_tokenizer.symbols, source, self.decode.beam_size
-            source = read_case(line, symbols)
+            line, beam = source, self.decode.beam_size
+            source = read_case(canonicalize(line), self.source_tokenizer.words)
             if target is not None and source != line:
                 # What `translate` has written in the case of the line, as the model wrote it.
                 [best] = self.translate(variables, [source], num_best=beam, rows=1)
                 texts = [each.text for each in reversed(best)]
-                as_written = {write_case(text, line, symbols): text for text in texts}
+                as_written = {self._write(text, line)[0]: text for text in texts}
                 target = as_written.get(target, target)
         if target is None:
             # With rows, for which a server has compiled the programs.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
-            target, numbers = best.text, None  # has warned
-        return self._seen(variables, source, target, numbers)
+            target, first_line = best.text, None  # has warned
+        return self._seen(variables, source, target, first_line)
 
     # -- inside
 
@@ -150,10 +152,24 @@ class Translator(PairPredictor):
         self, hypotheses: Any, line: str, most: int, better: Sequence[Translation] = ()
     ) -> list[Translation]:
         """The translations of a line, see `read_hypotheses`, in its case."""
-        symbols = self.source_tokenizer.symbols
-        write = functools.partial(write_case, line=line, symbols=symbols)
-        case = write if self.decode.transfer_case else str
-        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, case)
+        write = functools.partial(self._write, line=line)
+        return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, write)
+
+    def _copy(self, line: str) -> Translation:
+        """The translation of a line that the model does not read: blank, or without words."""
+        words, line = self.source_tokenizer.words, canonicalize(line)
+        return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
+
+    def _read_line(self, line: str) -> tuple[str, dict[str, str]]:
+        """The line as the model reads it, and its strings."""
+        words, transfers = self.source_tokenizer.words, self.decode.transfer_case
+        return read_line(read_case(canonicalize(line), words) if transfers else line, words)
+
+    def _write(self, text: str, line: str) -> tuple[str, int]:
+        """A translation in the case of its line, with its strings, and how many it lacks."""
+        if self.decode.transfer_case:
+            text = write_case(text, canonicalize(line), self.source_tokenizer.words)
+        return write_text(text, self._read_line(line)[1])
 
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
@@ -177,9 +193,8 @@ class Translator(PairPredictor):
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
         """Yields the lines that were decoded together, without blank ones, and what is found."""
-        if self.decode.transfer_case:
-            lines = [read_case(line, self.source_tokenizer.symbols) for line in lines]
-        encoded = self._encode_lines(self.source_tokenizer, lines, numbers)
+        lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
+        encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
         lengths = [len(ids) + 1 for ids in encoded]
         beam_size = beam_size or self.decode.beam_size

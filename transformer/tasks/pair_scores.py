@@ -21,6 +21,7 @@ from transformer.data.held_out import COPY_PREFIX
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos
 from transformer.data.tokenizer import UNK_ID
+from transformer.data.words import Words
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.inference.hypotheses import Translation
@@ -170,19 +171,9 @@ def given_segmenter(
     return Segmenter(config, folder, encode, translator.max_length, keep_whole=True)
 
 
-def encode_pairs(
-    pairs: Sequence[Pair], translator: Translator
-) -> tuple[list[Any], list[list[int]]]:
-    """Returns the tokens of the sources and of the targets."""
-    return (
-        translator.source_tokenizer.encode([pair.source for pair in pairs]),
-        translator.target_tokenizer.encode([pair.target for pair in pairs]),
-    )
-
-
 def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> str:
     """Returns a line about pairs of a split of which the loss counts the beginning; '' for none."""
-    limit, sides = translator.max_length - 1, encode_pairs(pairs, translator)
+    limit, sides = translator.max_length - 1, translator.encode_pairs(pairs)
     cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
     if not cut:
         return ""
@@ -228,11 +219,11 @@ def check_scores(settings: ConfigDict) -> None:
 # -- perturbed copies of a test set
 
 
-def _few_typos(pairs: Sequence[Pair], random: Random) -> Pair:
+def _few_typos(pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
     """The pair with typing errors in `TEST_TYPO_RATE` of its words on average, often with none."""
     pair = pairs[0]
     for _ in range(int(TEST_TYPO_RATE * len(pair.source.split()) + random.random())):
-        pair = typos([pair], random, 0.0, 0.0)
+        pair = typos([pair], random, words, 0.0, 0.0)
     return pair
 
 
@@ -240,7 +231,7 @@ NEW_NAME = functools.partial(copied, make=draw_name)
 PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": NEW_NAME}
 
 
-def perturb(pairs: Sequence[Pair], symbols: Sequence[str]) -> dict[str, list[Pair]]:
+def perturb(pairs: Sequence[Pair], words: Words) -> dict[str, list[Pair]]:
     """Returns perturbed copies of a test set by the name of their split.
 
     They are a function of the arguments alone. Two joined pairs are one. A pair that a modifier
@@ -250,7 +241,7 @@ def perturb(pairs: Sequence[Pair], symbols: Sequence[str]) -> dict[str, list[Pai
     for name, modifier in PERTURBATIONS.items():
         size = 2 if name == "joined" else 1
         groups = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-        copy = [modify(modifier, g, Random(f"{name} {i}"), symbols) for i, g in enumerate(groups)]
+        copy = [modify(modifier, g, Random(f"{name} {i}"), words) for i, g in enumerate(groups)]
         if any(new.source != old[0].source for new, old in zip(copy, groups, strict=True)):
             copies[f"{COPY_PREFIX}{name}"] = copy
     return copies

@@ -17,7 +17,6 @@ from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import SIDES, Corpus
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
-from transformer.tasks.pair_scores import encode_pairs
 
 PREVIEW = 3  # training pairs
 
@@ -159,7 +158,7 @@ def snapshot_of_pairs(
     translator: Translator, pairs: Sequence[Pair], config: ConfigDict, longest: int
 ) -> HeadSnapshots:
     """Returns the snapshot of pairs, without those with a side of `longest` tokens or more."""
-    sources, targets = encode_pairs(pairs, translator)
+    sources, targets = translator.encode_pairs(pairs)
     lengths = [max(map(len, sides)) + 1 for sides in zip(sources, targets, strict=True)]
     first, model = config.evaluate.snapshot_sentences, config.model
     maps = model.num_heads * (model.num_encoder_layers + 2 * model.num_decoder_layers)
@@ -181,6 +180,7 @@ def snapshot_of_pairs(
 
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
     """The words of pairs, and their gold links."""
+    pairs = translator.read_pairs(pairs)
     sides = (
         map(words_of_text, map(word_ends, texts), tokenizer.starts(texts))
         for tokenizer, texts in (

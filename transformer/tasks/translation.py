@@ -1,5 +1,6 @@
 """Translation: a parallel corpus, an encoder-decoder and its scores."""
 
+import dataclasses
 import itertools
 import logging
 import math
@@ -181,8 +182,9 @@ class TranslationTask(TokenTask):
             return {}  # with several references, a copied name may replace other words in each
         spread = slice(None, None, math.ceil(len(pairs) / size))
         clean = [each.text for each in find_translations(best[spread], self.config.decode)]
-        symbols = *self.predictor.source_tokenizer.symbols, *symbols_of(self.config.data)
-        copies = pair_scores.perturb(pairs[spread], symbols)
+        words = self.predictor.source_tokenizer.words
+        words = dataclasses.replace(words, symbols=words.symbols + symbols_of(self.config.data))
+        copies = pair_scores.perturb(pairs[spread], words)
         self.text = self.text._replace(pairs={**self.text.pairs, **copies})
 
         def score(split: str, copy: list[Pair]) -> dict[str, Any]:
@@ -282,7 +284,7 @@ class TranslationTask(TokenTask):
     def numbered_batches(self, split: str) -> Iterator[tuple[list[int], Batch]]:
         """Yields the batches of `held_out_batches` with the numbers of their `loss_pairs`."""
         limit = self.predictor.max_length - 1
-        encoded = pair_scores.encode_pairs(self.loss_pairs(split), self.predictor)
+        encoded = self.predictor.encode_pairs(self.loss_pairs(split))
         sources, targets = ([ids[:limit] for ids in side] for side in encoded)
         return self.predictor.batches(sources, targets)
 

@@ -11,8 +11,9 @@ class OfflineTranslator {
     );
     // Translations as the model wrote them, by the line and what was made of them in its case.
     const asWritten = new Map();
-    const rules = readRules(spec.segment);
-    Object.assign(this, { spec, rules, source, target, maxLength: spec.maxLength, asWritten });
+    const [rules, words] = [readRules(spec.segment), new Words(spec.words, source.symbols)];
+    const { maxLength } = spec;
+    Object.assign(this, { spec, rules, words, source, target, maxLength, asWritten });
   }
 
   /** Answers as the server's operation of this name does. */
@@ -70,6 +71,9 @@ class OfflineTranslator {
 
   async translateSegment(text, signal) {
     const { transferCase, maxRatio, maxExtra, ...rule } = this.spec.decode;
+    const line = canonicalize(text, this.spec.rule);
+    const copied = this.words.isCopied(line) ? this.words.written(line) : "";
+    if (copied) return [{ text: copied, score: 0, degenerate: 0 }];
     const ids = this.sourceIds(text);
     if (ids.length === 1) return [{ text: "", score: 0, degenerate: 0 }];
     const most = Math.floor(maxRatio * ids.length + maxExtra);
@@ -83,10 +87,11 @@ class OfflineTranslator {
     });
     const found = done.map(({ ids: written, score, forced }) => {
       const plain = this.target.decode(written.slice(0, -1));
-      const cased = transferCase ? writeCase(plain, text, this.source.symbols) : plain;
-      this.asWritten.set(`${text}\n${cased}`, plain);
-      const degenerate = Number(forced || !cased || loops(cased, text));
-      return { text: cased, score, degenerate };
+      const cased = transferCase ? this.words.writeCase(plain, line) : plain;
+      const [whole, lacks] = this.words.writeText(cased, this.readStrings(text)[1]);
+      this.asWritten.set(`${text}\n${whole}`, plain);
+      const degenerate = Number(forced || lacks > 0 || !whole || loops(whole, text));
+      return { text: whole, score, degenerate };
     });
     found.sort((a, b) => a.degenerate - b.degenerate);
     return found.filter((each, i) => found.findIndex(({ text: t }) => t === each.text) === i);
@@ -94,9 +99,13 @@ class OfflineTranslator {
 
   /** The ids of a source, of which the model reads the first, and their end. */
   sourceIds(text) {
-    const { symbols } = this.source;
-    const read = this.spec.decode.transferCase ? readCase(text, symbols) : text;
-    return [...this.source.encode(read).slice(0, this.maxLength - 1), END_ID];
+    return [...this.source.encode(this.readStrings(text)[0]).slice(0, this.maxLength - 1), END_ID];
+  }
+
+  /** A line as the model reads it, and its strings by name. */
+  readStrings(text) {
+    const { rule, decode: { transferCase } } = this.spec;
+    return this.words.readLine(transferCase ? this.words.readCase(canonicalize(text, rule)) : text);
   }
 
   /** The attention over a sentence and its translation, as the explorer reads it. */

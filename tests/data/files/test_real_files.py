@@ -11,7 +11,6 @@ from format_examples import FORMATS, NAMES, PAIRS, memory, quoted
 from source_settings import refused
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import warn_of_tags
 
 REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"
 
@@ -228,26 +227,3 @@ def test_the_files_of_a_folder_that_are_not_read_are_named(pairs, caplog):
     assert "'en'; it has 2 TMX file(s), and m.tmx.bak is skipped" in caplog.text
     with refused("y is a folder without files that end in .tmx, .parquet"):
         pairs({"y/m.tmx.bak": memory(PAIRS)}, **NAMES, train_source="y")
-
-
-def test_tags_that_are_text_are_counted_with_the_key_that_keeps_them_whole(caplog):
-    rows = [Pair("<g1>A</g1>", "<g1>B</g1> {1}"), Pair("a < b", "x > y"), Pair("C", "D")]
-    warn_of_tags(rows, ())
-    [line] = caplog.messages
-    assert "1 of the first 3 pairs have tags such as </g1>" in line
-    assert "split: --config.tokenizer.symbols='</g1>,<g1>,{1}' keeps" in line
-    warn_of_tags(rows, ("<g1>", "</g1>", "{1}"))
-    assert len(caplog.messages) == 1
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "says"),
-    [
-        ("<s> ", " </s>", "split: remove </s> <s>, which cannot be symbols"),
-        ('<a href="b">', "", 'split: remove <a href="b">, which'),
-        ("<b>", " <unk>", "split: --config.tokenizer.symbols='<b>' keeps each whole; remove <unk>"),
-    ],
-)
-def test_marks_that_cannot_be_symbols_are_to_be_removed(caplog, begin, end, says):
-    warn_of_tags([Pair(f"{begin}a{end}", f"{begin}b{end}")] * 9, ())
-    assert says in caplog.messages[0]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from experiments.report import page as report
 from experiments.report.attention import MAX_DRAWN_TOKENS
+from transformer.data.words import Words
 from transformer.inference.translator import Translator
 from transformer.runs.workdir import load_results
 
@@ -25,6 +26,7 @@ class Reader(Translator):
     source_tokenizer = target_tokenizer = SimpleNamespace(
         encode=lambda texts: [[7] * len(text.split()) for text in texts],
         pieces=lambda ids: ["x"] * len(ids),
+        words=Words(),
     )
 
     def __init__(self, kind="transformer", attention="none"):

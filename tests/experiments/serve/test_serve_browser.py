@@ -31,7 +31,7 @@ ALL_TOLD = """() => {
 def site(loaded):
     runs = [Served(name, run) for name, run in loaded.items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(operations, "languages_of", lambda data: ["he", "pt"])
+        patched.setattr(operations, "languages_of", lambda data: ("he", "pt"))
         with serving([*runs, Served("second", loaded["translation"])]) as running:
             yield running
 

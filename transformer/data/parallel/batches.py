@@ -17,6 +17,7 @@ from transformer.data.buckets import BucketPlan, Mixture, Part, Plan
 from transformer.data.encode import Encoded, cache_folder
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
+from transformer.data.placeholders import read_pair
 from transformer.data.token_store import TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.data.tokenizer.draws import make_generator, sampling_key, strengths_of
@@ -87,7 +88,9 @@ class PairSampler:
         name, pair = self.augmentation.draw(
             lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
         )
-        sides, ids = (pair.source, pair.target) if pair else None, []
+        sides, ids = None, []
+        if pair:
+            sides = read_pair(pair, self.tokenizers[0].words, training=True)[:2]
         for side, tokenizer in enumerate(self.tokenizers):
             if strength := self.strengths[side]:
                 text = tokenizer.normalize(sides[side] if sides else self.texts[side][number])

@@ -1,14 +1,10 @@
 """From pairs of sentences to tokens: cleaning, tokenizers, encoding."""
 
-import collections
 import dataclasses
 import functools
 import hashlib
 import itertools
-import logging
-import re
-import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,25 +25,22 @@ from transformer.data.encode import (
 )
 from transformer.data.pairs import Pair
 from transformer.data.parallel.batches import PairSampler, make_sampler
-from transformer.data.parallel.modifiers import LETTER_CASES, Augmentation, augmentation_of
+from transformer.data.parallel.modifiers import Augmentation, augmentation_of
 from transformer.data.parallel.training_pairs import (
     Hashes,
     HeldOutReport,
     TrainingPairs,
     read_training_pairs,
 )
+from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore
-from transformer.data.tokenizer import Tokenizer, symbol_fault
-from transformer.data.tokenizer.draws import make_generator, sampling_key
-from transformer.data.tokenizer.train import spells_in_bytes
+from transformer.data.tokenizer import Tokenizer, with_symbols
+from transformer.data.tokenizer.draws import sampling_key
+from transformer.data.words import Words
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
 TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
-TAGS_SHOWN = 20_000  # pairs that show whether there are tags
-TAG = re.compile(r"</?[A-Za-z][^<>]*>|&lt;/?[A-Za-z]\w*/?&gt;|\{/?\w+/?\}")  # and placeholders
-RARE, NAMED = 0.001, 10  # fraction of pairs that is no warning; tags that it names
-logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,16 +117,19 @@ def encode_corpora(
     if len(corpora) > 1:
         joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
         fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
+    settings = with_symbols(settings, NAMES if settings.placeholders else ())
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     tokenizers = _tokenizers(
         corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
     )
+    corpora = [_with_placeholders(corpus, tokenizers[0].words) for corpus in corpora]
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
+    rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     sampled = bool(sampling_key(settings) or augmentation.key)
     encoded = encode_training_text(
         _parts(corpora, limits, tokenizers),
         dict(zip(SIDES, tokenizers, strict=True)),
-        ("pairs", *fingerprints, *(corpus.report.kept for corpus in corpora), *limits),
+        (rule, *fingerprints, *(corpus.report.kept for corpus in corpora), *limits),
         data,
         settings,
         initial,
@@ -161,6 +157,12 @@ def encode_corpora(
     )
 
 
+def _with_placeholders(corpus: TrainingPairs, words: Words) -> TrainingPairs:
+    """The corpus as the model reads it, see `read_pair`."""
+    read = functools.partial(read_pair, words=words, training=True)
+    return dataclasses.replace(corpus, cleaned=Restartable(lambda: map(read, corpus.cleaned)))
+
+
 def _tokenizers(
     corpora: Sequence[TrainingPairs],
     fingerprints: Sequence[str],
@@ -173,22 +175,20 @@ def _tokenizers(
 ) -> list[Tokenizer]:
     """The tokenizers of source and target, see `encode_corpora`."""
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
-    warn_of_tags(itertools.islice(pairs, TAGS_SHOWN), augmentation.symbols)
     count = sum(corpus.report.kept for corpus in corpora)
-    modified = augmentation
-    if spells_in_bytes(settings):  # names take no subwords from the text
-        of_case = {k: v for k, v in augmentation.fractions.items() if k in LETTER_CASES}
-        modified = augmentation._replace(fractions=of_case)
+    words = functools.cache(lambda: augmentation.words.learn(pairs))
     tokenizers: list[Tokenizer] = []
     for number, name in enumerate(tokenizer_names(settings.joint)):
         sides = (0, 1) if settings.joint else (number,)
         tokenizer = make_tokenizer(
             Restartable(
                 lambda sides=sides: (
-                    pair[:2][side] for pair in _modified(pairs, modified) for side in sides
+                    read_pair(pair, words(), training=True)[:2][side]
+                    for pair in pairs
+                    for side in sides
                 )
             ),
-            "".join((*(fingerprints[side] for side in sides), *map(str, modified.key))),
+            "".join(fingerprints[side] for side in sides),
             data,
             settings,
             model=(settings.model, settings.target_model)[number],
@@ -197,37 +197,15 @@ def _tokenizers(
             initial=initial and _file(initial, name),
             count=count * len(sides),
             reads=tuple(side == 0 for side in sides),
+            words=words if 0 in sides else None,
         )
         tokenizers += [tokenizer.writer() if side else tokenizer for side in sides]
     return tokenizers
 
 
-def warn_of_tags(pairs: Iterable[Pair], symbols: Collection[str]) -> None:
-    """Logs how many pairs have tags that are not among the symbols, and the key that adds them."""
-    tags = [{*TAG.findall(f"{pair.source} {pair.target}")} - {*symbols} for pair in pairs]
-    count, counts = sum(map(bool, tags)), collections.Counter(itertools.chain(*tags))
-    names = sorted(counts, key=lambda tag: (-counts[tag], tag))
-    unfit = [name for name in names if symbol_fault(name) or "," in name]
-    fit = ",".join([name for name in names if name not in unfit][:NAMED])
-    keep = f"--config.tokenizer.symbols={shlex.quote(fit)} keeps each whole" * bool(fit)
-    drop = f"remove {' '.join(unfit[:NAMED])}, which cannot be symbols" * bool(unfit)
-    if count > RARE * len(tags):
-        logger.warning(
-            f"warning: {count:,} of the first {len(tags):,} pairs have tags such as {names[0]}, "
-            f"which are split: {'; '.join(filter(None, (keep, drop)))}"
-        )
-
-
 def _file(folder: Path, name: str) -> Path:
     """The file of a run's tokenizer; both sides have one file if their tokenizers are equal."""
     return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
-
-
-def _modified(pairs: Iterable[Pair], augmentation: Augmentation) -> Iterator[Pair]:
-    """The pairs as tokenizers are trained on them, so that words in capitals get subwords."""
-    random = make_generator("tokenizer")
-    for pair in pairs:
-        yield augmentation.draw(lambda pair=pair: [pair], random)[1] or pair
 
 
 def _parts(

@@ -12,28 +12,21 @@ from typing import NamedTuple
 import regex
 from ml_collections import ConfigDict
 
-from transformer.data.characters import (
-    canonicalize,
-    join_texts,
-    replace_all,
-    sentence_case,
-    symbol_codes,
-    title_case,
-)
+from transformer.data.characters import canonicalize, has_capital, join_texts
+from transformer.data.corpora import languages_of
 from transformer.data.pairs import Pair
+from transformer.data.placeholders import NAMES
+from transformer.data.words import Words, set_case
 from transformer.errors import UserError
 
-MODIFIER_RULE = "modifiers 5"  # in the keys of caches: another number if draws change
+MODIFIER_RULE = "modifiers 7"  # in the keys of caches: another number if draws change
 TYPO_RATE = 0.1  # words of a source that have one
 CARELESS = 0.5  # of the sources with typing errors: they have no accents or no capitals instead
 ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
 ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
-LONG_WORD = regex.compile(r"[^\W\d_]{4,}")  # long enough for a typing error
+LONG_WORD = 4  # letters, which are enough for a typing error
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
 INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
-NAME_OR_NUMBER = regex.compile(
-    r"(?<![\w.,-])(?:\d{2,}|\p{Lu}\w{2,})(?![\w-]|[.,]\d)"
-)  # numbers and names
 # Parts of syllables, separated by blanks, and the letters of which one may stand for another.
 ONSETS = "    b c d f g h j k l m n p r s t v w x y z br ch dr gr kr mc ng pr qu sh st th tr ł ñ ç"
 VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
@@ -44,11 +37,23 @@ ACCENTED = 0.2  # probability that a letter of a name is one of them
 # its final punctuation.
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
 
-Modifier = Callable[[Sequence[Pair], Random], Pair | None]
+Make = Callable[[Random], str]
+Modifier = Callable[[Sequence[Pair], Random, Words], Pair | None]
+
+
+def in_case(case: str) -> Modifier:
+    """Returns a modifier that writes both sides in a case, see `set_case`."""
+    return lambda pairs, _, words: Pair(
+        set_case(pairs[0].source, case, words), set_case(pairs[0].target, case, words, 1)
+    )
 
 
 def typos(
-    pairs: Sequence[Pair], random: Random, rate: float = TYPO_RATE, careless: float = CARELESS
+    pairs: Sequence[Pair],
+    random: Random,
+    words: Words,
+    rate: float = TYPO_RATE,
+    careless: float = CARELESS,
 ) -> Pair:
     """Returns the pair with typing errors in the source, or with one without accents or capitals.
 
@@ -56,24 +61,24 @@ def typos(
       rate: probability that a word has an error; one word at least has.
       careless: probability that the source has no accents or capitals instead.
     """
-    source = pairs[0].source
-    change = random.choice((_without_accents, str.lower, sentence_case))
-    if random.random() < careless and (plain := change(source)) != source:
+    source, case = pairs[0].source, random.choice(("", "small", "sentence"))
+    plain = set_case(source, case, words) if case else _without_accents(source)
+    if random.random() < careless and plain != source:
         return pairs[0]._replace(source=plain)
-    words = [*LONG_WORD.finditer(source)]
-    places = [word for word in words if random.random() < rate]
-    for word in reversed(places or random.sample(words, min(1, len(words)))):
-        source = source[: word.start()] + _misspell(word[0], random) + source[word.end() :]
+    long = [t for t in words.tokens(source) if t.is_word and len(t.text) >= LONG_WORD]
+    places = [token for token in long if random.random() < rate]
+    for word in reversed(places or random.sample(long, min(1, len(long)))):
+        source = source[: word.start] + _misspell(word.text, random) + source[word.end :]
     return pairs[0]._replace(source=source)
 
 
-def punctuation(pairs: Sequence[Pair], _: Random) -> Pair | None:
+def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
     """Returns the pair without final punctuation; None if a side has none, or nothing else."""
     plain = _of_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
     return None if {*plain[:2]} & {*pairs[0][:2], ""} else plain
 
 
-def joined(pairs: Sequence[Pair], random: Random) -> Pair | None:
+def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
     """Returns the pair and the next one or two in one line; None if there is no next."""
     parts = pairs[: random.choice((2, 2, 3))]
     source = functools.reduce(join_texts, [pair.source for pair in parts])
@@ -81,27 +86,27 @@ def joined(pairs: Sequence[Pair], random: Random) -> Pair | None:
     return Pair(source, target) if len(parts) > 1 else None
 
 
-def copied(
-    pairs: Sequence[Pair], random: Random, make: Callable[[Random], str] | None = None
-) -> Pair:
+def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | None = None) -> Pair:
     """Returns the pair with a string that is the same on both sides.
 
     It stands for a number or a name that both sides have once, or next to the text. `make` draws
-    it; by default it is a name, number, address, code, placeholder or emoji.
+    it; by default it is a name, a number or a placeholder of the model.
     """
     source, target = pairs[0].source, pairs[0].target
-    shared = sorted(
-        word
-        for word in {*NAME_OR_NUMBER.findall(source)} & {*NAME_OR_NUMBER.findall(target)}
-        if source.count(word) == target.count(word) == 1
-    )
+    shared = [
+        token.text
+        for token in words.tokens(source)
+        if token.text.isdigit() or (token.is_word and has_capital(token.text[0]))
+        if len(token.text) > 1 and source.count(token.text) == target.count(token.text) == 1
+    ]
     if random.random() < ALONE and make is None:
-        return Pair(string := draw_string(random), string)
+        return Pair(string := draw_string(random, words), string)
     if shared and random.random() < ALIGNED:
         word = random.choice(shared)
         string = (make or (draw_number if word.isdigit() else draw_name))(random)
         return _of_both(pairs[0], lambda text: text.replace(word, string))
-    string, frame = (make or draw_string)(random), random.choice(FRAMES)
+    string = make(random) if make else draw_string(random, words)
+    frame = random.choice(FRAMES)
 
     def put(text: str) -> str:
         plain = FINAL.sub("", text)
@@ -115,16 +120,15 @@ def _of_both(pair: Pair, change: Callable[[str], str]) -> Pair:
 
 
 MODIFIERS: Mapping[str, Modifier] = {
-    "capitals": lambda pairs, _: _of_both(pairs[0], str.upper),
-    "title": lambda pairs, _: _of_both(pairs[0], title_case),
+    "capitals": in_case("capitals"),
+    "title": in_case("title"),
     "typos": typos,
     "punctuation": punctuation,
     "joined": joined,
     "copied": copied,
 }
-LETTER_CASES = ("capitals", "title")
+AUGMENTED = ("typos", "punctuation", "joined", "copied")  # modify training pairs
 MAX_PAIRS = 3  # that a modifier reads
-TAGS = regex.compile("^[\ue000-\uf8ff ]+(?=.)")  # see `symbol_codes`
 
 
 def draw_name(random: Random) -> str:
@@ -145,20 +149,11 @@ def draw_number(random: Random) -> str:
     return str(random.randrange(10, 10 ** random.randrange(2, 6)))
 
 
-def draw_string(random: Random) -> str:
-    """Returns a name, number, address, code, placeholder or emoji."""
-    name, number = draw_name(random), draw_number(random)
-    word = random.choice((str.lower, str.upper, str))(_without_accents(name.split()[0]))
-    site = f"{random.choice(('www.', 'https://', 'http://www.'))}{word}.{draw_name(random)[:3].lower()}"
-    address = random.choice(
-        (f"{site}/{number}", f"{site}?{word[0]}={number}", f"{word}@{word}.com")
-    )
-    code = f"{word[:3]}{random.choice(('-', '', '_', '.'))}{number}"
-    marks = ("{%s}", "{{%s}}", "<%s>", "[%s]", "$%s", "__%s__", "%%(%s)d", "%%%.1s")
-    placeholder = random.choice(marks) % word
-    time = f"{number}{random.choice('.,:-/')}{draw_number(random)}"
-    emoji = chr(random.choice((0x1F300, 0x1F400, 0x1F600)) + random.randrange(0x40))
-    return random.choice((name, name, name, number, time, address, code, placeholder, emoji))
+def draw_string(random: Random, words: Words) -> str:
+    """Returns a name, a number or a placeholder of the model."""
+    strings = draw_name(random), draw_name(random), draw_number(random)
+    names = [name for name in NAMES if name in words.symbols]
+    return random.choice((*strings, random.choice(names)) if names else strings)
 
 
 def _misspell(word: str, random: Random) -> str:
@@ -176,15 +171,16 @@ def _without_accents(text: str) -> str:
 
 
 class Augmentation(NamedTuple):
-    """Modifies fractions of the training pairs, by modifier, but no symbols in them."""
+    """Modifies fractions of the training pairs, by modifier, see `modify`."""
 
     fractions: Mapping[str, float]
-    symbols: Sequence[str] = ()
+    words: Words
 
     @property
     def key(self) -> tuple[object, ...]:
         """What draws depend on; empty if there is none."""
-        return (MODIFIER_RULE, *self.fractions.items()) if self.fractions else ()
+        rule = MODIFIER_RULE, *self.words.languages
+        return (*rule, *self.fractions.items()) if self.fractions else ()
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
         """Returns a modifier and what it makes of the first pair; '' and None if that stays."""
@@ -193,45 +189,51 @@ class Augmentation(NamedTuple):
             level -= fraction
             if level < 0:
                 texts = pairs()
-                pair = modify(MODIFIERS[name], texts, random, self.symbols)
+                pair = modify(MODIFIERS[name], texts, random, self.words)
                 return (name, pair) if pair != texts[0] else ("", None)
         return "", None
 
 
-def modify(
-    modifier: Modifier, pairs: Sequence[Pair], random: Random, symbols: Sequence[str] = ()
-) -> Pair:
+def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
     """Returns what a modifier makes of the first of some pairs; the pair itself if it cannot.
 
     Symbols do not change; those at the start of a source, as tags are, stay there.
     """
-    codes = symbol_codes(symbols)
-    coded = [_of_both(pair, lambda text: replace_all(text, codes)) for pair in pairs]
-    plain = [pair._replace(source=TAGS.sub("", pair.source)) for pair in coded]
-    tags = [a.source.removesuffix(b.source) for a, b in zip(coded, plain, strict=True)]
-    same = [pair for pair, tag in zip(plain, tags, strict=True) if tag == tags[0]]
-    changed = modifier(same, random)
+    texts = [_after_tags(pair.source, words) for pair in pairs]
+    tags = [pair.source.removesuffix(text) for pair, text in zip(pairs, texts, strict=True)]
+    both = zip(pairs, texts, tags, strict=True)
+    same = [pair._replace(source=text) for pair, text, tag in both if tag == tags[0]]
+    changed = modifier(same, random, words)
     if changed is None or changed.source == same[0].source:  # which would not say how to write
         return pairs[0]
-    back = {code: symbol for symbol, code in codes.items()}
-    whole = changed._replace(source=tags[0] + changed.source)
-    return _of_both(whole, lambda text: canonicalize(replace_all(text, back)))
+    return _of_both(changed._replace(source=tags[0] + changed.source), canonicalize)
+
+
+def _after_tags(text: str, words: Words) -> str:
+    """A source without the symbols that it starts with, if it has more."""
+    ends = (len(symbol) for symbol in words.symbols if text.startswith(symbol))
+    rest = text[max(ends, default=0) :].lstrip()
+    return _after_tags(rest, words) if rest and len(rest) < len(text) else rest or text
 
 
 def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
     """Returns what `config.data` says of the modifiers."""
-    fractions = {name: data[f"augment_{name}"] for name in MODIFIERS}
-    return Augmentation({name: part for name, part in fractions.items() if part}, symbols)
+    fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
+    return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
-def check_augmentation(data: ConfigDict, task: str) -> None:
-    """Raises UserError if `data.augment_*` add to more than 1, or the task has no pairs."""
-    fractions = augmentation_of(data).fractions
+def check_augmentation(config: ConfigDict) -> None:
+    """Raises UserError if `data.augment_*` add to more than 1, or are for a task without pairs.
+
+    So are `tokenizer.placeholders`.
+    """
+    fractions = {name: part for name in AUGMENTED if (part := config.data[f"augment_{name}"])}
     keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
     if (total := sum(fractions.values())) > 1 + 1e-9:
         raise UserError(f"{' '.join(keys)} add to {total:g}: lower them, to a sum of at most 1")
-    if keys and task != "translation":
+    keys += ["tokenizer.placeholders=True"] * config.tokenizer.placeholders
+    if keys and config.task != "translation":
         raise UserError(
-            f"{keys[0]} modifies sentence pairs, and config.task={task} has none: set "
+            f"{keys[0]} modifies sentence pairs, and config.task={config.task} has none: set "
             f"config.{keys[0].partition('=')[0]}=0"
         )

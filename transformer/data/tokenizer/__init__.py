@@ -23,6 +23,7 @@ from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
 from transformer.data.characters import PUNCTUATION, canonicalize
 from transformer.data.tokenizer.draws import UNK_ID, Draws
+from transformer.data.words import Words
 from transformer.errors import RunError, UserError
 from transformer.files import parse_json, read_file, write_bytes, write_json
 
@@ -63,6 +64,7 @@ class Tokenizer:
         proto = self.proto()
         self.kind: str = TrainerSpec.ModelType.Name(proto.trainer_spec.model_type).lower()
         self.symbols = tuple(p.piece for p in proto.pieces if p.type == p.USER_DEFINED)
+        self.words = Words.from_json(proto.normalizer_spec.normalization_rule_tsv, self.symbols)
         self._unused = {p.piece: i for i, p in enumerate(proto.pieces) if p.type == p.UNUSED}
         self._canonical = canonicalize if proto.normalizer_spec.remove_extra_whitespaces else str
         if (used := proto.SerializeToString()) != model:
@@ -171,6 +173,15 @@ class Tokenizer:
             ends = np.cumsum([0, *(len(character.encode()) for character in text)])  # in bytes
             starts.append(np.searchsorted(ends, [piece.begin for piece in proto.pieces]).tolist())
         return starts
+
+
+def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Tokenizer:
+    """Returns a tokenizer with the words of its text, in a field that only training reads."""
+    if words is None or tokenizer.words.forms:
+        return tokenizer
+    proto = ModelProto.FromString(tokenizer.model)
+    proto.normalizer_spec.normalization_rule_tsv = words().to_json()
+    return Tokenizer(proto.SerializeToString(deterministic=True), tokenizer.origin)
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
@@ -378,6 +389,6 @@ def symbol_fault(symbol: object, others: Sequence[str] = ()) -> str:
 
 def _no_symbols_in_words() -> UserError:
     return UserError(
-        "tokenizer.symbols cannot be found within the words of tokenizer.kind=word: set "
+        "tokenizer.symbols and placeholders cannot be found within the words of kind=word: set "
         "config.tokenizer.kind to bpe, unigram or char"
     )

@@ -33,8 +33,10 @@ from transformer.data.tokenizer import (
     load_tokenizer,
     refuse_broken_symbols,
     saved_tokenizer,
+    with_words,
 )
 from transformer.data.tokenizer.draws import UNK_ID
+from transformer.data.words import WORD_RULE, Words
 from transformer.errors import RunError, UserError
 from transformer.files import write_bytes
 
@@ -72,6 +74,7 @@ def train_tokenizer(
     saved: Path | None = None,
     initial: Path | None = None,
     name: str = "the training text",
+    words: Callable[[], Words] | None = None,
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
 
@@ -84,6 +87,7 @@ def train_tokenizer(
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
       reads: by the sides that texts are of in turn, whether they are only read, not written too.
       saved: a file of a run; used if it has the tokenizer of this text and these settings.
+      words: returns those of the text, which the model then holds; called if it is trained.
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
     """
@@ -112,7 +116,7 @@ def train_tokenizer(
             return Tokenizer(start.model, origin)
         described += start.digest
         train = functools.partial(grow, start.model, train)
-    rules = CHARACTER_RULE, LINE_RULE, reads, sentencepiece.__version__
+    rules = CHARACTER_RULE, LINE_RULE, WORD_RULE * bool(words), reads, sentencepiece.__version__
     key = digest_of(f"{described}{rules}".encode())[:24]
     for path in cache_dir.glob(f"{key}.*.model"):
         # Its name contains the digest of its content.
@@ -122,6 +126,7 @@ def train_tokenizer(
         path.unlink(missing_ok=True)
     normalization = f"{READING_PREFIX}{settings.normalization}" if any(reads) else "identity"
     model = train(ConfigDict({**settings, "normalization": normalization}))
+    model = with_words(Tokenizer(model), words).model
     refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
     write_bytes(cache_dir / _cached_name(key, model), model)

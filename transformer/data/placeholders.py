@@ -1,0 +1,87 @@
+"""Strings of a line that need no translation: the model reads a numbered token for each.
+
+Its translation has them again: addresses, long numbers, placeholders, emoji, and rare words of the
+kinds that training text copies, see `Words`.
+Source: Post et al. 2019, "An Exploration of Placeholding in Neural Machine Translation".
+"""
+
+import itertools
+import zlib
+from collections.abc import Mapping, Sequence
+
+from transformer.data.pairs import Pair
+from transformer.data.words import Token, Words
+
+PLACEHOLDER_RULE = "placeholders 1"  # in the keys of caches: another number for another rule
+NAMES = tuple(f"<copy:{number}>" for number in range(10))  # of a line's strings, no more than these
+
+
+def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
+    """Returns a line with the names of its strings in their place, and the string of each name."""
+    tokens = _strings(line, words)[: len(NAMES)]
+    strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
+    return _replace(line, tokens, NAMES), strings
+
+
+def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
+    """Returns a pair with names in the place of the strings that stand on both sides.
+
+    In training the first number depends on the text, so that all of them are learnt.
+    """
+    if not (tokens := _strings(pair.source, words)):
+        return pair
+    free = [*words.tokens(pair.target)]
+    sides: tuple[list[Token], list[Token]] = ([], [])
+    for token in tokens:
+        texts = token.text, words.written(token.text)
+        for text, other in itertools.product(texts, free):
+            end = other.start + len(text)
+            if pair.target.startswith(text, other.start) and end in {each.end for each in free}:
+                free = [each for each in free if not other.start <= each.start < end]
+                sides[0].append(token)
+                sides[1].append(other._replace(text=text))
+                break
+    names = [name for name in NAMES if name not in pair.source]
+    first = zlib.crc32(pair.source.encode()) % max(1, len(names)) if training else 0
+    names = names[first:] + names[:first]
+    source, target = (
+        _replace(text, each, names) for text, each in zip(pair[:2], sides, strict=True)
+    )
+    return pair._replace(source=source, target=target)
+
+
+def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
+    """Returns a translation with the string of each name once, and how many strings it lacks."""
+    lacks = sum(name not in text for name in strings)
+    for name in NAMES:
+        first, name, rest = text.partition(name)
+        text = first + strings.get(name, "") + rest.replace(name or "\0", "")
+    return text, lacks
+
+
+def _strings(line: str, words: Words) -> list[Token]:
+    """The strings of a line that need no translation, but for symbols, if a model has placeholders.
+
+    Adjacent rare words are one string, also with a first word of a sentence that may be of a name.
+    """
+    strings: list[tuple[Token, bool]] = []
+    for token in words.tokens(line) if NAMES[0] in words.symbols else ():
+        kind = words.kind_of(token)
+        copied = kind in words.copied if kind or token.is_word else token.text not in words.symbols
+        if not copied and kind.removeprefix("first ") not in words.copied:
+            continue
+        last, any_copied = strings[-1] if strings else (token, False)
+        if last.is_word and token.is_word and line[last.end : token.start] == " ":
+            text = line[last.start : token.end]
+            strings[-1] = last._replace(text=text), any_copied or copied
+        else:
+            strings.append((token, copied))
+    return [token for token, copied in strings if copied]
+
+
+def _replace(line: str, tokens: Sequence[Token], names: Sequence[str]) -> str:
+    """The line with a name in the place of each token."""
+    pairs = sorted(zip(tokens, names, strict=False), key=lambda pair: -pair[0].start)
+    for token, name in pairs:
+        line = line[: token.start] + name + line[token.end :]
+    return line

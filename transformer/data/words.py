@@ -1,0 +1,304 @@
+"""The words of a training text, and the case of a line.
+
+A line in capitals or title case is read as training text writes its words, and its translation is
+written in the line's own case. The page of an export has the same functions
+(experiments/web/offline/offline_case.js).
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import regex
+
+from transformer.data.characters import capitalize, has_capital, has_small, lower, upper
+from transformer.data.pairs import Pair
+from transformer.files import parse_json
+
+WORD_RULE = "words 1"  # in the keys of caches: another number for other words
+RARE = 2  # occurrences of a word in the sources, at most
+MAX_WORDS = 50_000  # the most frequent ones; the others are rare, too
+SHAPE = {"forms": [str], "copied": [str], "languages": [str]}
+# Patterns that Python and the script of a page both read.
+CHARACTER = r"[\p{Alphabetic}\p{M}\p{Nd}_]"
+# Letters without case, such as Chinese ones, stand next to foreign words, numbers and addresses.
+SCRIPTS = (r"\p{Lu}\p{Ll}\p{Lt}\p{Lm}", r"\p{Lo}\p{Lm}")
+LETTERS = [rf"[{letters}][{letters}\p{{M}}]*" for letters in SCRIPTS]
+WORD = "|".join(rf"{letters}(?:['’·-]{letters})*" for letters in LETTERS)
+CASED = r"[\p{Lu}\p{Ll}\p{Nd}_]"
+STRINGS = (  # that are no words: they keep their case and need no translation
+    r"(?:[Hh][Tt][Tt][Pp][Ss]?://|www\.|WWW\.)[^\s<>\x22«»“”\u3000-\uffff]*"
+    r"[^\s<>\x22«»“”\u3000-\uffff.,;:!?')\]’…]",
+    r"(?<![\p{Lu}\p{Ll}\p{Nd}_.+-])[\p{Lu}\p{Ll}\p{Nd}_.+-]+@"
+    r"(?:[\p{Lu}\p{Ll}\p{Nd}-]+\.)+[\p{Lu}\p{Ll}]{2,}",
+    rf"\{{\{{?{CHARACTER}[\p{{Alphabetic}}\p{{Nd}}_.]*\}}\}}?",
+    rf"\$(?!\p{{Nd}}){CHARACTER}+|__\p{{Alphabetic}}{CHARACTER}*__|\[\[?{CHARACTER}+\]\]?",
+    r"</?\p{Alphabetic}[^<>\s]*(?:\s[^<>]*=[^<>]*)?\s?/?>|&#?[\p{Alphabetic}\p{Nd}]{2,};",
+    rf"%(?:\({CHARACTER}+\)|[0-9]+\$)?[-+0]?[0-9.]*l*[sdifgxu@](?!{CASED})",
+    rf"(?<![\p{{Alphabetic}}\p{{Nd}}@])[@#]{CHARACTER}{{2,}}",
+    rf"(?<!{CASED}|[.,])(?:[0-9]+(?:[.,:/'’][0-9]+)+|[0-9]{{2,}})(?!{CASED})",
+    rf"(?<!{CASED})\p{{Lu}}+-?[0-9][\p{{Lu}}0-9]*(?!{CASED})",
+    r"\p{Regional_Indicator}{2}|\p{Extended_Pictographic}\p{Emoji_Modifier}?\ufe0f?"
+    r"(?:\u200d\p{Extended_Pictographic}\p{Emoji_Modifier}?\ufe0f?)*"
+    "[\U000e0020-\U000e007f]*",
+)
+STRING = "|".join(STRINGS)
+# One of which each such string has, in Latin, Greek and Cyrillic text.
+SIGNS = frozenset("0123456789@{$_[<&%#/©®")
+KINDS = (
+    *("title", "capitals", "first title", "first capitals", "foreign"),  # of rare words
+    *("line", "number", "short number"),
+)
+# Neither dates nor versions: points before groups of three digits, or one of them.
+NUMBER = regex.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]{3})*(?:,[0-9]+)?")
+SHORT = regex.compile("[0-9]{2,3}")
+SWAP = str.maketrans(".,", ",.")
+# Before the first word of a sentence: the end of one, or a colon and a quotation mark, and then
+# neither words, numbers nor names, but for tags. A Greek question ends with a semicolon.
+START = (
+    r"(?:(?:[.!?…։]|\p{sc=Greek};)['\x22“”’‘»«›‹)\]]*(?=[\s<])|:\s?[\x22“„«»])"
+    r"(?:<[^<>]*>|&#?[\p{L}\p{Nd}]+;|[^\p{L}\p{Nd}<&])*$"
+)
+
+MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, if its words are unknown; in title case
+INNER = regex.compile(r"[\p{L}\p{Nd}_]$")  # before what does not start a word, as in "3rd"
+WORD_START = regex.compile(r"(?<![\p{Alphabetic}\p{M}\p{Nd}_'’·])(?:ij|[\p{Alphabetic}\p{M}])")
+
+
+class Token(NamedTuple):
+    """A word of a line, or another string, which starts at a character from zero.
+
+    `before` is the last letter of a word before it, or a period, and what stands in between.
+    """
+
+    text: str
+    start: int
+    is_word: bool
+    before: str
+
+    @property
+    def end(self) -> int:
+        """The character after it."""
+        return self.start + len(self.text)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a word is the first of a sentence."""
+        return _start.search(self.before) is not None
+
+
+_start, _words = regex.compile(START), regex.compile(f"(?<word>{WORD})")
+_parts = regex.compile(r"[\p{Alphabetic}\p{M}]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """The words of the sources of a training text.
+
+    Attributes:
+      forms: how words are written inside sentences, the most frequent first, without rare ones.
+      copied: kinds of rare words, and of numbers, see `kind_of`, of which most stand in the
+        targets, too. A word that the text has once or twice stands for those that it lacks. And
+        "line", if most lines without words are copied, and "number", if most keep their points and
+        commas, which change places otherwise. Kinds that the text lacks are copied.
+      languages: codes of source and target; '' if unknown.
+      symbols: strings of sources that are always one token.
+    """
+
+    forms: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
+    languages: tuple[str, str] = ("", "")
+    symbols: tuple[str, ...] = ()
+
+    def learn(self, pairs: Iterable[Pair]) -> "Words":
+        """Returns the words of a text, which is read twice, for these languages and symbols."""
+        counts, forms = collections.Counter(), collections.defaultdict(collections.Counter)
+        for pair in pairs:
+            capitals = not has_small(pair.source)
+            for token in self.tokens(pair.source):
+                if token.is_word:
+                    counts[key := self._in_capitals(token.text)] += 1
+                    small = lower(token.text, self.languages[0])
+                    is_usual = token.text == small or not (capitals or token.is_first)
+                    forms[key][token.text if is_usual else small] += is_usual
+        common = [key for key, count in counts.most_common(MAX_WORDS) if count > RARE]
+        usual = tuple(max(forms[key], key=forms[key].__getitem__) for key in common)
+        words, copies = dataclasses.replace(self, forms=usual), {kind: [] for kind in KINDS}
+        for pair in pairs:
+            tokens = [*words.tokens(pair.source)]
+            for token in tokens:
+                kind, swapped = words.kind_of(token), words.written(token.text)
+                stays = token.text in pair.target
+                if kind or (swapped != token.text and (stays or swapped in pair.target)):
+                    copies[kind or "number"].append(stays)
+            if not any(token.is_word for token in tokens):
+                copies["line"].append(pair.source == pair.target)
+        copied = tuple(kind for kind, each in copies.items() if 2 * sum(each) >= len(each))
+        return dataclasses.replace(words, copied=copied)
+
+    @functools.cached_property
+    def _pattern(self) -> regex.Pattern:
+        escaped = (regex.escape(symbol) for symbol in sorted(self.symbols, key=len, reverse=True))
+        return regex.compile("|".join((*escaped, STRING, _words.pattern)))
+
+    def tokens(self, line: str) -> Iterator[Token]:
+        """Yields the words of a line, and the strings that are no words, such as symbols."""
+        end = 0  # of the last word
+        plain = max(line, default="") < "\u0530" and not SIGNS.intersection(line)
+        plain = plain and not any(map(line.__contains__, ("www.", "WWW.", *self.symbols)))
+        for match in (_words if plain else self._pattern).finditer(line):
+            is_word, start = match["word"] is not None, match.start()
+            before = line[end - 1 : start] if end else ". " + line[:start]
+            yield Token(match[0], start, is_word, before)
+            end = match.end() if is_word else end
+
+    @functools.cached_property
+    def alphabet(self) -> frozenset[str]:
+        """The letters of known words, in small letters."""
+        return frozenset(lower("".join(self.forms), self.languages[0]))
+
+    @functools.cached_property
+    def _by_capitals(self) -> dict[str, str]:
+        # The more frequent of two is last.
+        return {self._in_capitals(form): form for form in reversed(self.forms)}
+
+    def _in_capitals(self, text: str) -> str:
+        """A word in capitals, which may lack accents, or write ß as SS."""
+        language = self.languages[0]
+        return upper(lower(text.replace("’", "'"), language), language)
+
+    def form(self, text: str) -> str | None:
+        """Returns how the training text writes a word inside a sentence, None if it is rare."""
+        return self._by_capitals.get(self._in_capitals(text))
+
+    def small(self, text: str) -> str:
+        """Returns a rare word in small letters, with those of its parts that are not rare."""
+        small = lower(text, self.languages[0])
+        return _parts.sub(lambda part: self.form(part[0]) or part[0], small)
+
+    def kind_of(self, token: Token) -> str:
+        """Returns the kind of a rare word with capitals, or of a number; '' of any other token.
+
+        "L'Italie" is not rare if "Italie" is known.
+        """
+        if not token.is_word:
+            return "short number" if SHORT.fullmatch(token.text) else ""
+        if not has_capital(token.text):
+            return ""
+        parts = _parts.findall(token.text)
+        if any(map(self.form, (token.text, *parts))):
+            return ""
+        if not self.alphabet.issuperset(lower("".join(parts), self.languages[0])):
+            return "foreign"
+        return "first " * token.is_first + ("title" if has_small(token.text) else "capitals")
+
+    def is_copied(self, line: str) -> bool:
+        """Returns whether a line has no words, and such lines are copied."""
+        words = any(token.is_word for token in self.tokens(line))
+        return "line" in self.copied and not words and not line.startswith(self.symbols)
+
+    def written(self, string: str) -> str:
+        """Returns a string as the targets write it."""
+        stays = "number" in self.copied or not NUMBER.fullmatch(string)
+        return string if stays else string.translate(SWAP)
+
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """Returns the words and what is copied, without the symbols."""
+        return {name: getattr(self, name) for name in SHAPE}
+
+    def to_json(self) -> str:
+        """Returns the values as a text."""
+        return WORD_RULE + json.dumps(self.values(), ensure_ascii=False)
+
+    @classmethod
+    @functools.cache
+    def from_json(cls, text: str, symbols: tuple[str, ...] = ()) -> "Words":
+        """Returns the words of a text; none if it is another one; RuntimeError if it is damaged."""
+        if not text.startswith(WORD_RULE):
+            return cls(symbols=symbols)
+        values, fault = parse_json(text.removeprefix(WORD_RULE).encode(), SHAPE)
+        if fault:
+            raise RuntimeError(fault)
+        return cls(*(tuple(values[name]) for name in SHAPE), symbols=symbols)
+
+
+# -- the case of a line
+
+
+def case_of(line: str, words: Words) -> str:
+    """Returns "capitals", "title", or '' for any other line.
+
+    Known words decide: those in capitals, or with one, which training text writes in another way.
+    Some words of a line in capitals, such as "km", may be in small letters.
+    """
+    tokens = [token for token in words.tokens(line) if token.is_word]
+    cased = [token for token in tokens if has_capital(token.text) or has_small(token.text)]
+    capitals = [token.text for token in cased if not has_small(token.text)]
+    if len(capitals) >= 2 * (len(tokens) - len(capitals)):
+        # Of one letter, "I" is usual in English and "A" is not.
+        forms = {text: form for text in capitals if len(text) > 1 and (form := words.form(text))}
+        usual = sum(form == text for text, form in forms.items())
+        letters = sum(map(len, capitals)) if not forms and len(capitals) == len(tokens) else 0
+        if len(forms) - usual >= max(1, usual) or letters >= MIN_LETTERS:
+            return "capitals"
+    if len(cased) < MIN_WORDS or not all(has_capital(token.text[0]) for token in cased):
+        return ""
+    forms = [*filter(None, (words.form(token.text) for token in cased if not token.is_first))]
+    names = sum(has_capital(form[0]) for form in forms)
+    return "title" if len(forms) - names >= max(1, names) or not words.forms else ""
+
+
+def read_case(line: str, words: Words) -> str:
+    """Returns a line as training text writes its words, if it is in capitals or title case."""
+    case, language = case_of(line, words), words.languages[0]
+
+    def change(token: Token) -> str:
+        mixed = case == "capitals" and has_small(token.text)
+        form = words.form(token.text) or (token.text if mixed else words.small(token.text))
+        first = token._replace(text=capitalize(form, language))
+        # A rare word that starts a sentence may be no name: it is not copied.
+        stays = mixed or not token.is_first or words.kind_of(first) in words.copied
+        return form if stays else first.text
+
+    return _change(line, words, change) if case else line
+
+
+def write_case(text: str, line: str, words: Words) -> str:
+    """Returns a translation in the case of the line that it translates, see `read_case`."""
+    mixed = [token.text for token in words.tokens(line) if token.is_word and has_small(token.text)]
+    return set_case(text, case_of(line, words), words, 1, mixed)
+
+
+def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[str] = ()) -> str:
+    """Returns a text with its words in "capitals", "title" or "sentence" case, or in "small".
+
+    Args:
+      side: 0 of a source, 1 of a target.
+      mixed: words that stay as they are in a text in capitals.
+    """
+    stay = {word.lower(): word for word in mixed}
+    language = words.languages[side]
+
+    def change(token: Token) -> str:
+        if case == "capitals":
+            return stay.get(token.text.lower()) or upper(token.text, language)
+        if case == "title":
+            start = "$^" if INNER.search(token.before) else WORD_START
+            return regex.sub(start, lambda match: capitalize(match[0], language), token.text)
+        small = lower(token.text, language)
+        return capitalize(small, language) if case == "sentence" and token.is_first else small
+
+    return _change(text, words, change) if case else text
+
+
+def _change(line: str, words: Words, change: Callable[[Token], str]) -> str:
+    """The line with its words changed; the strings between them stay."""
+    parts, end = [], 0
+    for token in words.tokens(line):
+        if token.is_word:
+            parts += [line[end : token.start], change(token)]
+            end = token.end
+    return "".join((*parts, line[end:]))
