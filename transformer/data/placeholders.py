@@ -6,6 +6,7 @@ Source: Post et al. 2019, "An Exploration of Placeholding in Neural Machine Tran
 """
 
 import itertools
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,7 @@ from transformer.data.words import Token, Words
 
 PLACEHOLDER_RULE = "placeholders 1"  # in the keys of caches: another number for another rule
 NAMES = tuple(f"<copy:{number}>" for number in range(10))  # of a line's strings, no more than these
+NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 
 def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
@@ -52,11 +54,13 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
 
 def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
     """Returns a translation with the string of each name once, and how many strings it lacks."""
-    lacks = sum(name not in text for name in strings)
-    for name in NAMES:
-        first, name, rest = text.partition(name)
-        text = first + strings.get(name, "") + rest.replace(name or "\0", "")
-    return text, lacks
+    lacking = dict(strings)
+
+    def write(match: re.Match) -> str:
+        blank, name = match.groups()
+        return blank + lacking.pop(name) if name in lacking else ""
+
+    return NAME.sub(write, text).strip(), len(lacking)
 
 
 def _strings(line: str, words: Words) -> list[Token]:

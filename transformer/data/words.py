@@ -161,6 +161,11 @@ class Words:
         return frozenset(lower("".join(self.forms), self.languages[0]))
 
     @functools.cached_property
+    def has_case(self) -> bool:
+        """Whether most letters of known words are small ones or capitals."""
+        return 2 * sum(map(has_small, self.alphabet)) > len(self.alphabet)
+
+    @functools.cached_property
     def _by_capitals(self) -> dict[str, str]:
         # The more frequent of two is last.
         return {self._in_capitals(form): form for form in reversed(self.forms)}
@@ -182,11 +187,14 @@ class Words:
     def kind_of(self, token: Token) -> str:
         """Returns the kind of a rare word with capitals, or of a number; '' of any other token.
 
-        "L'Italie" is not rare if "Italie" is known.
+        "L'Italie" is not rare if "Italie" is known. In a language with case, a word of letters
+        without case is foreign.
         """
         if not token.is_word:
             return "short number" if SHORT.fullmatch(token.text) else ""
-        if not has_capital(token.text):
+        is_inner = INNER.search(token.before) is not None
+        has_no_case = self.has_case and not has_small(token.text) and not is_inner
+        if not has_capital(token.text) and not has_no_case:
             return ""
         parts = _parts.findall(token.text)
         if any(map(self.form, (token.text, *parts))):

@@ -60,6 +60,7 @@ class Words {
     const byFrequency = [...forms].reverse(); // the most frequent one is last
     this.forms = new Map(byFrequency.map((form) => [this.inCapitals(form), form]));
     this.alphabet = new Set(lower(forms.join(""), this.readIn));
+    this.hasCase = 2 * [...this.alphabet].filter(hasSmall).length > this.alphabet.size;
     this.symbols = new Set(symbols);
     this.copied = new Set(copied);
     this.names = symbols.includes(names[0]) ? names : [];
@@ -152,10 +153,12 @@ class Words {
 
   // -- strings that need no translation
 
-  kindOf({ text, isWord, isFirst }) {
+  kindOf({ text, isWord, isFirst, before }) {
     if (!isWord) return /^[0-9]{2,3}$/.test(text) ? "short number" : "";
     const parts = text.match(PARTS);
-    if (!hasCapital(text) || [text, ...parts].some((part) => this.form(part))) return "";
+    const hasNoCase = this.hasCase && !hasSmall(text) && !/[\p{L}\p{Nd}_]$/u.test(before);
+    if (!hasCapital(text) && !hasNoCase) return "";
+    if ([text, ...parts].some((part) => this.form(part))) return "";
     if (someLetter(lower(parts.join(""), this.readIn), (c) => !this.alphabet.has(c))) return "foreign";
     return (isFirst ? "first " : "") + (hasSmall(text) ? "title" : "capitals");
   }
@@ -205,11 +208,13 @@ class Words {
 
   /** A translation with the string of each name once, and how many strings it lacks. */
   writeText(text, strings) {
-    const lacks = [...strings.keys()].filter((name) => !text.includes(name)).length;
-    const written = this.names.reduce((before, name) => {
-      const [first, ...rest] = before.split(name);
-      return rest.length ? first + (strings.get(name) ?? "") + rest.join("") : first;
-    }, text);
-    return [written, lacks];
+    if (!this.names.length) return [text, 0];
+    const lacking = new Map(strings);
+    const pattern = new RegExp(`( ?)(${this.names.join("|")})`, "g");
+    const written = text.replace(pattern, (_, blank, name) => {
+      const string = lacking.get(name);
+      return lacking.delete(name) ? blank + string : "";
+    });
+    return [written.trim(), lacking.size];
   }
 }

@@ -36,6 +36,7 @@ def swapping(words):
         ("the dog sees Ife Okonkwo", f"the dog sees {FIRST}", ["Ife Okonkwo"]),
         ("Ife Okonkwo sees Bo, Cy", f"{FIRST} sees {SECOND}, {THIRD}", ["Ife Okonkwo", "Bo", "Cy"]),
         ("Okonkwo sees Łukasz", f"Okonkwo sees {FIRST}", ["Łukasz"]),  # a first word may be any
+        ("the dog from 東京 sees", f"the dog from {FIRST} sees", ["東京"]),
         ("Łukasz sees the dog", f"{FIRST} sees the dog", ["Łukasz"]),  # but not with such a letter
         ("see https://a.org/b?c=1, x@y.de", f"see {FIRST}, {SECOND}", "https://a.org/b?c=1 x@y.de"),
         ("{name} has %s &amp;", f"{FIRST} has {SECOND} {THIRD}", "{name} %s &amp;"),
@@ -78,7 +79,7 @@ def test_no_more_strings_than_names_are_read():
 def test_each_string_is_put_back_once_and_what_lacks_is_counted():
     strings = {FIRST: f"a {SECOND}", SECOND: "b"}
     assert write_text(f"x {SECOND}, {FIRST}", {FIRST: "a", SECOND: "b"}) == ("x b, a", 0)
-    assert write_text(f"{FIRST} {FIRST} {THIRD}", {FIRST: "a", SECOND: "b"}) == ("a  ", 1)
+    assert write_text(f"{FIRST} {FIRST} {THIRD}", {FIRST: "a", SECOND: "b"}) == ("a", 1)
     assert write_text(f"{FIRST} {SECOND}", strings)[1] == 0
 
 
