@@ -153,6 +153,52 @@ def classifiers():
     yield launch(name, mode="attention", sentence="the plot is not dull .")
 
 
+def pictures(folder: Path):
+    """Commands of pictures: classes, captions and questions, each mode."""
+    changes = {**MODEL, "model.head_size": 0, "model.num_encoder_layers": 1}
+    file, question = folder / "picture.png", "what colour is the small circle ?"
+    pixels = np.arange(48 * 48 * 3, dtype=np.uint32) * 2654435761 % 256
+    Image.fromarray(pixels.astype(np.uint8).reshape(48, 48, 3)).save(file)
+    yield launch("digits", "configs/mnist.py:digits", {**changes, "data.batch_tokens": 1024})
+    yield launch("captions", "configs/scenes_captions.py", {**changes, **LAYERS})
+    yield launch("questions", "configs/scenes_vqa.py", changes)
+    yield launch("captions", mode="caption", stdin=f"{file}\n")
+    yield launch("digits", mode="classify", stdin=f"{file}\n")
+    yield launch("questions", mode="classify", stdin=f"{file}\t{question}\n")
+    for name in ("digits", "captions"):
+        yield launch(name, mode="attention", picture=file)
+    yield launch("questions", mode="attention", picture=file, sentence=question)
+    for name in ("digits", "captions", "questions"):
+        yield launch(name, mode="evaluate")
+        yield launch(name, mode="report")
+
+
+def own_text(folder: Path):
+    """Commands of a text of one's own, with names and numbers: each mode that needs files."""
+    nouns = ("dog", "cat", "house", "river", "window", "garden", "teacher", "friend", "ox")
+    pairs = [(a, b, n) for n in range(4) for a in nouns for b in nouns]
+    lines = {"en": "The {} sees the {} of Ada{}, at 1{}:05.", "de": "{} {} Ada{} 1{}:05"}
+    for side, line in lines.items():
+        texts = (line.format(a, b, a.title() * (n % 2), n) for a, b, n in pairs)
+        (folder / f"letters.{side}").write_text("".join(f"{text}\n" for text in texts), "utf-8")
+    names = {"data.train_source": "letters.en", "data.train_target": "letters.de"}
+    changes = {**QUICK, **names, "data.path": folder, "tokenizer.vocab_size": 400}
+    changes |= {"recipe": "none", "train.patience": 0, "evaluate.perturbed_sentences": 6}
+    page = "configs/own_text.py"
+    yield launch("letters", page, changes)
+    yield launch("letters_other", page, {**changes, "seed": 1})
+    yield launch(
+        "letters", mode="translate", stdin="The dog sees Ana María.\nA CAT SEES 17:45\n42\n"
+    )
+    yield launch("letters", mode="evaluate", input="behaviour")
+    for mode in ("clean", "plan"):
+        yield launch("letters", page, changes, mode)
+    runs = f"{folder}/letters,{folder}/letters_other"
+    yield [f"--runs={runs}", "--mode=compare", f"--output={folder}/compared"], ""
+    for form in ("html", "stablehlo"):
+        yield launch("letters", mode="export", format=form, output=folder / f"exported_{form}")
+
+
 def sweeps(folder: Path):
     """Commands of sweeps: in turn and vmapped, of numbers and of structure."""
     trials = [
@@ -174,7 +220,8 @@ def sweeps(folder: Path):
 def make(folder: Path, names: list[str]) -> None:
     """Runs all commands, or those of the runs named, and keeps what each printed."""
     folder.mkdir(parents=True)
-    everything = [*translators(), *language_models(), *classifiers(), *sweeps(folder)]
+    everything = [*translators(), *language_models(), *classifiers(), *pictures(folder)]
+    everything += [*own_text(folder), *sweeps(folder)]
     chosen = {f"--workdir=FOLDER/{name}" for name in names}
     everything = [each for each in everything if not chosen or each[0][0] in chosen]
     for number, (arguments, stdin) in enumerate(everything):
