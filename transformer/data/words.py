@@ -192,9 +192,8 @@ class Words:
         """
         if not token.is_word:
             return "short number" if SHORT.fullmatch(token.text) else ""
-        is_inner = INNER.search(token.before) is not None
-        has_no_case = self.has_case and not has_small(token.text) and not is_inner
-        if not has_capital(token.text) and not has_no_case:
+        has_no_case = self.has_case and not has_small(token.text)
+        if not has_capital(token.text) and (not has_no_case or INNER.search(token.before)):
             return ""
         parts = _parts.findall(token.text)
         if any(map(self.form, (token.text, *parts))):

@@ -138,7 +138,7 @@ class Translator(PairPredictor):
                 # What `translate` has written in the case of the line, as the model wrote it.
                 [best] = self.translate(variables, [source], num_best=beam, rows=1)
                 texts = [each.text for each in reversed(best)]
-                as_written = {self._write(text, line)[0]: text for text in texts}
+                as_written = {self._write(text, line, {})[0]: text for text in texts}
                 target = as_written.get(target, target)
         if target is None:
             # With rows, for which a server has compiled the programs.
@@ -152,7 +152,7 @@ class Translator(PairPredictor):
         self, hypotheses: Any, line: str, most: int, better: Sequence[Translation] = ()
     ) -> list[Translation]:
         """The translations of a line, see `read_hypotheses`, in its case."""
-        write = functools.partial(self._write, line=line)
+        write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, write)
 
     def _copy(self, line: str) -> Translation:
@@ -165,11 +165,11 @@ class Translator(PairPredictor):
         words, transfers = self.source_tokenizer.words, self.decode.transfer_case
         return read_line(read_case(canonicalize(line), words) if transfers else line, words)
 
-    def _write(self, text: str, line: str) -> tuple[str, int]:
+    def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
         """A translation in the case of its line, with its strings, and how many it lacks."""
         if self.decode.transfer_case:
             text = write_case(text, canonicalize(line), self.source_tokenizer.words)
-        return write_text(text, self._read_line(line)[1])
+        return write_text(text, strings)
 
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
         """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
