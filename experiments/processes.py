@@ -59,7 +59,7 @@ def join(text: str, deadline: float) -> Processes:
         jax.distributed.initialize(
             **place,
             initialization_timeout=math.ceil(2 * deadline),  # our own message comes first
-            heartbeat_timeout_seconds=math.ceil(2 * deadline),
+            heartbeat_timeout_seconds=math.ceil(4 * deadline),  # jax may abort after half of it
             shutdown_timeout_seconds=math.ceil(FAREWELL),
         )
     except (ValueError, RuntimeError) as error:

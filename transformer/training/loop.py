@@ -192,8 +192,7 @@ class Trainer:
                     progress.step(step, self.runs[active[0]].seconds_left())
             except StoppedError:
                 pass
-            # One may have come since the last step.
-            number = self.processes.agree(lambda: self.stop_signal)
+            number = self.processes.agree(lambda: self.stop_signal)  # since the last step, too
             if number is not None:
                 self._signals.received = number
                 self._save(state, step, self._trained)
@@ -253,6 +252,7 @@ class Trainer:
                 ready.result()
             self.processes.agree_or_stop(self._signals, wait)
             self.processes.meet()
+            self.processes.alive()
             self._programs.append(ready)
 
     def _log(self, state: TrainState, step: int, progress: Progress) -> None:

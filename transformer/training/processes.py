@@ -134,14 +134,10 @@ class Processes:
           about: what must be equal, by the words that a message uses.
         """
         leaders = self.agree(lambda: dict(about))
-        if unlike := [name for name, value in about.items() if leaders.get(name) != value]:
-            name = unlike[0]
-            self.tell(
-                {
-                    "error": f"process {self.index} has {name} {about[name]}, and process 0 "
-                    f"{leaders.get(name)}: give all the same code, flags, text and folder"
-                }
-            )
+        if name := next((n for n, value in about.items() if leaders.get(n) != value), ""):
+            values = f"{name} {about[name]}, and process 0 {leaders.get(name)}"
+            fix = "give all the same code, flags, text and folder"
+            self.tell({"error": f"process {self.index} has {values}: {fix}"})
         self.meet()
 
     def first(self, make: Callable[[], T]) -> T:
@@ -188,7 +184,7 @@ class Processes:
             raise LostError(f"another process is lost ({why}): {AGAIN}") from error
 
     def _part_with(self, error: str) -> None:
-        """Tells the others of an error, and waits a little until they know it."""
+        """Sends an error to the others, waits a little until they have it, and disconnects."""
         word = json.dumps({"error": one_line(error)})
         talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may be answered
         for name in talks if self.leads else [f"word/{self.index}"]:
@@ -196,6 +192,7 @@ class Processes:
                 self._store.key_value_set(name, word)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             self._store.wait_at_barrier("end", int(1000 * FAREWELL))
+            jax.distributed.shutdown()  # jax aborts a process whose leader ends first
 
     def watch(self) -> None:
         """Ends this process when the deadline is over, in a thread for which no end waits."""
