@@ -20,12 +20,12 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("transformer.model.layers", "from transformer.data.parallel.batches import Batch"),
+        ("transformer.model.layers", "from transformer.data.batches import Batch"),
         ("transformer.model.layers", "def f():\n    import transformer.data.pairs"),
         ("transformer.model.config", "from transformer.model.layers import ACTIVATIONS"),
         ("transformer.model.losses", "from transformer import optim"),
         ("transformer.decoding.sampling", "from transformer.model import layers"),
-        ("transformer.training.loop", "from transformer.data.parallel.batches import Batch"),
+        ("transformer.training.loop", "from transformer.data.batches import Batch"),
         ("transformer.inference.translator", "from transformer.tasks.base import Task"),
         ("transformer.tasks.base", "from experiments import run"),
         ("experiments.run", "import launch"),
@@ -36,6 +36,14 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
 def test_an_import_the_other_way_is_seen(module, line):
     assert not [*structure.wrong_imports(MODULES)]
     assert len([*structure.wrong_imports(with_line(module, line))]) == 1
+
+
+@pytest.mark.parametrize("line", ["import ml_collections", "from transformer.model import build"])
+def test_an_import_that_opens_the_core_shelf_is_seen(line):
+    rule = structure.wrong_imports_of_the_core
+    assert not [*rule(MODULES)]
+    assert len([*rule(with_line("transformer.optim.schedules", line))]) == 1
+    assert not [*rule(with_line("transformer.model.recurrent.cells", line))]  # is outside
 
 
 def test_a_config_that_imports_more_than_configs_is_seen():

@@ -17,24 +17,24 @@ gets zeros.
 
 Reading order, with the sections of the paper:
 
-    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
-                          attention_variants.py: variants, all off by default; flash.py: cuDNN's
+    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention; flash.py: cuDNN's
     model/masks.py        3.2.3 masks
     model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual
     model/norms.py        3.1 layer normalisation
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding
-    model/build.py        the architectures by name; architecture.py: their interface
-    model/recurrent/      the recurrent baseline: cells, attention, the whole model
-    model/classifier.py   an encoder whose output is pooled; the mean of embeddings
-    losses.py optim/      5.4 label smoothing, 5.3 optimizer and schedule
-    decoding/             6.1 beam search; sampling
-    data/                 text to batches: tokenizer, length buckets, cleaning/; sources and
-                          batches of each kind of text (parallel/ labelled/ documents/);
-                          synthetic/ corpora
+    model/losses.py       5.4 label smoothing
+    optim/                5.3 optimizer and schedule; training/step.py: a training step
+    data/ decoding/       5.1 batches.py, of buckets of lengths; 6.1 beam search; sampling
+
+The core shelf ends here; it imports nothing of the rest (docs/architecture.md):
+
+    model/build.py        the variants by name; recurrent/ vision/ classifier.py
+    data/                 text to tokens: tokenizer, cleaning/; sources of each kind of text
+                          (parallel/ labelled/ documents/ pictures/); synthetic/ corpora
     tasks/                loss and scores of each kind of experiment
-    training/             the loop, for any task; step.py: a step; start.py: weights of another run
+    training/             the loop, for any task; start.py: weights of another run
     mesh.py               the devices that compute one model, and their parts of its arrays
     config.py keys.py     a config: its checks, its keys
     runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python

@@ -12,7 +12,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
-ROWS_AXES = ("data", "fsdp")  # whose devices divide the rows of a batch
 # The axis that the devices of `tensor` divide, by the parameter's name: heads, the inner features
 # of a feed-forward layer, and the vocabulary (Shoeybi et al. 2019, "Megatron-LM", section 3).
 DIVIDED = (

@@ -18,13 +18,13 @@ from experiments.benchmark.workloads import first_sources, make_task, read_workl
 from experiments.compile_cache import keep_programs
 from experiments.plan.measure import shapes_of
 from experiments.process import keep_program_memory
-from transformer.data.buckets import WHOLE, Part, Plan
+from transformer.data.buckets import WHOLE, Part, Plan, Stream
 from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator
 from transformer.model.vision.inputs import PictureText
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
-from transformer.training.placement import StepQueue
+from transformer.training.placement import StepQueue, prefetch
 from transformer.training.run import TrainingRun
 
 FOREVER = 10**6  # steps
@@ -91,7 +91,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
         start = time.monotonic()
         metrics = take(batches)
         seconds = time.monotonic() - start
-        tokens = sum(float(sums.nll.count) for sums in metrics)
+        tokens = sum(float(sums.weight) for sums in metrics)
         work = {"steps": steps, "tokens": tokens, "positions": positions, "flops": each * positions}
         turn({"seconds": seconds, **work})
     raise AssertionError
@@ -126,10 +126,10 @@ class _AskedPlan(Plan):
     def __getitem__(self, i: int) -> Any:
         return self._plan[i]
 
-    def start_at(self, i: int, prefetch: int, part: Part = WHOLE) -> Iterator[Any]:
+    def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[Any]:
         """Yields the batches; the time since some were asked for ends with the last one's step."""
         yield from (shape.batch for shape in shapes_of(self._plan))
-        batches = self._plan.start_at(i, self._prefetch, part)
+        batches = self._plan.start_at(i, lambda *order: prefetch(self._prefetch, *order), part)
         jax.block_until_ready(jax.live_arrays())
         self._turn({})
         while True:

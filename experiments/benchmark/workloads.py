@@ -10,9 +10,9 @@ from ml_collections import ConfigDict
 
 from configs import multi30k, multi30k_2cores, quickstart, tutorial_en_de
 from transformer import tasks
+from transformer.data.batches import Batch, make_batch
 from transformer.data.buckets import Plan
 from transformer.data.files.locate import corpus_folder
-from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
 from transformer.inference.translator import Translator

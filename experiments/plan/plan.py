@@ -29,9 +29,9 @@ from experiments.plan.measure import (
 )
 from experiments.text_io import open_output, print_table
 from transformer import tasks
+from transformer.data.batches import BatchPlan
 from transformer.data.documents.encode import TextPlan
 from transformer.data.labelled.encode import LabelledPlan
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.pictures.encode import CaptionPlan
 from transformer.tasks.base import Task
 from transformer.training.progress import parameter_counts

@@ -6,10 +6,12 @@ import itertools
 import os
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
+from transformer.data.batches import Batch, BatchPlan, make_batch
 from transformer.data.buckets import Part, bucket_lengths, mix
 from transformer.data.documents.encode import Documents, TextPlan
 from transformer.data.labelled.encode import (
@@ -19,9 +21,9 @@ from transformer.data.labelled.encode import (
     stack_labels,
     stack_texts,
 )
-from transformer.data.parallel.batches import Batch, BatchPlan, make_batch
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
+from transformer.training.placement import prefetch
 
 
 def make_store(lengths, rng) -> TokenStore:
@@ -62,11 +64,11 @@ def epoch_indices(plan: BatchPlan, epoch: int) -> list[int]:
 # -- batch i is a function of (seed, i)
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 7])
+@pytest.mark.parametrize("ahead", [0, 1, 7])
 @pytest.mark.parametrize("start", [0, 13, 10**6])
-def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, prefetch):
+def test_batches_are_the_same_from_any_start_with_or_without_prefetch(start, ahead):
     plan = make_plan()
-    stream = make_plan().start_at(start, prefetch)
+    stream = make_plan().start_at(start, partial(prefetch, ahead))
     for i in range(start, start + 11):
         assert same(next(stream), plan[i])
     assert not same(next(stream), plan[start])

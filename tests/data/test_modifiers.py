@@ -9,9 +9,9 @@ import pytest
 
 from configs import base
 from transformer.config import check
+from transformer.data.batches import BatchPlan
 from transformer.data.buckets import Part
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.parallel.modifiers import (
     AUGMENTED,

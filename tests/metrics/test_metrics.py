@@ -17,7 +17,7 @@ from tensorboardX.proto.event_pb2 import Event
 from places import ROOT
 from transformer.files import parse_json
 from transformer.metrics.text import corpus_scores, moses_lowercase
-from transformer.metrics.tokens import TokenMetrics, loss_intervals, summarize
+from transformer.metrics.tokens import add, loss_intervals, summarize
 from transformer.model.losses import TokenSums
 from transformer.runs.logs import MetricsWriter
 
@@ -153,10 +153,7 @@ def test_the_moses_score_is_bleu_of_what_moses_makes():
 
 
 def test_merged_metrics_are_means_over_all_tokens_and_not_of_the_batches_means():
-    merged = TokenMetrics.from_sums(sums(3.0, 2.0, 1.0, 2.0)).merge(
-        TokenMetrics.from_sums(sums(21.0, 11.0, 6.0, 11.0))
-    )
-    values = summarize(merged)
+    values = summarize(add([sums(3.0, 2.0, 1.0, 2.0), sums(21.0, 11.0, 6.0, 11.0)]))
     assert values["loss"] == pytest.approx(24 / 13)
     assert values["accuracy"] == pytest.approx(7 / 13)
     assert values["perplexity"] == pytest.approx(2.718281828)

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from places import ROOT
-from transformer.optim.schedules import (
-    FALLING,
-    SCHEDULES,
-    describe_unusual_peak,
-    learning_rate,
-    remaining_rate,
-)
+from transformer.optim.schedules import FALLING, SCHEDULES, learning_rate, remaining_rate
+from transformer.training.run import describe_unusual_peak
 
 CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 # d_model 16, factor or peak 2, warmup 4, 20 updates in all, of which wsd's last 10 decay.

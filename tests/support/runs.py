@@ -15,8 +15,8 @@ from jax import monitoring
 
 from configs import base
 from transformer.analysis.snapshots import Snapshot
+from transformer.data.batches import BatchPlan
 from transformer.data.buckets import WHOLE, Plan
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.token_store import TokenStore
 from transformer.files import SEAL
 from transformer.inference.hypotheses import BLANK
@@ -41,8 +41,8 @@ class SpoiltPlan(Plan):
     def __getitem__(self, i: int):
         return self._spoil(i, self.plan[i])
 
-    def start_at(self, i: int, prefetch: int, part=WHOLE):
-        for j, batch in enumerate(self.plan.start_at(i, prefetch, part), i):
+    def start_at(self, i: int, stream, part=WHOLE):
+        for j, batch in enumerate(self.plan.start_at(i, stream, part), i):
             self.on_read(j)
             yield self._spoil(j, batch)
 

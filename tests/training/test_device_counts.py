@@ -10,7 +10,7 @@ from device_processes import on_devices
 
 from log_lines import heard
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
-from transformer.data.parallel.batches import BatchPlan
+from transformer.data.batches import BatchPlan
 from transformer.model import losses
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 BatchT = TypeVar("BatchT")
+# (make, first) -> the values of make(first), make(first + 1) and so on.
+Stream = Callable[[Callable[[int], Any], int], Iterator[Any]]
 SMALL = 256  # items up to which a permutation is drawn as a whole
 ROUNDS = 6  # of the network that permutes more
 
@@ -58,18 +60,9 @@ class Plan(abc.ABC, Generic[BatchT]):
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
-    def start_at(self, i: int, prefetch: int, part: Part = WHOLE) -> Iterator[BatchT]:
-        """Yields those rows of batch i and of all after it, see `stream`."""
-        return stream(lambda i: self.part(i, part), i, prefetch)
-
-
-def stream(make: Callable[[int], Any], first: int, prefetch: int) -> Iterator[Any]:
-    """Yields make(first) and all after it, `prefetch` of them made ahead in the background."""
-    import grain  # of which a model in use has no need
-
-    dataset = grain.MapDataset.range(first, first + 2**62).map(make)
-    options = grain.ReadOptions(num_threads=min(prefetch, 2), prefetch_buffer_size=prefetch)
-    return iter(dataset.to_iter_dataset(options))
+    def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[BatchT]:
+        """Yields those rows of batch i and of all after it, made by a stream."""
+        return stream(lambda i: self.part(i, part), i)
 
 
 def shuffle(

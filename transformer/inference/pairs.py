@@ -12,8 +12,8 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
+from transformer.data.batches import Batch, make_batch
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import Batch, make_batch
 from transformer.data.placeholders import read_pair
 from transformer.data.tokenizer import EOS_ID, PAD_ID, Ids, Tokenizer
 from transformer.inference.base import (

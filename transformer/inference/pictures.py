@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from transformer.analysis.attention import Attention, GridPicture
-from transformer.data.parallel.batches import Batch, make_targets
+from transformer.data.batches import Batch, make_targets
 from transformer.data.pictures.encode import (
     PictureStore,
     SeenPicture,

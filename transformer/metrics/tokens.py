@@ -1,61 +1,44 @@
 """Means over tokens, accumulated as sums and counts."""
 
-# clu's dataclasses are made by a decorator without types: their fields are known at runtime alone.
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportArgumentType=false
-
 import functools
 import math
+import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-import flax.struct
 import jax
 import numpy as np
-from clu import metrics as clu_metrics
 from jaxtyping import Float, Int
 
 from transformer.metrics.registry import MIN_TEXTS
 from transformer.model.losses import TokenSums
 
 
-@flax.struct.dataclass
-class TokenMetrics(clu_metrics.Collection):
-    """Means over tokens: smoothed loss, negative log-likelihood, accuracy."""
-
-    loss: clu_metrics.Average
-    nll: clu_metrics.Average
-    accuracy: clu_metrics.Average
-
-    @classmethod
-    def from_sums(cls, sums: TokenSums) -> "TokenMetrics":
-        """Returns the metrics of one batch."""
-        return cls.empty().replace(
-            loss=clu_metrics.Average(sums.loss, sums.weight),
-            nll=clu_metrics.Average(sums.nll, sums.weight),
-            accuracy=clu_metrics.Average(sums.correct, sums.weight),
-        )
-
-    @classmethod
-    def from_batches(cls, sums: Iterable[TokenSums]) -> "TokenMetrics":
-        """Returns the metrics of all batches together, at least one."""
-        return functools.reduce(cls.merge, map(cls.from_sums, sums))
-
-    def to_list(self) -> list[float]:
-        """Returns the sums and counts of one run, with all bits of a float32."""
-        return [float(x) for x in jax.tree.leaves(self)]
-
-    @classmethod
-    def from_list(cls, numbers: Sequence[float]) -> "TokenMetrics":
-        """Returns the inverse of `to_list`, bit for bit, on the host."""
-        # The counts of an empty one are integers, which would change the rounding of sums.
-        return jax.tree.structure(cls.empty()).unflatten(map(np.float32, numbers))
+def add(sums: Iterable[TokenSums]) -> TokenSums:
+    """Returns the sums of all batches together, at least one, added in their order."""
+    return functools.reduce(lambda total, more: jax.tree.map(operator.add, total, more), sums)
 
 
-def summarize(metrics: TokenMetrics) -> dict[str, float]:
+def summarize(sums: TokenSums) -> dict[str, float]:
     """Returns loss and nll in nats per token, perplexity = exp(nll) and accuracy, as floats."""
+    totals = {"loss": sums.loss, "nll": sums.nll, "accuracy": sums.correct}
     with np.errstate(invalid="ignore"):  # of a run that diverges, or of no token
-        values = {name: float(value) for name, value in metrics.compute().items()}
+        weight = np.float32(sums.weight)
+        values = {name: float(np.float32(total) / weight) for name, total in totals.items()}
     # A float64 holds exp(700) and not exp(710).
     return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}
+
+
+def to_list(sums: TokenSums) -> list[float]:
+    """Returns loss, nll and correct of one run, each before its weight, with all bits."""
+    return [float(x) for total in sums[:3] for x in (total, sums.weight)]
+
+
+def from_list(numbers: Sequence[float]) -> TokenSums:
+    """Returns the inverse of `to_list`, bit for bit, on the host."""
+    floats: Any = map(np.float32, numbers)
+    loss, weight, nll, _, correct, _ = floats
+    return TokenSums(loss, nll, correct, weight)
 
 
 def loss_intervals(

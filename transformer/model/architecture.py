@@ -12,10 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, DropoutRates
-from transformer.model.vision.inputs import PictureText
 
-# What an encoder reads: token ids, or pictures and questions if the config has a `patch_size`.
-Source = Int[Array | np.ndarray, "B M"] | PictureText
+# What an encoder reads: token ids, or a named tuple of arrays that another embedding reads.
+Source = Int[Array | np.ndarray, "B M"] | tuple
 
 
 class Network(nn.Module):

@@ -1,18 +1,26 @@
-"""The architectures by name, and the model that a configuration describes."""
+"""The variants that are not the paper's, by name, and the model that a configuration describes."""
 
 from typing import Any
 
 from transformer.model import layers
 from transformer.model.architecture import Architecture
 from transformer.model.config import ModelConfig, check_choice
+from transformer.model.positions.registry import REGISTRY as POSITIONS
 from transformer.model.recurrent import attention, cells
 from transformer.model.recurrent.model import RecurrentModel
-from transformer.model.transformer import Transformer
+from transformer.model.transformer import SOURCE_EMBEDDINGS, Transformer
+from transformer.model.vision import patches
 from transformer.variants import Registry
 
 REGISTRY: dict[str, type[Architecture]] = Registry(
     transformer=Transformer,
     recurrent=RecurrentModel,
+)
+SOURCE_EMBEDDINGS.update(patches=patches.PatchEmbedding)
+POSITIONS.update(
+    grid_sinusoidal=patches.GridSinusoids,
+    grid_rotary=patches.GridRotary,
+    grid_bias=patches.GridBias,
 )
 
 

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
-from transformer.mesh import ROWS_AXES
 from transformer.model.matmul import product, product_nt, product_tn
 
 # float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
@@ -18,6 +17,8 @@ from transformer.model.matmul import product, product_nt, product_tn
 # often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
 # and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
+
+ROWS_AXES = ("data", "fsdp")  # of a mesh, whose devices divide the rows of a batch
 
 
 class TokenSums(NamedTuple):

@@ -33,7 +33,10 @@ from transformer.model.stack import (
     run_layers,
     sown_by_kind,
 )
-from transformer.model.vision.patches import PatchEmbedding
+from transformer.variants import Registry
+
+# By what a source is: modules of (size of the vocabulary, config) that embed it. See `build`.
+SOURCE_EMBEDDINGS: dict[str, Any] = Registry(tokens=Embedding)
 
 
 class Transformer(Architecture):
@@ -54,7 +57,7 @@ class Transformer(Architecture):
         self.embedding_dropout, self.word_dropout = Dropout(), Dropout(whole=True)
         if config.has_encoder:
             if not config.one_table:
-                embedding = PatchEmbedding if config.patch_size else Embedding
+                embedding = SOURCE_EMBEDDINGS["patches" if config.patch_size else "tokens"]
                 self.source_embedding = embedding(config.source_vocab_size, config)
             self.encoder_positions = _encodings(config, config.encoder_names)
             self.encoder_layers = make_layers(EncoderLayer, config.num_encoder_layers, config)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from transformer.errors import UserError, shorten
 
@@ -91,10 +90,11 @@ def merge(moving: Any, staying: Any) -> Any:
     )
 
 
-def rules_of(train: ConfigDict, shapes: Callable[[], Any] | None = None) -> ParameterRules:
-    """Returns the rules of `config.train`.
+def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRules:
+    """Returns the rules of a training.
 
     Args:
+      train: has `freeze` and `learning_rate_factors`, see `ParameterRules`.
       shapes: returns the tree of the parameters that they are for, if it is known.
 
     Raises:

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from ml_collections import ConfigDict
 
 from transformer.variants import Registry
 
@@ -85,15 +84,6 @@ SCHEDULES: dict[str, Callable[..., Any]] = Registry(
     constant=constant,
 )
 FALLING = ("cosine", "linear", "wsd")  # those whose rate is zero at `total_steps`
-# By optimizer, the lowest and the highest peak that train a model; not those of Adafactor, which
-# are relative to the parameters.
-PEAKS = {"adam": (1e-5, 0.1), "adamw": (1e-5, 0.1), "muon": (1e-5, 0.1), "lion": (1e-6, 0.01)}
-MIN_FACTOR = 0.05  # of noam
-
-
-def warmup_fix(updates: int) -> str:
-    """Returns the fix of a warm-up that is too long for a run of this many updates."""
-    return f"set config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
 
 
 def learning_rate(
@@ -112,45 +102,6 @@ def learning_rate(
     peak = xp.asarray(hparams["learning_rate"], xp.float32)
     # XLA would compute a minimum of numbers again in the update of each parameter, not a reduction.
     return xp.asarray(xp.min(peak * xp.stack(factors)))
-
-
-def describe_unusual_peak(settings: ConfigDict, d_model: int) -> str:
-    """Returns a line about a learning rate whose peak is unusually low or high; '' if it is not.
-
-    It also finds the learning rate of another schedule: noam's is a factor, the others' the peak.
-
-    Args:
-      settings: `config.optimizer`.
-    """
-    if settings.name not in PEAKS:
-        return ""
-    lowest, highest = PEAKS[settings.name]
-    peak, is_noam = _peak(settings, d_model), settings.schedule == "noam"
-    if peak > highest:
-        size, fix = "high", "lower"
-    elif peak < lowest or (is_noam and settings.learning_rate < MIN_FACTOR):
-        size, fix = "low", "raise"
-    else:
-        return ""
-    meaning = "a factor of 1 / sqrt(d_model * warmup_steps), usually 1" if is_noam else "the peak"
-    return (
-        f"the learning rate rises to {peak:.2g}, which is {size} for optimizer.name="
-        f"{settings.name}: optimizer.learning_rate={settings.learning_rate:g} is {meaning} with "
-        f"optimizer.schedule={settings.schedule}; {fix} config.optimizer.learning_rate"
-    )
-
-
-def _peak(settings: ConfigDict, d_model: int) -> float:
-    """The rate at the end of the warm-up of a run that is much longer."""
-    update = max(1, settings.warmup_steps)
-    hparams = {
-        "learning_rate": 1.0,
-        "warmup_steps": update,
-        "total_steps": 1000 * update,
-        "decay_fraction": 0.0,
-    }
-    factor = learning_rate(settings.schedule, update, hparams, d_model)
-    return settings.learning_rate * float(factor)
 
 
 def remaining_rate(schedule: str, update: int, hparams: dict[str, Any]) -> float:

@@ -26,7 +26,7 @@ from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params
 from transformer.inference.generator import Generator
-from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks.base import TokenTask, initial_folder, model_fields, warn_of_earlier_text
@@ -169,7 +169,6 @@ class LanguageModelTask(TokenTask):
         return pack_rows(self.text.held_out[split], self._rows_at_once, self.config.data.context)
 
     def _scores(self, split: str, sums: Any) -> dict[str, Any]:
-        metrics = TokenMetrics.from_batches(sums)
         total = sum(float(batch.nll) for batch in sums)
         text = self.text.held_out[split]
         data, eos = self.config.data, "no" if text.whole else "yes"
@@ -177,7 +176,7 @@ class LanguageModelTask(TokenTask):
         cut = f"eos:{eos}|context:{data.context}|stride:{data.context}|documents:{data.documents}"
         digest = self.text.tokenizer.digest
         return {
-            **summarize(metrics),
+            **summarize(add(sums)),
             **scores_of(total, text),
             "perplexity_signature": f"text:{text.digest}|per:token|{cut}|vocabulary:{digest}",
             "word_perplexity_signature": f"text:{text.digest}|per:word|{cut}",

@@ -8,12 +8,12 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
+from transformer.data.batches import BatchPlan
 from transformer.data.characters import word_ends
 from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.parallel.encode import SIDES, Corpus
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator

@@ -12,19 +12,19 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots
 from transformer.data import held_out
+from transformer.data.batches import Batch, BatchPlan
 from transformer.data.buckets import Mixture, mix
 from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
 from transformer.data.held_out import HELD_OUT
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training_pairs
-from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import tokenizer_names
 from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
 from transformer.inference.translator import Translation, Translator
-from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
@@ -318,7 +318,7 @@ class TranslationTask(TokenTask):
 
 def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:
     """Loss, perplexity and accuracy of the references."""
-    return summarize(TokenMetrics.from_batches(sums))
+    return summarize(add(sums))
 
 
 def make_translator(

@@ -13,7 +13,8 @@ import numpy as np
 from transformer import signals
 from transformer.data.buckets import Plan
 from transformer.errors import RunError, UserError
-from transformer.metrics.tokens import TokenMetrics
+from transformer.metrics.tokens import add, from_list
+from transformer.model.losses import TokenSums
 from transformer.signals import StoppedError, StopSignals
 from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
 from transformer.training.processes import Processes
@@ -74,7 +75,7 @@ class Trainer:
         self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._trained = list(range(len(runs)))  # the runs that took the last step
-        self._pending: list[TokenMetrics] = []  # of each step since the last line, on the devices
+        self._pending: list[TokenSums] = []  # of each step since the last line, on the devices
         self._watch, self._unsaved = Stopwatch(), 0.0  # seconds of training since the last save
         self._programs: list[Future[None]] = []  # that all processes have waited for
         self._signals = StopSignals()
@@ -122,7 +123,7 @@ class Trainer:
         lead = self.runs[0]
         like = self.placement.like(lead.state_shapes())
         newest = max(lead.checkpoints.steps(), default=0)
-        self._prepare(like, next(self.placement.batches(plans, newest, prefetch=0)))
+        self._prepare(like, next(self.placement.batches(plans, newest, ahead=0)))
 
     def _prepare(self, state: Any, batch: Any) -> Future[None]:
         """Starts to compile the step for such a batch."""
@@ -183,8 +184,8 @@ class Trainer:
                         break
                     batch, ready = next(coming)
                     self._await(ready, progress)
-                    state, metrics = self.train_step(*self._arguments(state, batch, active))
-                    self._pending.append(metrics)
+                    state, sums = self.train_step(*self._arguments(state, batch, active))
+                    self._pending.append(sums)
                     queue.wait(self._pending)
                     step, self._trained = step + 1, active
                     self._spend(steps=1)
@@ -336,9 +337,8 @@ class Trainer:
         except (StoppedError, UserError):
             raise
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [""])[0][:200]
-            name = type(error).__name__
-            logger.warning(f"{what} failed, and training continues: {name}: {reason}")
+            why = f"{type(error).__name__}: " + (str(error).strip().splitlines() or [""])[0][:200]
+            logger.warning(f"{what} failed, and training continues: {why}")
             return None
         finally:
             self._spend()
@@ -355,12 +355,12 @@ class Trainer:
         """Continues the sums of a line that was not yet written when the runs were saved."""
         pending = [run.progress.line_sums for run in self.runs]
         if length := max(map(len, pending)):
-            sums = [TokenMetrics.from_list(numbers or [0.0] * length) for numbers in pending]
+            sums = [from_list(numbers or [0.0] * length) for numbers in pending]
             self._pending = [self.placement.join(sums)]
 
-    def _merge_pending(self) -> TokenMetrics:
+    def _merge_pending(self) -> TokenSums:
         """The sums since the last line, on the host, added in batch order for equal rounding."""
-        self._pending = [functools.reduce(TokenMetrics.merge, jax.device_get(self._pending))]
+        self._pending = [add(jax.device_get(self._pending))]
         return self._pending[0]
 
     def _say_end(self, state: TrainState, step: int) -> bool:

@@ -15,8 +15,9 @@ import numpy as np
 from jax.experimental.multihost_utils import process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from transformer.data.buckets import Part, Plan, stream
-from transformer.mesh import ROWS_AXES, layout, make_mesh, refuse_mesh
+from transformer.data.buckets import Part, Plan
+from transformer.mesh import layout, make_mesh, refuse_mesh
+from transformer.model.losses import ROWS_AXES
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
 
@@ -148,9 +149,9 @@ class SingleRun:
 
         return jax.tree.map(put, batch)
 
-    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+    def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
         """Yields this process's part of the batches from number `start` on, of each run's plan."""
-        return plans[0].start_at(start, prefetch, self._part)
+        return plans[0].start_at(start, functools.partial(prefetch, ahead), self._part)
 
     def split(self, tree: Any) -> Sequence[Any]:
         """Returns each run's part of a tree."""
@@ -209,10 +210,10 @@ class VmappedRuns:
     def put_batch(self, batch: Any) -> Any:
         return jax.device_put(batch, self.by_run)
 
-    def batches(self, plans: Sequence[Plan], start: int, prefetch: int) -> Iterator[Any]:
+    def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
         """Yields the batches of all plans, stacked; the plans have one text, see `Plan.stack`."""
         filled = self._fill(plans)
-        return stream(lambda i: filled[0].stack(filled, i), start, prefetch)
+        return prefetch(ahead, lambda i: filled[0].stack(filled, i), start)
 
     def split(self, tree: Any) -> Sequence[Any]:
         host = jax.device_get(tree)
@@ -261,3 +262,12 @@ class StepQueue:
                 self._ahead = 0 if seconds > self.LONG else 1
             else:
                 self._ahead = min(self.MAX_ACTIVE, 2 * self._ahead or 1)
+
+
+def prefetch(count: int, make: Callable[[int], Any], first: int) -> Iterator[Any]:
+    """Yields make(first) and all after it, `count` of them made ahead in the background."""
+    import grain  # of which a model in use has no need
+
+    dataset = grain.MapDataset.range(first, first + 2**62).map(make)
+    options = grain.ReadOptions(num_threads=min(count, 2), prefetch_buffer_size=count)
+    return iter(dataset.to_iter_dataset(options))

@@ -14,16 +14,12 @@ from ml_collections import ConfigDict
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
 from transformer.files import write_json
-from transformer.metrics.tokens import TokenMetrics, summarize
+from transformer.metrics.tokens import summarize, to_list
+from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
 from transformer.optim import optimizers
 from transformer.optim.parameters import rules_of
-from transformer.optim.schedules import (
-    describe_unusual_peak,
-    learning_rate,
-    remaining_rate,
-    warmup_fix,
-)
+from transformer.optim.schedules import learning_rate, remaining_rate
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
 from transformer.runs.progress import RunProgress, total_steps
@@ -36,6 +32,10 @@ logger = logging.getLogger(__name__)
 
 DECIDE_EVERY = 10  # steps after which several processes look at clock and signals, at the latest
 MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
+# By optimizer, the lowest and the highest peak that train a model; not those of Adafactor, which
+# are relative to the parameters.
+PEAKS = {"adam": (1e-5, 0.1), "adamw": (1e-5, 0.1), "muon": (1e-5, 0.1), "lion": (1e-6, 0.01)}
+MIN_FACTOR = 0.05  # of noam
 
 
 class TrainingRun:
@@ -239,9 +239,9 @@ class TrainingRun:
             self.progress.line_steps += steps
 
     def log(
-        self, step: int, metrics: TokenMetrics, consecutive_nonfinite: int, nonfinite_steps: int
+        self, step: int, sums: TokenSums, consecutive_nonfinite: int, nonfinite_steps: int
     ) -> dict[str, float]:
-        """Writes a line with the metrics of all batches since the last one; returns its numbers."""
+        """Writes a line with the means of all batches since the last one; returns its numbers."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
@@ -249,13 +249,13 @@ class TrainingRun:
                 f"up to step {step}: lower config.optimizer.learning_rate or set "
                 f"config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
-        tokens, progress = float(metrics.nll.count), self.progress
+        tokens, progress = float(sums.weight), self.progress
         progress.tokens += tokens
         schedule = self.config.optimizer.schedule
         updates = _count_updates(step, self.config)
         rate = learning_rate(schedule, updates, self.hparams(), self.task.d_model)
         values = {
-            **summarize(metrics),
+            **summarize(sums),
             "learning_rate": float(rate),
             "tokens_per_second": tokens / max(progress.line_seconds, 1e-9),
             "seconds": progress.seconds,
@@ -266,9 +266,9 @@ class TrainingRun:
         progress.line_seconds, progress.line_steps = 0.0, 0
         return values
 
-    def save(self, step: int, state: TrainState, pending: TokenMetrics | None = None) -> None:
-        """Starts to save a checkpoint, with the metrics of all batches since the last line."""
-        sums = [] if pending is None else pending.to_list()
+    def save(self, step: int, state: TrainState, pending: TokenSums | None = None) -> None:
+        """Starts to save a checkpoint, with the sums of all batches since the last line."""
+        sums = [] if pending is None else to_list(pending)
         self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
 
     def due(self, step: int) -> bool:
@@ -342,3 +342,42 @@ class TrainingRun:
 def _count_updates(steps: int, config: ConfigDict) -> int:
     """The number of updates that this many batches make."""
     return math.ceil(steps / config.optimizer.gradient_accumulation_steps)
+
+
+def warmup_fix(updates: int) -> str:
+    """Returns the fix of a warm-up that is too long for a run of this many updates."""
+    return f"set config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+
+
+def describe_unusual_peak(settings: ConfigDict, d_model: int) -> str:
+    """Returns a line about a learning rate whose peak is unusually low or high; '' if it is not.
+
+    It also finds the learning rate of another schedule: noam's is a factor, the others' the peak.
+
+    Args:
+      settings: `config.optimizer`.
+    """
+    if settings.name not in PEAKS:
+        return ""
+    lowest, highest = PEAKS[settings.name]
+    peak, is_noam = _peak(settings, d_model), settings.schedule == "noam"
+    if peak > highest:
+        size, fix = "high", "lower"
+    elif peak < lowest or (is_noam and settings.learning_rate < MIN_FACTOR):
+        size, fix = "low", "raise"
+    else:
+        return ""
+    meaning = "a factor of 1 / sqrt(d_model * warmup_steps), usually 1" if is_noam else "the peak"
+    return (
+        f"the learning rate rises to {peak:.2g}, which is {size} for optimizer.name="
+        f"{settings.name}: optimizer.learning_rate={settings.learning_rate:g} is {meaning} with "
+        f"optimizer.schedule={settings.schedule}; {fix} config.optimizer.learning_rate"
+    )
+
+
+def _peak(settings: ConfigDict, d_model: int) -> float:
+    """The rate at the end of the warm-up of a run that is much longer."""
+    update = max(1, settings.warmup_steps)
+    hparams = {"warmup_steps": update, "total_steps": 1000 * update, "decay_fraction": 0.0}
+    factor = learning_rate(settings.schedule, update, {**hparams, "learning_rate": 1.0}, d_model)
+    return settings.learning_rate * float(factor)

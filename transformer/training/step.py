@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.metrics.tokens import TokenMetrics
 from transformer.model.losses import TokenSums
 from transformer.optim import optimizers
 from transformer.optim.parameters import ParameterRules, merge
@@ -54,22 +53,22 @@ def init_state(
 
 @dataclasses.dataclass(frozen=True)
 class TrainStep:
-    """The training step: a pure function (state, batch, hparams) -> (state, metrics), in two parts.
+    """The training step: a pure function (state, batch, hparams) -> (state, sums), in two parts.
 
     Attributes:
       gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
-      update: (state, gradient, sums, hparams) -> (state, metrics). It knows no batch, so it is one
+      update: (state, gradient, sums, hparams) -> (state, sums). It knows no batch, so it is one
         program for batches of all shapes.
       rules: which parameters move; a gradient has those alone.
     """
 
     gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
-    update: Callable[[TrainState, Any, TokenSums, dict], tuple[TrainState, TokenMetrics]]
+    update: Callable[[TrainState, Any, TokenSums, dict], tuple[TrainState, TokenSums]]
     rules: ParameterRules = ALL_MOVE
 
     def __call__(
         self, state: TrainState, batch: Any, hparams: dict
-    ) -> tuple[TrainState, TokenMetrics]:
+    ) -> tuple[TrainState, TokenSums]:
         gradient, sums = self.gradient(state.params, state.step, batch, hparams)
         return self.update(state, gradient, sums, hparams)
 
@@ -105,7 +104,7 @@ def make_train_step(
 
     def update(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
-    ) -> tuple[TrainState, TokenMetrics]:
+    ) -> tuple[TrainState, TokenSums]:
         # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
         norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
         finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
@@ -140,7 +139,7 @@ def make_train_step(
         bad = (~finite).astype(jnp.int32)
         counts = state.nonfinite_steps + bad, (state.consecutive_nonfinite + bad) * bad
         new = TrainState(done, params, opt_state, ema, *counts)
-        return new, TokenMetrics.from_sums(sums)
+        return new, sums
 
     return TrainStep(gradient, update, rules)
 

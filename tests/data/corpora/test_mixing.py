@@ -1,13 +1,15 @@
 """An epoch has the pairs of each corpus in proportion; each is drawn before any again."""
 
 import collections
+from functools import partial
 
 import numpy as np
 import pytest
 
+from transformer.data.batches import BatchPlan
 from transformer.data.buckets import mix, proportions
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.token_store import TokenStore
+from transformer.training.placement import prefetch
 
 SIZES = 97, 41, 7
 
@@ -79,7 +81,7 @@ def test_a_batch_is_a_function_of_seed_and_number():
     found = {i: plan.indices(i)[1] for i in numbers}
     again = make_plan(temperature=3.0)
     assert {i: again.indices(i)[1] for i in reversed(numbers)} == found
-    stream = again.start_at(39, 3)
+    stream = again.start_at(39, partial(prefetch, 3))
     for i in range(39, 45):
         assert all(map(np.array_equal, next(stream), plan[i]))
     other = make_plan(seed=6, temperature=3.0)

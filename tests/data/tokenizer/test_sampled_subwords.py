@@ -7,6 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ import pytest
 
 from configs import base
 from transformer.config import check
+from transformer.data.batches import Batch, BatchPlan
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import Batch, BatchPlan
 from transformer.data.parallel.encode import Corpus, prepare_corpus
 from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.errors import UserError
+from transformer.training.placement import prefetch
 
 pytestmark = pytest.mark.full
 
@@ -90,8 +92,8 @@ def differing(a: dict, b: dict, side: int) -> float:
 @pytest.mark.parametrize(("kind", "strength"), SAMPLED)
 def test_a_resumed_run_draws_the_same_whatever_it_read_before(kind, strength, corpus_of):
     plan, other = (make_plan(corpus_of(kind, strength)) for _ in range(2))
-    for prefetch in (0, 7):
-        stream = other.start_at(11, prefetch)
+    for ahead in (0, 7):
+        stream = other.start_at(11, partial(prefetch, ahead))
         for i in range(11, 16):
             assert same(next(stream), plan[i])
     assert digest(plan, [29, 3]) == digest(other, [29, 3])

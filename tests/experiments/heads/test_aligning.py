@@ -14,8 +14,8 @@ from experiments.heads.alignment import print_scores
 from experiments.heads.links import Head, HeadLinks, LinkScore
 from tiny_run import command, loading_once, refused, shared_run
 from transformer.analysis.alignment import GoldLinks
+from transformer.data.batches import make_batch
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import make_batch
 from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError

@@ -9,8 +9,8 @@ import reference
 from tiny_models import tiny_config
 from transformer.inference.base import source_mask
 from transformer.model.classifier import BagOfPatches, Classifier, CnnLstm
-from transformer.model.positions.grid import GridBias, grid_angles
 from transformer.model.vision.inputs import PictureText, from_patches, to_patches
+from transformer.model.vision.patches import GridBias, grid_angles
 
 B, CLASSES, WORDS = 3, 5, 4
 CHANGES = {"num_encoder_layers": 2, "num_decoder_layers": 0, "norm_position": "pre"}

@@ -24,8 +24,8 @@ from transformer.data.encode import (
     make_tokenizer,
 )
 from transformer.data.pairs import Pair
-from transformer.data.parallel.batches import PairSampler, make_sampler
 from transformer.data.parallel.modifiers import Augmentation, augmentation_of
+from transformer.data.parallel.sampler import PairSampler, make_sampler
 from transformer.data.parallel.training_pairs import (
     Hashes,
     HeldOutReport,

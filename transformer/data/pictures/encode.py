@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from transformer.data.batches import BatchPlan
 from transformer.data.buckets import BucketPlan
 from transformer.data.labelled.encode import NO_LABEL, LabelledBatch, read_texts, stack_texts
 from transformer.data.pairs import LabelledPicture
-from transformer.data.parallel.batches import BatchPlan
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.model.vision.inputs import PictureText, to_patches

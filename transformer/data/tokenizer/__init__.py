@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import sentencepiece
 from google.protobuf.message import DecodeError
-from jaxtyping import Int
 from ml_collections import ConfigDict
 
 # protobuf makes these classes when they are imported.
@@ -21,14 +20,13 @@ from ml_collections import ConfigDict
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
 
+from transformer.data.batches import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids
 from transformer.data.characters import PUNCTUATION, canonicalize
-from transformer.data.tokenizer.draws import UNK_ID, Draws
+from transformer.data.tokenizer.draws import Draws
 from transformer.data.words import Words
 from transformer.errors import RunError, UserError
 from transformer.files import parse_json, read_file, write_bytes, write_json
 
-Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
-PAD_ID, BOS_ID, EOS_ID = 0, 2, 3  # with UNK_ID the same in every vocabulary
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 TOKENIZER_KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.

@@ -19,9 +19,9 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer.data.batches import UNK_ID
 from transformer.errors import UserError
 
-UNK_ID = 1  # in every vocabulary
 WORD_START = "▁"  # before a word
 UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
 CACHED = 2**16  # words that are remembered

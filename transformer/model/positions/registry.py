@@ -14,7 +14,6 @@ from transformer.model.positions.additive import (
     SplitPositions,
 )
 from transformer.model.positions.base import STACK_HOOKS, NoPositions
-from transformer.model.positions.grid import GridBias, GridRotary, GridSinusoids
 from transformer.model.positions.relative import Alibi, RelativeBias, RelativeShaw
 from transformer.model.positions.rotary import RotaryPositions
 from transformer.variants import Registry
@@ -27,9 +26,6 @@ REGISTRY: dict[str, type[NoPositions]] = Registry(
     relative_bias=RelativeBias,
     relative_shaw=RelativeShaw,
     alibi=Alibi,
-    grid_sinusoidal=GridSinusoids,
-    grid_rotary=GridRotary,
-    grid_bias=GridBias,
     none=NoPositions,
 )
 

@@ -1,12 +1,22 @@
-"""The embedding of pictures as patches, and of questions about them."""
+"""Pictures as grids of patches: their embedding, and encodings of places by rows and columns.
+
+Position 0 is the class token, in the row before the first. The patches follow, row by row; words
+after them take the places of further rows.
+"""
 
 import flax.linen as nn
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.layers import Embedding, Linear
+from transformer.model.positions.additive import BASE, sinusoid_angles
+from transformer.model.positions.base import NoPositions
+from transformer.model.positions.rotary import rotate_pairs
 from transformer.model.vision.inputs import PictureText
+
+ROTARY_BASE = 100.0  # of the few patches of a side, in place of 10,000 tokens
 
 
 class PatchEmbedding(nn.Module):
@@ -36,3 +46,95 @@ class PatchEmbedding(nn.Module):
         segments = self.param("segments", nn.initializers.normal(0.02), (2, width))
         of_picture, of_words = segments.astype(picture.dtype)
         return jnp.concatenate([picture + of_picture, words + of_words], axis=1)
+
+
+def grid_angles(
+    positions: Int[Array, "*B L"], width: int, config: ModelConfig, base: float
+) -> Float[Array, "*B L half"]:
+    """Returns the angles, in radians, of the rows and then of the columns, width / 4 of each."""
+    row, column = jnp.divmod(positions - 1, _side(config))
+    angles = [sinusoid_angles(place, width // 2, base) for place in (row, column)]
+    return jnp.concatenate(angles, axis=-1)
+
+
+def _side(config: ModelConfig) -> int:
+    """Patches of a picture's side."""
+    return config.picture_size // config.patch_size
+
+
+def _check(config: ModelConfig, setting: str, width: int = 4, name: str = "") -> None:
+    if not config.patch_size:
+        raise UserError(f"{setting} is for pictures: choose another encoding of a text's positions")
+    if width % 4:
+        raise UserError(
+            f"{setting} halves the dimensions for rows and columns, and pairs them: {name}={width} "
+            "must be a multiple of 4"
+        )
+
+
+class GridSinusoids(NoPositions):
+    """Interleaved sines and cosines [3.5] of the row, then of the column.
+
+    Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids in place of
+    learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
+    """
+
+    of_pictures = True
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        _check(config, setting, config.d_model, "model.d_model")
+
+    def add(self, embeddings: Float[Array, "B L D"], positions: Int[Array, "*B L"]):
+        angles = grid_angles(positions, self.config.d_model, self.config, BASE)
+        pairs = jnp.stack([jnp.sin(angles), jnp.cos(angles)], axis=-1)
+        return embeddings + pairs.reshape(*positions.shape, -1).astype(embeddings.dtype)
+
+
+class GridRotary(NoPositions):
+    """Queries and keys rotated by their rows in one half of the dimensions, columns in the other.
+
+    So a score depends only on the distances in rows and in columns.
+
+    Source: Su et al. 2021, "RoFormer", equation 34, along two axes as in Heo et al. 2024, "Rotary
+    Position Embedding for Vision Transformer" ("axial"), with its base of the wavelengths.
+    """
+
+    of_pictures = True
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        _check(config, setting, config.head_width, "the width of a head")
+
+    def rotate(self, heads: Float[Array, "B L H K"], positions: Int[Array, "L"]):
+        angles = grid_angles(positions, heads.shape[-1], self.config, ROTARY_BASE)
+        return rotate_pairs(heads, angles)
+
+
+class GridBias(NoPositions):
+    """One trained number for each head, distance in rows and distance in columns of two patches.
+
+    It is added to the score of their query and key; all other pairs share one number. All layers
+    share the table.
+
+    Source: Liu et al. 2021, "Swin Transformer", equation 4.
+    """
+
+    of_pictures = True
+
+    @classmethod
+    def check(cls, config: ModelConfig, setting: str) -> None:
+        _check(config, setting)
+
+    def setup(self):
+        shape = ((2 * _side(self.config) - 1) ** 2 + 1, self.config.num_heads)
+        self.table = self.param("table", nn.initializers.normal(self.config.d_model**-0.5), shape)
+
+    def bias(self, query_positions: Int[Array, "L"], key_positions: Int[Array, "M"]):
+        side = _side(self.config)
+        query_row, query_column = jnp.divmod(query_positions[:, None] - 1, side)
+        key_row, key_column = jnp.divmod(key_positions - 1, side)
+        rows, columns = key_row - query_row + side - 1, key_column - query_column + side - 1
+        is_patch = [(row >= 0) & (row < side) for row in (query_row, key_row)]
+        numbers = jnp.where(is_patch[0] & is_patch[1], rows * (2 * side - 1) + columns, -1)
+        return jnp.moveaxis(self.table[numbers], -1, 0)
