@@ -26,9 +26,9 @@ def train(
     """
     # Here, so that an import of the package does not start JAX.
     from experiments.command import command
-    from experiments.config import Experiment, read_experiment
-    from experiments.options import Options
-    from experiments.process import logging_to
+    from experiments.process.config import Experiment, read_experiment
+    from experiments.process.options import Options
+    from experiments.process.process import logging_to
     from transformer.errors import UserError
     from transformer.keys import assign, complete
     from transformer.runs.loaded import load

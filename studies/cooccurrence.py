@@ -45,8 +45,8 @@ from matplotlib.figure import Figure
 from experiments.display.labels import labels_of
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
-from experiments.options import Parser, whole
-from experiments.process import exit_code
+from experiments.process.options import Parser, whole
+from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError

@@ -26,8 +26,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from experiments.options import Parser, whole
-from experiments.process import exit_code
+from experiments.process.options import Parser, whole
+from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.errors import UserError
 from transformer.files import whole_file

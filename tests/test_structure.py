@@ -27,8 +27,8 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
         ("transformer.decoding.sampling", "from transformer.model import layers"),
         ("transformer.training.loop", "from transformer.data.batches import Batch"),
         ("transformer.inference.translator", "from transformer.tasks.base import Task"),
-        ("transformer.tasks.base", "from experiments import run"),
-        ("experiments.run", "import launch"),
+        ("transformer.tasks.base", "from experiments.evaluate import run"),
+        ("experiments.evaluate.run", "import launch"),
         ("experiments.benchmark.benchmark", "from studies import cooccurrence"),
         ("configs.base", "from transformer import optim"),
     ],
@@ -54,10 +54,11 @@ def test_a_config_that_imports_more_than_configs_is_seen():
 
 def test_a_circle_of_folders_is_seen_even_around_others():
     assert not [*structure.circles(MODULES)]
-    circular = with_line("experiments.report.page", "from experiments.sweep import study")
-    circular = with_line("experiments.sweep.study", "from experiments import run", circular)
+    circular = with_line("experiments.results.report_page", "from experiments.sweep import study")
+    upwards = "from experiments.evaluate import run"
+    circular = with_line("experiments.sweep.study", upwards, circular)
     (line,) = structure.circles(circular)
-    assert {"experiments.report", "experiments.run"} <= {*line.split(":")[0].split(", ")}
+    assert {"experiments.results", "experiments.evaluate"} <= {*line.split(":")[0].split(", ")}
 
 
 def test_a_module_that_only_another_folder_imports_is_seen():

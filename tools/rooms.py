@@ -29,24 +29,21 @@ ROOMS = {
     "bridges": Room("transformer/bridges", 1_500, 1_708),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_306),
     "config": Room("transformer", 600, 563),
-    "command": Room("experiments experiments/command", 1_600, 2_521),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 2_072),
     "results": Room(
-        "experiments/sweep experiments/results experiments/compare experiments/evaluate "
-        "experiments/report",
+        "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        5_096,
+        5_405,
     ),
     "pictures": Room(
-        "experiments/attention experiments/heads experiments/positions experiments/embeddings "
-        "experiments/display",
+        "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_373,
+        3_793,
     ),
     "services": Room(
-        "experiments/tasks experiments/serve experiments/fetch.py experiments/benchmark "
-        "experiments/plan",
+        "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        4_682,
+        4_402,
     ),
     "studies": Room("studies", 900, 412),
 }
@@ -178,6 +175,9 @@ ALLOWED = {
 # Modules apart from their one importer that are no doors, and why.
 AT_HOME = {
     "experiments.command.main": "the command of the installed package, with what it runs",
+    "experiments.process.processes": "the ground floor has what starts processes",
+    "experiments.attention.class_figures": "the maps of attention pooling, with its figures",
+    "experiments.attention.picture_figures": "the maps of pictures, with their figures",
     "transformer.metrics.text": "the scores of texts lie with the other metrics",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
     "transformer.inference.pictures": "the classifiers of texts and of pictures lie in one folder",

@@ -1,6 +1,6 @@
 """The recipe "size" of classifiers: what one is trained with, by its number of training texts.
 
-A corpus takes the row whose number is nearest on a logarithmic scale, see `experiments/recipe.py`.
+A corpus takes the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
 Keys that are not here keep the values of `configs/own_labels.py`. docs/classification.md has what
 is measured.
 """

@@ -1,6 +1,6 @@
 """The recipe "size": what a translator is trained with, by its number of training pairs.
 
-A corpus takes the row whose number is nearest on a logarithmic scale, see `experiments/recipe.py`.
+A corpus takes the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
 Keys that are not here keep the values of `configs/own_text.py`: pre-norm, the schedule
 inverse_sqrt, one joint vocabulary. The comment of each row says what it follows;
 docs/results/corpus_size.md, what is measured.

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.attention import explorer
-from experiments.options import Options
+from experiments.process.options import Options
 from transformer.analysis.attention import Attention
 from transformer.files import write_arrays
 from transformer.runs.workdir import known_results

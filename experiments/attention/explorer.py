@@ -18,7 +18,7 @@ import numpy as np
 
 from experiments.attention.snapshots import of_same_sentence, read_snapshots
 from experiments.display import web_page
-from experiments.options import Options
+from experiments.process.options import Options
 from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, GridPicture
 from transformer.errors import UserError
 

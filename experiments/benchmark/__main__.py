@@ -18,13 +18,13 @@ from typing import Any
 import jax
 
 from configs import transformer_base, transformer_big
-from experiments import environment, process
 from experiments.benchmark import comparison, summary, workloads
 from experiments.benchmark.benchmark import Records, choose, share_device, show
 from experiments.benchmark.measurements import PARTS, Setting
 from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Shape, Workload
-from experiments.options import Parser, whole
+from experiments.process import environment, process
+from experiments.process.options import Parser, whole
 from transformer.files import write_json
 
 logger = logging.getLogger("experiments.benchmark")  # not that of `__main__`

@@ -12,16 +12,16 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from experiments import environment
 from experiments.benchmark import comparison, summary
+from experiments.benchmark.measure import quantity
 from experiments.benchmark.measurements import PARTS, Setting
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import ROOT
 from experiments.benchmark.workloads import Workload
-from experiments.options import Options
-from experiments.plan.measure import quantity
+from experiments.process import environment
+from experiments.process.options import Options
+from experiments.process.text_io import open_output
 from experiments.results.table import Table, print_rows
-from experiments.text_io import open_output
 from transformer.errors import UserError
 from transformer.files import write_json
 

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
+from experiments.benchmark.measure import shapes_of
 from experiments.benchmark.turns import Turn
 from experiments.benchmark.workloads import first_sources, make_task, read_workload
-from experiments.compile_cache import keep_programs
-from experiments.plan.measure import shapes_of
-from experiments.process import keep_program_memory
+from experiments.process.compile_cache import keep_programs
+from experiments.process.process import keep_program_memory
 from transformer.data.buckets import WHOLE, Part, Plan, Stream
 from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.benchmark.comparison import decoding_peers, training_peers
+from experiments.benchmark.measure import shapes_of
 from experiments.benchmark.summary import (
     MATMUL,
     STEP,
@@ -24,7 +25,6 @@ from experiments.benchmark.summary import (
 )
 from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
-from experiments.plan.measure import shapes_of
 from transformer.data.encode import cache_folder
 from transformer.errors import RunError
 from transformer.files import write_json

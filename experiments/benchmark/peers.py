@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from experiments.benchmark.turns import Turn, cores
-from experiments.process import keep_freed_memory
+from experiments.process.process import keep_freed_memory
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.model.config import ModelConfig
 

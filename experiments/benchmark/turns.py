@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.process import peak_memory
+from experiments.process.process import peak_memory
 from transformer.errors import RunError
 
 logger = logging.getLogger(__name__)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments import recipe
-from experiments.compile_cache import keep_programs
-from experiments.config import Experiment, override
-from experiments.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
-from experiments.options import Options
-from experiments.process import keep_program_memory
+from experiments.process import recipe
+from experiments.process.compile_cache import keep_programs
+from experiments.process.config import Experiment, override
+from experiments.process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
+from experiments.process.options import Options
+from experiments.process.process import keep_program_memory
 from experiments.sweep.saved import load_sweep, over_seeds
 from transformer.config import check, check_model, check_scores, check_start
 from transformer.data.corpora import corpora_of
@@ -99,7 +99,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
-        from experiments.run import train as train_run
+        from experiments.evaluate.run import train as train_run
 
         if not (folder / "config.json").exists():
             refuse_sweep(folder)

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from experiments import process
-from experiments.modes import MODES, TRAIN, readers
-from experiments.options import Options
+from experiments.process import process
+from experiments.process.modes import MODES, TRAIN, readers
+from experiments.process.options import Options
 from transformer import signals
 from transformer.errors import UserError
 
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is answered before jax has started.
-    from experiments.config import executed, read_given
+    from experiments.process.config import executed, read_given
 
     if FLAGS.module is not None:
         from transformer.variants import MODULES

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import regex
 from ml_collections import ConfigDict
 
-from experiments.report.tables import BEHAVIOUR, behaviour_table
+from experiments.results.run_tables import BEHAVIOUR, behaviour_table
 from experiments.results.table import print_rows
 from experiments.results.texts import TRANSLATIONS, read_lines
 from transformer.data.cleaning.rules import scripts_of

@@ -4,17 +4,18 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import run
+from experiments.evaluate import run
 from experiments.evaluate.behaviour import check_behaviour
 from experiments.evaluate.other_text import read_given
-from experiments.options import Options
-from experiments.report.tables import BEHAVIOUR, main_split
+from experiments.process.options import Options
+from experiments.results.run_tables import BEHAVIOUR, main_split
+from experiments.results.runs import stopped_runs
 from transformer import tasks
 from transformer.bridges.marian_import import ORIGIN
 from transformer.data.pairs import SPLITS
@@ -22,8 +23,6 @@ from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.keys import flatten
 from transformer.runs import json_files, workdir
-from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.progress import RunProgress, total_steps
 from transformer.runs.sweep_folder import find_trials
 
 logger = logging.getLogger(__name__)
@@ -144,22 +143,6 @@ def is_finished(folder: Path) -> bool:
         return True
     # Checkpoints may be deleted.
     return results is not None and workdir.newest_step(folder) in (0, results["step"])
-
-
-def stopped_runs(folders: Iterable[Path]) -> list[str]:
-    """Returns the folder and the step of each run whose training stopped before its end."""
-    stopped = []
-    for folder in folders:
-        config, step = workdir.load_config(folder).train, workdir.newest_step(folder)
-        data = json_files.read_run(folder).get("data")
-        if not step or (config.epochs and data is None):  # no file tells
-            continue
-        with Checkpoints((folder / "checkpoints").absolute(), read_only=True) as checkpoints:
-            saved = checkpoints.read_progress(step)
-        last = total_steps(config, data["batches_per_epoch"] if data else 0)
-        if saved is not None and RunProgress(**saved).find_limit(step, config, last) is None:
-            stopped.append(f"{folder} (step {step:,})")
-    return stopped
 
 
 def _known(

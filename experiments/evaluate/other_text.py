@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.evaluate.behaviour import make_cases
-from experiments.options import Options
-from experiments.report.tables import BEHAVIOUR
+from experiments.process.options import Options
+from experiments.results.run_tables import BEHAVIOUR
 from transformer import tasks
 from transformer.data.corpora import Tagger
 from transformer.data.documents.sources import text_file

@@ -23,8 +23,8 @@ from experiments.display.labels import labels_of, text_widths
 from experiments.display.plotting import new_figure, save_figure
 from experiments.heads import links as word_links
 from experiments.heads.links import Head, HeadLinks, LinkScore, best_of, format_links
-from experiments.options import Options
-from experiments.text_io import input_file, open_output, print_table, two_columns
+from experiments.process.options import Options
+from experiments.process.text_io import input_file, open_output, print_table, two_columns
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize, split_words

@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 from experiments.display import plotting
 from experiments.evaluate.other_text import read_given
 from experiments.heads.ranking import MIN_HEADS, HeadScores, Ranking, rank, work
-from experiments.options import Options
+from experiments.process.options import Options
 from experiments.results.table import Table, print_rows
 from transformer import tasks
 from transformer.analysis.attention import KINDS

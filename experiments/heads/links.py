@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.text_io import LINES_AT_ONCE
+from experiments.process.text_io import LINES_AT_ONCE
 from transformer.analysis import alignment
 from transformer.data.characters import word_ends
 from transformer.data.files.text import read_lines

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import rich.table
 
+from experiments.process.text_io import print_table
 from experiments.results.statistics import CONFIDENCE, Difference, Spread, p_text, spread
 from experiments.results.systems import SPLIT_ORDER, Comparison, Sweep, System
 from experiments.results.tasks import Measure, TaskMeasures
-from experiments.text_io import print_table
 from transformer.data.held_out import COPY_PREFIX, is_split
 from transformer.errors import ENDS_OF_LINES, markdown_text
 from transformer.metrics.registry import Metric, find

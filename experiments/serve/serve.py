@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
-from experiments.options import Options
+from experiments.process.options import Options
 from transformer.errors import UserError
 from transformer.runs.loaded import LoadedRun, load
 from transformer.runs.workdir import load_trained, run_folder

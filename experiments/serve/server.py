@@ -24,7 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from experiments.process import explain
+from experiments.process.process import explain
 from experiments.serve import access, batching, schema
 from experiments.serve.operations import MAX_REQUEST_TOKENS, Served
 from experiments.serve.page import render_page

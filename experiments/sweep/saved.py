@@ -9,7 +9,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.config import Experiment
+from experiments.process.config import Experiment
 from transformer import variants
 from transformer.errors import UserError
 from transformer.files import read_json, write_json

@@ -13,9 +13,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments import run
 from experiments.display.plotting import save_figure
 from experiments.display.web_page import figure_svg, render
+from experiments.evaluate import run
 from experiments.results import table as tables
 from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
 from experiments.results.notes import sweep_notes

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments import recipe
+from experiments.process import recipe
 from transformer.config import check, check_model, check_scores, check_start, check_text
 from transformer.errors import UserError, shorten
 from transformer.keys import assign, flatten, value_of

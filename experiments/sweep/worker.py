@@ -13,8 +13,9 @@ from typing import Any
 import jax
 from optuna.trial import Trial as Attempt
 
-from experiments import environment, run
-from experiments.report import page
+from experiments.evaluate import run
+from experiments.process import environment
+from experiments.results import report_page
 from experiments.sweep.study import Study, SweepError
 from experiments.sweep.trial_configs import PlannedTrial, group_trials, is_vmapped, structure
 from transformer import tasks
@@ -302,7 +303,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
                 for name in ("results.json", "weights.json"):
                     (trial.folder / name).unlink(missing_ok=True)
                 environment.record(trial.folder)
-                page.record_data(run.task, trial.folder)
+                report_page.record_data(run.task, trial.folder)
     except BaseException:
         for run in runs:
             run.close()

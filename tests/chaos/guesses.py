@@ -176,7 +176,10 @@ def _prepare(
     signal.alarm(60)
     again = f"{kind} {name} {seed}: --config={config} {' '.join(map(repr, flags))}"
     try:
-        with mock.patch("experiments.run._train", return_value=None), contextlib.chdir(folder):
+        with (
+            mock.patch("experiments.evaluate.run._train", return_value=None),
+            contextlib.chdir(folder),
+        ):
             ended = tiny_run.command(f"--config={config}", f"--workdir={folder / 'run'}", *flags)
     except BaseException as error:
         return Outcome(f"{kind} {name}", "failed", f"{again}: {type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import portpicker
 
-import experiments.run
+import experiments.evaluate.run
 import experiments.sweep.sweep  # noqa: F401
 import tiny_classifier
 import tiny_language_model
@@ -24,7 +24,7 @@ import tiny_run
 import tiny_scenes
 import tiny_sweep
 from experiments.command.main import main
-from experiments.process import run_process
+from experiments.process.process import run_process
 from runs import lines
 
 PAIR, PAIR_DEADLINE = "two_processes", 15  # of one run, and seconds within which both end

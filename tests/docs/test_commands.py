@@ -13,8 +13,8 @@ from pages import PAGES, code_of, commands_of
 
 from configs import base
 from experiments.command.main import define_flags, parse
-from experiments.config import override, read_given
-from experiments.modes import MODES
+from experiments.process.config import override, read_given
+from experiments.process.modes import MODES
 from places import ROOT
 from transformer.config import check
 from transformer.errors import UserError

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 
 import tiny_run
-from experiments.config import read_experiment
+from experiments.process.config import read_experiment
 from places import ROOT
 from task_runs import SHORT, train_runs
 from tiny_run import without_pictures

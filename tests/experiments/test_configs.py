@@ -16,8 +16,8 @@ import sacrebleu
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.config import override
-from experiments.report import tables
+from experiments.process.config import override
+from experiments.results import run_tables as tables
 from experiments.sweep.study import SAMPLERS
 from places import ROOT
 from transformer import config

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from configs import base
-from experiments.process import exit_code
+from experiments.process.process import exit_code
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
 from experiments.sweep.sweep import write_results

@@ -3,8 +3,8 @@
 import pytest
 
 from configs import base
-from experiments import run
-from experiments.report import tables
+from experiments.evaluate import run
+from experiments.results import run_tables as tables
 from runs import Unigrams, identical, make_trainer, unigram_config
 from transformer.files import write_json
 from transformer.runs import json_files

@@ -9,8 +9,8 @@ import pytest
 from ml_collections import ConfigDict
 
 from configs import base
-from experiments.config import override
-from experiments.report import tables
+from experiments.process.config import override
+from experiments.results import run_tables as tables
 from experiments.sweep.trial_configs import structure
 from runs import identical
 from transformer.config import check

@@ -5,8 +5,8 @@ import pytest
 
 import tiny_run
 from experiments.command import command as commands
-from experiments.report import tables
-from experiments.run import train
+from experiments.evaluate.run import train
+from experiments.results import run_tables as tables
 from experiments.sweep.trial_configs import plan_trial
 from tiny_run import command, refused, shared_run
 from transformer.errors import UserError

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from configs import quickstart
-from experiments import run
 from experiments.display.training_curves import build_figure, read_curves
-from experiments.report.tables import score_table
+from experiments.evaluate import run
+from experiments.results.run_tables import score_table
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_table
 from experiments.sweep.study import Study

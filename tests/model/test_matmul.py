@@ -11,7 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from jax.extend.core import jaxprs_in_params
 
-from experiments.environment import has_amx
+from experiments.process.environment import has_amx
 from tiny_models import tiny_inputs, tiny_model
 from transformer.model.matmul import (
     linear,

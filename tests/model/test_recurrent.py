@@ -11,7 +11,7 @@ from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
 
 import reference_recurrent as reference
-from experiments.tasks import translation
+from experiments.modes import translation
 from reference import float64
 from tiny_models import tiny_config, tiny_inputs
 from tiny_run import CONFIG, command, refused, shared_folder

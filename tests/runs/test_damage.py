@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from run_folders import content, corrupt_file, translate
 
-from experiments import run
-from experiments.report import tables
+from experiments.evaluate import run
+from experiments.results import run_tables as tables
 from runs import without_search
 from tiny_run import command, forget_weights, refused, unsealed, without_pictures
 from transformer.errors import UserError

@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from experiments import modes, run
 from experiments.attention import snapshot_figures
 from experiments.display import training_curves
+from experiments.evaluate import run
+from experiments.process import modes
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
 from transformer.runs import workdir

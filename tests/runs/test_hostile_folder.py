@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import modes
 from experiments.command.command import forget_places
+from experiments.process import modes
 from places import ROOT
 from tiny_run import command, refused, unsealed, without_pictures
 from transformer.files import write_json

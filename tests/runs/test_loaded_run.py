@@ -11,7 +11,7 @@ import pytest
 import experiments
 import transformer
 from experiments.command import command as commands
-from experiments.config import read_experiment
+from experiments.process.config import read_experiment
 from places import ROOT
 from task_runs import SHORT, train_runs
 from tiny_run import command

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs import base
-from experiments.config import executed
+from experiments.process.config import executed
 from experiments.sweep.saved import load_sweep, save_sweep
 from tiny_run import refused
 from transformer import variants

@@ -10,8 +10,8 @@ import pytest
 from run_folders import steps
 
 from configs import base
-from experiments import run
-from experiments.text_io import join_lines
+from experiments.evaluate import run
+from experiments.process.text_io import join_lines
 from runs import without_search
 from tiny_run import STEPS, command, refused, without_pictures
 from transformer.errors import UserError

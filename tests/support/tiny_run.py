@@ -104,9 +104,9 @@ def without_pictures():
     def report(task, config, folder, results):
         page.write(config, folder, results, None)
 
-    from experiments.report import page  # imports JAX, which not every test needs
+    from experiments.results import report_page as page
 
-    with mock.patch("experiments.run.show", report):
+    with mock.patch("experiments.evaluate.run.show", report):
         yield
 
 

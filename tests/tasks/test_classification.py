@@ -11,8 +11,8 @@ from ml_collections import ConfigDict
 
 import tiny_run
 from configs import base
-from experiments.report import outputs as report_texts
-from experiments.tasks import classification
+from experiments.modes import classification
+from experiments.results import outputs as report_texts
 from runs import count_programs
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused

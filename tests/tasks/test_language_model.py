@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.modes import language_model
 from experiments.results.texts import read_likelihoods
-from experiments.tasks import language_model
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures

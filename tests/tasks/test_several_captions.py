@@ -8,7 +8,7 @@ import sacrebleu
 from PIL import Image
 
 from configs import photos
-from experiments.report.outputs import read_sentences
+from experiments.results.outputs import read_sentences
 from experiments.results.tasks import CAPTIONS
 from experiments.results.texts import read_translations
 from transformer.data.pictures.sources import CAPTIONS as LEARNT

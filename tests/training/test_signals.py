@@ -34,7 +34,7 @@ def wait():
 EVALUATING = (
     BUSY
     + """
-from experiments.process import logging_to
+from experiments.process.process import logging_to
 from runs import Unigrams, unigram_config
 from transformer.training.run import TrainingRun
 from transformer.signals import StopSignals
@@ -133,7 +133,7 @@ def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
 
 def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not():
     program = BUSY + (
-        "from experiments.process import logging_to\n"
+        "from experiments.process.process import logging_to\n"
         "with logging_to('stdout'), signals.StopSignals() as stop:\n    wait()\n"
     )
     process = Process("-c", program)

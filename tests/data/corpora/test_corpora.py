@@ -7,8 +7,8 @@ from ml_collections import ConfigDict
 
 from configs import base
 from experiments.command import command as commands
-from experiments.config import override
-from experiments.report import tables
+from experiments.process.config import override
+from experiments.results import run_tables as tables
 from runs import toy_config
 from source_settings import refused
 from transformer.config import check

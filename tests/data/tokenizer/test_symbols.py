@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from configs import base
-from experiments.config import override
+from experiments.process.config import override
 from transformer.config import check
 from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import train_tokenizer

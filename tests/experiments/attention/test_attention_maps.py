@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from experiments.attention.draw import draw_attention, hide_end_of_sentence
 from experiments.attention.explorer import kinds_to_draw
 from experiments.attention.heat_maps import build_figure
-from experiments.options import Options
+from experiments.process.options import Options
 from transformer.analysis.attention import KINDS, Attention
 
 SOURCE = ["▁He", "▁admir", "ed", "▁her", "</s>"]

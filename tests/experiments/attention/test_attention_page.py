@@ -13,8 +13,8 @@ from experiments.attention import explorer, heat_maps, snapshot_figures
 from experiments.attention.draw import draw_attention, text_folder
 from experiments.attention.explorer import Example, fit, read_examples, write_explorer
 from experiments.attention.snapshots import SavedSnapshot
-from experiments.options import Options
-from experiments.report.attention import CELL, cross_attention
+from experiments.process.options import Options
+from experiments.results.report_attention import CELL, cross_attention
 from log_lines import heard
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention

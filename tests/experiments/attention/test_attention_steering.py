@@ -5,7 +5,7 @@ from attention_examples import make_maps
 
 from chromium import opened
 from experiments.attention.explorer import Example, write_explorer
-from experiments.options import Options
+from experiments.process.options import Options
 
 pytestmark = pytest.mark.browser
 

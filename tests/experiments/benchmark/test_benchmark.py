@@ -15,7 +15,7 @@ from experiments.benchmark import benchmark, jax_systems, measurements, summary,
 from experiments.benchmark.summary import spread, training_numbers
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
-from experiments.process import peak_memory
+from experiments.process.process import peak_memory
 from places import ROOT
 from runs import toy_config
 from transformer.errors import RunError, UserError

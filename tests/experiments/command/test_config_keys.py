@@ -3,7 +3,7 @@
 import pytest
 
 from configs import base
-from experiments.config import override, read_experiment
+from experiments.process.config import override, read_experiment
 from places import ROOT
 from tiny_run import refused
 from transformer.config import RANGES, check

@@ -36,7 +36,7 @@ def test_a_wrong_flag_or_key_is_answered_before_jax_has_started(tmp_path):
 def test_what_takes_long_to_import_is_imported_where_it_is_needed():
     slow = "grain", "matplotlib", "optuna", "orbax", "sacrebleu", "sacremoses", "scipy"
     script = (
-        "import sys, experiments.command.command, experiments.tasks.translation\n"
+        "import sys, experiments.command.command, experiments.modes.translation\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"
         "import experiments.sweep.sweep, transformer.metrics.text\n"
         f"print(*[name for name in {slow} if name in sys.modules])\n"

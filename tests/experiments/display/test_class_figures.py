@@ -5,8 +5,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from experiments.display.plotting import COLOURS
-from experiments.tasks.class_figures import (
+from experiments.attention.class_figures import (
     ReadText,
     confusion_figure,
     embedding_map,
@@ -14,6 +13,7 @@ from experiments.tasks.class_figures import (
     reliability_figure,
     roc_figure,
 )
+from experiments.display.plotting import COLOURS
 from transformer.metrics.classification import Reliability
 
 CONFUSION = np.array([[7, 1, 0], [2, 1_500, 3], [0, 0, 0]])

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from experiments.evaluate.evaluate import stopped_runs
+from experiments.results.runs import stopped_runs
 from tiny_run import command, shared_run, unsealed
 
 

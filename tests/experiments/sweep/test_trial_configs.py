@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from configs import base, quickstart
-from experiments.config import read_experiment
+from experiments.process.config import read_experiment
 from experiments.sweep import trial_configs
 from transformer import tasks
 from transformer.config import TASK_SOURCES

@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 import experiments
 import tiny_classifier
 import tiny_language_model
-from experiments.config import read_experiment
+from experiments.process.config import read_experiment
 from tiny_run import shared_folder, shared_run, without_pictures
 
 TEXTS = {

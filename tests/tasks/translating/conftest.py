@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.tasks import translation as translating
+from experiments.modes import translation as translating
 from tiny_run import command, loading_once, shared_run
 from transformer.runs import workdir
 

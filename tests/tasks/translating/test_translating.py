@@ -75,8 +75,8 @@ def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
         told.append(total)
         yield told.append
 
-    monkeypatch.setattr("experiments.text_io.line_progress", recorded)
-    monkeypatch.setattr("experiments.text_io.LINES_AT_ONCE", 20)
+    monkeypatch.setattr("experiments.process.text_io.line_progress", recorded)
+    monkeypatch.setattr("experiments.process.text_io.LINES_AT_ONCE", 20)
     lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
     (tmp_path / "in").write_text("\n".join(lines))
     arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]

@@ -1,0 +1,309 @@
+"""Trains a run to its end and scores it, as the modes `train` and `evaluate` do."""
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import hashlib
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from ml_collections import ConfigDict
+
+from experiments.process import environment, modes
+from experiments.process.processes import join
+from experiments.process.text_io import join_lines
+from experiments.results import report_page, run_tables
+from experiments.results.table import Table, print_rows, with_interval
+from transformer import tasks
+from transformer.config import SEARCHED
+from transformer.files import write_bytes, write_json
+from transformer.keys import flatten
+from transformer.mesh import make_mesh
+from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
+from transformer.runs import json_files, weights, workdir
+from transformer.runs.checkpoint import check_fingerprint
+from transformer.tasks.base import Task
+from transformer.training.loop import Trainer
+from transformer.training.processes import Processes
+from transformer.training.progress import parameter_counts
+from transformer.training.run import TrainingRun
+from transformer.training.start import check_fit, check_source
+from transformer.training.start_vectors import check_vectors
+
+TRAINING, SCORES, NOTHING = "training", "scores", "nothing"  # what is left to do of a run
+
+logger = logging.getLogger(__name__)
+
+
+def train(config: ConfigDict, folder: Path, processes: str = "") -> int | None:
+    """Trains or resumes the run of `folder`, then scores it and draws its pictures.
+
+    Returns the signal that ended it early, or None.
+
+    Args:
+      processes: `--processes`, see `experiments.process.processes.join`.
+    """
+    group = join(processes, config.train.deadline)
+    if not group.leads:
+        logging.disable(logging.WARNING)  # the leader says it
+    with group.together(), contextlib.ExitStack() as held:
+        group.compare(_about(config))
+        make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
+        check_source(config, folder)
+        workdir.check_same_run(folder, config, training=True)
+        task = group.first(functools.partial(tasks.REGISTRY[config.task], config, folder=folder))
+        group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
+        # Opening the checkpoints clears away those half written: none may be another process's.
+        group.agree(lambda: held.enter_context(workdir.locked(folder)))
+        return _train(task, config, folder, group)
+
+
+def _about(config: ConfigDict) -> dict[str, str]:
+    """What all processes of a training have in common."""
+    code = environment.describe()["code"]
+    values = {k: v for k, v in flatten(config).items() if not workdir.PATH_KEYS.fullmatch(k)}
+    keys = {f"config.{key}": repr(value) for key, value in values.items()}
+    return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
+
+
+def _train(task: Task, config: ConfigDict, folder: Path, group: Processes) -> int | None:
+    run = TrainingRun(task, config, folder, writes=group.leads)
+    trainer = Trainer([run], processes=group)
+    if config.train.init_from:
+        trainer.on_start = functools.partial(_score_start, task, config, folder)
+    rest = group.agree(lambda: _begin(task, run, config, folder))
+    if rest == TRAINING and not trainer.run():
+        group.part()
+        return trainer.stop_signal
+    group.part()
+    if rest == NOTHING or not group.leads:
+        return None
+    if rest == TRAINING and workdir.is_scored(folder, workdir.newest_step(folder)):
+        # The last evaluation had failed, so weights were chosen without it.
+        for name in ("results.json", weights.CHOICE):
+            (folder / name).unlink(missing_ok=True)
+    if workdir.is_scored(folder, workdir.newest_step(folder)):
+        results = workdir.known_results(folder)
+    else:
+        results = score(task, config, folder)
+    show(task, config, folder, results)
+    return None
+
+
+def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> str:
+    """Checks and describes a run; returns what is left to do."""
+    run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
+    newest, finished = workdir.newest_step(folder), run.finished()
+    if finished and workdir.is_finished(folder, newest):
+        run.close()
+        logger.info(f"{folder} is finished, {newest} steps; its results:")
+        print_results(workdir.known_results(folder), config.task)
+        advice = "raise it to continue, or use another folder to start from the beginning."
+        logger.info(f"It ended by config.{finished.partition('=')[0]}: {advice}")
+        return NOTHING
+    if not newest:
+        workdir.refuse_results(folder)
+        check_fit(config, task.predictor)
+        check_vectors(config, task.predictor)
+    workdir.claim(folder, config)
+    task.save_assets(folder)
+    report_page.record_data(task, folder)
+    if finished:  # but not scored or reported: a kill or a full disk came
+        run.close()
+        return SCORES
+    environment.record(folder)
+    for line in task.describe():
+        logger.info(line)
+    return TRAINING
+
+
+def score(
+    task: Task,
+    config: ConfigDict,
+    folder: Path,
+    place: Path | None = None,
+    notes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Writes a trained run's results and the texts behind them; returns the results, with `notes`.
+
+    Args:
+      place: an existing folder, in which they are written; by default the run's.
+    """
+    place = place or folder
+    chosen = weights.choose(task, config, folder, keep=place == folder)
+    run = workdir.load_trained(folder, config, chosen["steps"])
+    check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
+    results = score_splits(task, run, config, place) | {
+        "step": chosen["newest_step"],
+        run_tables.WEIGHTS: chosen,
+    }
+    if start := json_files.read_run(folder).get("init_from"):
+        results[run_tables.START] = _comparable(start, results, config)
+    # Before the results: a report that is there is of those that are there.
+    (place / report_page.REPORT).unlink(missing_ok=True)
+    results |= notes or {}
+    write_json(place / "results.json", results)
+    return results
+
+
+def score_splits(
+    task: Task, run: workdir.TrainedRun, config: ConfigDict, place: Path
+) -> dict[str, Any]:
+    """Returns the scores of a trained run on the splits of a task, and the costs of the run.
+
+    The texts behind the scores are written into the folder `place`.
+    """
+    params, progress = run.variables["params"], run.progress
+    results: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+    for split in task.splits:
+        logger.info(f"scoring {split} ...")
+        start = time.monotonic()
+        scores, texts = _evaluate(task, params, split)
+        copies = sum(part.get("seconds", 0.0) for part in scores.values())
+        scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
+        results |= scores
+        for name, lines in texts.items():  # line i of two files belong together
+            data = "".join(f"{join_lines(text)}\n" for text in lines).encode()
+            (place / name).parent.mkdir(exist_ok=True)
+            write_bytes(place / name, data)
+            digests[name] = hashlib.sha256(data).hexdigest()
+        for parent in sorted({(place / name).parent for name in texts}):
+            logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
+    seconds = progress.get("training_seconds", 0.0)
+    results |= {
+        json_files.FILE_DIGESTS: digests,
+        "averaged_steps": list(run.steps),
+        "parameters": sum(parameter_counts(params).values()),
+        "wall_seconds": round(progress["seconds"], 1),
+        "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
+        "flops_per_token": task.predictor.model.flops_per_token(params),
+    }
+    if config.task in SEARCHED:  # a later mode may have another decode.beam_size
+        results[run_tables.DECODE] = config.decode.to_dict()
+    return results
+
+
+def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The final scores of a split and its parts, and the lines of the files of their texts."""
+    scores = task.evaluate(params, split, final=True)
+    parts = {split: scores, **scores.pop("parts", {})}
+    texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
+    return parts, texts
+
+
+def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
+    """Scores the test set with weights that are all another run's, once, before their training."""
+    start = json_files.read_run(folder).get("init_from")
+    if not start or "scores" in start or start["loaded"] < start["parameters"]:
+        return
+    if "test" in task.splits:
+        logger.info("scoring test with the weights that the run starts from ...")
+        scores, _ = _evaluate(task, params, "test")
+        first = {"search": _search(config), "splits": scores}
+        json_files.record_run(folder, init_from=start | {"scores": first})
+
+
+def _search(config: ConfigDict) -> dict[str, Any]:
+    return {key: config.decode[key] for key in run_tables.SEARCHED_WITH}
+
+
+def _comparable(
+    start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
+) -> dict[str, Any]:
+    """What the run started from, without scores that are not comparable to the results."""
+    first = json_files.first_scores(start)
+    has_signatures = all(
+        results.get(split, {}).get(name) == value
+        for split, scores in first.items()
+        for name, value in scores.items()
+        if name.endswith("_signature")
+    )
+    if not first or (has_signatures and start["scores"]["search"] == _search(config)):
+        return start
+    reason = "they were made with other keys of config.decode or config.evaluate"
+    logger.info(f"the scores of the first weights are left out: {reason}")
+    return {key: value for key, value in start.items() if key != "scores"}
+
+
+def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
+    """Prints a run's results and some examples, draws its pictures and writes its report."""
+    print_results(results, config.task)
+    if results["step"] < config.train.log_every:
+        line = f"the run has fewer steps than train.log_every={config.train.log_every}"
+        logger.info(f"nothing is drawn, since {line}: --mode=report and --mode=attention draw")
+        logger.info(f"wrote {report_page.write(config, folder, results, None, line)}")
+        return
+    trained = workdir.load_trained(folder, config, results["averaged_steps"])
+    # Not before the training: matplotlib takes a third of a second.
+    from experiments.attention import snapshot_figures
+    from experiments.display import training_curves
+
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
+    logger.info("drawing ...")
+    with _picture("the examples", folder):
+        modes.show(task, trained.variables, folder)
+    with _picture("the training", folder):
+        picture = folder / "figures" / "training.png"
+        logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
+    with _picture("the snapshots", folder):
+        for picture in snapshot_figures.draw(folder):
+            logger.info(f"wrote {picture}")
+    logger.info(f"wrote {report_page.write(config, folder, results, trained)}")
+
+
+@contextlib.contextmanager
+def _picture(what: str, folder: Path) -> Iterator[None]:
+    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
+        place = folder / "results.json"
+        logger.warning(f"no picture of {what} ({reason}); the results are in {place}")
+
+
+def print_results(results: dict[str, Any], task: str) -> None:
+    """Prints the scores as a table, one row per split, and the signatures below it."""
+    steps = results["averaged_steps"]
+    weights_of = f"step {steps[0]:,}"
+    if len(steps) > 1:
+        weights_of = f"mean of {len(steps)} checkpoints, steps {min(steps):,} to {max(steps):,}"
+    splits = run_tables.rows_of(results)
+    title = f"{weights_of}, {results['parameters']:,} parameters"
+    print_scores(title, "split", splits, task)
+
+
+def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
+    """Prints scores as a table, whose first column has this head, and the first row's signatures.
+
+    Shown are the task's metrics that a row has, after the number of texts or tokens.
+    """
+    first = next(iter(rows.values()))
+    metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
+    metrics = [m for name, m in metrics.items() if any(name in r for r in rows.values())]
+    cells = [
+        [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]
+        for name, scores in rows.items()
+    ]
+    print_rows(Table(title, [head, *(m.title for m in metrics)], cells))
+    for metric in metrics:
+        if f"{metric.name}_signature" in first:
+            print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
+    if why := first.get("no_interval"):
+        print(why, flush=True)
+
+
+def _cell(scores: dict[str, Any], metric: Metric) -> str:
+    value, interval = scores[metric.name], scores.get(f"{metric.name}_ci")
+    text = f"{value:,}" if isinstance(value, int) else f"{metric.scale * value:.2f}"
+    if metric.unit == "%":
+        text = f"{value * metric.scale:.1f}%"
+    return with_interval(text, interval, lambda x: f"{metric.scale * x:.2f}")

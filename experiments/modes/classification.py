@@ -1,0 +1,141 @@
+"""The modes of classifiers: `classify` and `attention`."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from experiments.attention import draw
+from experiments.process.options import Options
+from experiments.process.text_io import Lines, line_mode
+from transformer.data.corpora import Tagger
+from transformer.data.pairs import Labelled
+from transformer.errors import UserError
+from transformer.inference.base import Variables
+from transformer.inference.classifier import ClassPredictor
+from transformer.metrics.classification import Reliability
+from transformer.runs.workdir import known_results, load_trained
+from transformer.tasks.classification import ClassificationTask
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = 6  # texts shown after training
+MAX_EXAMPLE_LENGTH = 90  # characters of them
+MAPPED = 500  # texts of the map: t-SNE then takes seconds
+
+
+@line_mode
+def classify(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+    """Yields the most probable class of each line and its probability; a blank line stays blank.
+
+    With `decode.num_best` over one, each line becomes that many lines, at most one per class,
+    `number<TAB>class<TAB>probability`, numbered from one.
+    """
+    run, most = load_trained(folder, config), config.decode.num_best
+    for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
+        predictions = run.predictor.predict(run.variables, chunk, first)
+        for number, classes in enumerate(predictions, first):
+            cells = [f"{each.label}\t{each.probability:.6f}" for each in classes[:most]] or [""]
+            yield from (f"{number}\t{cell}" if most > 1 else cell for cell in cells)
+        lines.advance(len(chunk))
+
+
+def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Draws the weights of attention pooling and all heads of all layers; returns the files."""
+    sentence = options.only_sentence("a classifier")
+    Tagger(config.data, options.source_tag)
+    run = load_trained(folder, config)
+    classifier, architecture = run.predictor, f"architecture={config.model.architecture}"
+    if classifier.is_blank(sentence):
+        raise UserError("--sentence is blank: give the text whose attention is to be drawn")
+    place = draw.text_folder(folder, sentence)
+    maps = classifier.attention(run.variables, sentence)
+    files = []
+    if maps.weights:
+        files = draw.draw_attention(maps, run.steps, place, folder, options)
+    elif options.layer is not None or options.head is not None:
+        raise UserError(
+            "--layer and --head are for models with attention heads: "
+            f"config.model.{architecture} has none: leave them out"
+        )
+    items = [Labelled(sentence, "")]
+    files += draw_reading(classifier, run.variables, items, place / "reading.png")
+    if not files:
+        raise UserError(
+            f"config.model.{architecture} with config.model.pooling={config.model.pooling} has no "
+            "attention to draw: train a Transformer, or with --config.model.pooling=attention"
+        )
+    return files
+
+
+def draw_reading(
+    classifier: ClassPredictor, variables: Variables, items: Sequence[Labelled], picture: Path
+) -> list[Path]:
+    """Draws which tokens attention pooling reads; returns the picture, or none without such."""
+    texts = [item.text for item in items]
+    readings = classifier.reading(variables, texts)
+    if not readings:
+        return []
+    from experiments.attention import class_figures
+    from experiments.display.plotting import save_figure  # matplotlib takes a third of a second
+
+    predictions = classifier.predict(variables, texts)
+    rows = [
+        class_figures.ReadText(tokens, weights, item.label, best[0].label)
+        for (tokens, weights), item, best in zip(readings, items, predictions, strict=True)
+    ]
+    return [save_figure(class_figures.reading_figure(rows), picture)]
+
+
+def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
+    """Prints a few texts of the test set with their classes, and draws the results."""
+    classifier = task.predictor
+    examples = task.examples("test", EXAMPLES)
+    # Of a text that is blank to the tokenizer nothing is predicted.
+    examples = [item for item in examples if not classifier.is_blank(item.text)]
+    predictions = classifier.predict(variables, [item.text for item in examples])
+    for item, best in zip(examples, predictions, strict=True):
+        end = "…" if len(item.text) > MAX_EXAMPLE_LENGTH else ""
+        logger.info(f"  text       {item.text[:MAX_EXAMPLE_LENGTH]}{end}")
+        logger.info(f"  class      {item.label}")
+        logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
+    print_kinds(folder)
+    draw_results(task, variables, folder)
+    figures = folder / "figures"
+    for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
+        logger.info(f"wrote {picture}")
+    if examples:
+        maps = classifier.attention(variables, examples[0].text)
+        draw.show_attention(maps, folder)
+
+
+def print_kinds(folder: Path) -> None:
+    """Prints the accuracy of the test items of each kind, if they have kinds."""
+    for name, value in known_results(folder)["test"].items():
+        if name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature"):
+            kind = name.removeprefix("accuracy_").replace("_", " ")
+            logger.info(f"  {kind:16} {value:7.1%}")
+
+
+def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
+    """Draws the confusion matrix, ROC curves, the reliability diagram, and a map of test items."""
+    from experiments.attention import class_figures
+    from experiments.display.plotting import save_figure
+
+    scores, labels = known_results(folder)["test"], task.predictor.labels
+    curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})
+    drawn = {
+        "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
+        "roc": class_figures.roc_figure(scores["roc"], scores["classes"]),
+        "reliability": class_figures.reliability_figure({task.config.name: curve}),
+    }
+    numbers = task.spread("test", MAPPED)
+    if len(numbers) > 2:
+        items, encoded = task.items("test"), task.text.encoded["test"]
+        vectors = task.predictor.embeddings(variables, [items[i] for i in numbers])
+        drawn["map"] = class_figures.embedding_map(vectors, encoded.labels[numbers], labels)
+    for name, figure in drawn.items():
+        save_figure(figure, folder / "figures" / f"{name}.png")
+        logger.info(f"wrote {folder / 'figures' / f'{name}.png'}")

@@ -1,0 +1,105 @@
+"""The mode `clean`: the pairs of a training text that cleaning keeps and drops; no training."""
+
+import collections
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ml_collections import ConfigDict
+from rich.table import Table
+
+from experiments.process.text_io import print_table
+from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
+from transformer.data.cleaning.survey import count_faults, duplicates, survey
+from transformer.data.corpora import corpora_of, naming
+from transformer.data.pairs import SPLITS, Pair, canonical
+from transformer.data.parallel.sources import check_files, named_files, open_source
+from transformer.data.parallel.training_pairs import check_held_out
+from transformer.errors import one_line, shorten
+from transformer.files import whole_file
+from transformer.runs.workdir import check_folder, make_writable
+
+logger = logging.getLogger(__name__)
+
+CLEANING_FOLDER = "cleaning"  # below the folder of the run
+KEPT = ("kept.source.txt", "kept.target.txt")
+DROPPED_FILE = "dropped.tsv"
+EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
+
+
+def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
+    """Writes the training pairs that cleaning keeps, and those it drops, and prints a table.
+
+    Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
+    has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
+    Of several corpora each has a folder there, and its sides are those of its files. Files for
+    validation and test are checked and stay as they are; nothing is held out.
+    """
+    check_folder(folder)
+    place, corpora = folder / CLEANING_FOLDER, corpora_of(config.data)
+    if not corpora:
+        yield from _clean(config.data, place)
+    for number, corpus in enumerate(corpora):
+        same = [other.name for other in corpora[:number] if other.data == corpus.data]
+        if same:
+            print(f"{corpus.name}: the text of {same[0]}")
+            continue
+        print(f"{corpus.name}:")
+        with naming(corpus):
+            yield from _clean(corpus.data, place / corpus.name)
+
+
+def _clean(data: ConfigDict, place: Path) -> list[Path]:
+    """Cleans the text of one corpus; returns the files in `place`."""
+    rules, texts = rules_of(data), _open(data)
+    make_writable(place)
+    results, rules = survey(texts["train"], rules, data.seed)
+    faults = duplicates(results, rules)
+    _print(count_faults(results, faults), _write(texts["train"], faults.tobytes(), place))
+    held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
+    checks = check_held_out(held_out, rules, results.exact[faults == 0], None)
+    for split, check in checks.items():
+        for line in check.describe(split):
+            print(line)
+    return [place / name for name in (*KEPT, DROPPED_FILE)]
+
+
+def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
+    """The pairs of each split; nothing is held out of files."""
+    if data.source != "files":
+        return open_source(data)
+    texts = named_files(data)
+    for line in check_files(texts):
+        logger.warning(line)
+    return texts
+
+
+def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
+    """Writes each pair to a file by its fault; returns the first pairs of each fault."""
+    examples: dict[str, list[Pair]] = collections.defaultdict(list)
+    with contextlib.ExitStack() as files:
+        sides = [files.enter_context(whole_file(place / name)) for name in KEPT]
+        dropped = files.enter_context(whole_file(place / DROPPED_FILE))
+        dropped.write("reason\tpair\tsource\ttarget\n")
+        for number, (pair, fault) in enumerate(zip(map(canonical, pairs), faults, strict=True), 1):
+            if not fault:
+                for file, text in zip(sides, pair[:2], strict=True):
+                    file.write(f"{text}\n")
+                continue
+            dropped.write(f"{FAULTS[fault]}\t{number}\t{pair.source}\t{pair.target}\n")
+            if len(examples[FAULTS[fault]]) < EXAMPLES:
+                examples[FAULTS[fault]].append(pair)
+    return examples
+
+
+def _print(report: CleaningReport, examples: dict[str, list[Pair]]) -> None:
+    print(report)
+    table = Table("reason", "pairs", "fraction", "examples")
+    for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):
+        count = report.counts[fault]
+        shown = (" -> ".join(one_line(shorten(text, WIDTH)) for text in p[:2]) for p in pairs)
+        cells = REASONS[fault], f"{count:,}", f"{count / report.total:.2%}", "\n".join(shown)
+        table.add_row(*cells)
+    if examples:
+        print_table(table)

@@ -1,0 +1,35 @@
+"""A run in the format of another program: `--mode=export`, and back: `--mode=import`."""
+
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from experiments.process.options import Options
+from transformer.bridges.formats import DEFAULT
+from transformer.errors import UserError
+from transformer.runs.imported import import_marian
+from transformer.runs.loaded import LoadedRun
+from transformer.runs.workdir import load_trained, other_settings
+
+
+def export(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Writes a run in `--format`, into the folder `--output`."""
+    if not options.output:
+        raise UserError("--mode=export needs --output, the folder to write")
+    format, keys = options.format or DEFAULT, [*other_settings(folder, config)]
+    if format == DEFAULT and keys:
+        raise UserError(
+            f"config.{keys[0]} is another than the run's, and a bundle has the run's settings: "
+            "leave it out, or choose another --format"
+        )
+    run = LoadedRun(folder, config, load_trained(folder, config))
+    return [run.export(format, options.output)]
+
+
+def import_model(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Makes a run, the new folder `--output`, of the model in the folder `--input`."""
+    if not (options.input and options.output):
+        raise UserError(
+            "--mode=import needs --input, the folder of a model, and --output, the run to write"
+        )
+    return [import_marian(options.input, options.output)]

@@ -1,0 +1,97 @@
+"""The modes of models of pictures: `attention`; `classify` is that of texts."""
+
+import logging
+from pathlib import Path
+
+from ml_collections import ConfigDict
+
+from experiments.attention import draw
+from experiments.modes.classification import draw_results, print_kinds
+from experiments.process.options import Options
+from transformer.analysis.attention import Attention
+from transformer.errors import UserError
+from transformer.inference.base import Variables
+from transformer.runs.workdir import known_results, load_trained
+from transformer.tasks.pictures import PictureTask
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = 6  # pictures shown after training
+
+
+def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+    """Draws all heads of all layers over a picture, and over its question; returns the files."""
+    picture = needed_picture(options)
+    if options.translation is not None:
+        raise UserError("--translation is for translators and captioners: leave it out")
+    run = load_trained(folder, config)
+    classifier = run.predictor
+    line = "\t".join(filter(None, (picture, options.sentence)))
+    maps = classifier.attention(run.variables, line)
+    if not maps.weights:
+        raise UserError(
+            f"config.model.architecture={config.model.architecture} has no attention to draw: "
+            "train a Transformer"
+        )
+    name = f"{Path(picture).stem} {options.sentence or ''}"
+    place = draw.text_folder(folder, name, picture)
+    files = draw.draw_attention(maps, run.steps, place, folder, options)
+    [[best, *_]] = classifier.predict(run.variables, [line])
+    title = f"{options.sentence or Path(picture).name}  {best.label} ({best.probability:.2f})"
+    return [*files, *draw_picture(maps, title, place)]
+
+
+def needed_picture(options: Options) -> str:
+    """Returns `--picture`, or raises a UserError if it is missing."""
+    if options.picture is None:
+        raise UserError("--picture is missing: name the file whose attention is to be drawn")
+    if options.hide_eos:
+        raise UserError("--hide_eos is for translators: leave it out")
+    return options.picture
+
+
+def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
+    """Draws what the class token and each word look at, over the picture; returns the files."""
+    from experiments.attention.picture_figures import heads_figure, words_figure, words_of
+    from experiments.display.plotting import save_figure
+
+    figures = {}
+    if not maps.target_tokens:  # else no class is read off the class token
+        figures["over_picture"] = heads_figure(maps, title)
+    if words_of(maps)[0]:
+        figures["words_over_picture"] = words_figure(maps, title)
+    return [save_figure(figure, place / f"{name}.png") for name, figure in figures.items()]
+
+
+def show(task: PictureTask, variables: Variables, folder: Path) -> None:
+    """Prints a few questions of the test set with their answers, and draws the results."""
+    classifier, items = task.predictor, task.items("test")
+    numbers = task.spread("test", EXAMPLES)
+    probabilities = classifier.probabilities(variables, [items[i] for i in numbers])
+    examples = [task.text.held_out["test"][i] for i in numbers]
+    answers = [classifier.labels[row.argmax()] for row in probabilities]
+    for item, answer, row in zip(examples, answers, probabilities, strict=True):
+        logger.info(f"  picture    {item.name}")
+        if item.question:
+            logger.info(f"  question   {item.question}")
+        logger.info(f"  class      {item.label}")
+        logger.info(f"  predicted  {answer} ({row.max():.3f})\n")
+    print_kinds(folder)
+    draw_results(task, variables, folder)
+    if not classifier.has_heads:
+        return
+    from experiments.attention.picture_figures import Example, examples_figure
+    from experiments.display.plotting import save_figure
+
+    looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels
+    rows = [
+        Example(pixels["test"][item.picture], item.question, item.label, answer, item.boxes, look)
+        for item, answer, look in zip(examples, answers, looks, strict=True)
+    ]
+    maps, figures = classifier.attention_of(variables, items[numbers[0]]), folder / "figures"
+    title = f"{examples[0].question or examples[0].name}  {answers[0]}"
+    head = known_results(folder)["test"].get("pointing_head", (1, 1))
+    drawn = save_figure(examples_figure(rows, tuple(head)), figures / "examples.png")
+    for file in (drawn, *draw_picture(maps, title, figures)):
+        logger.info(f"wrote {file}")
+    draw.show_attention(maps, folder)

@@ -1,0 +1,207 @@
+"""The table of modes of `launch.py`: their functions, tasks and flags.
+
+A mode is a line here and its function. A function is named, not imported: a misspelt flag is
+answered before jax has started.
+"""
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from transformer.errors import UserError
+
+TRAIN, PLAN, CLEAN, EVALUATE = "train", "plan", "clean", "evaluate"
+BENCHMARK = "benchmark"
+READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text of their config
+TAG_FLAG = "source_tag"
+ATTENTION_FLAGS = ("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head")
+LINE_FLAGS = ("input", "output")
+PICTURE_TASKS = ("image_classification", "visual_question_answering")  # of one module, `pictures`
+
+
+class Mode(NamedTuple):
+    """A mode.
+
+    Attributes:
+      function: its dotted path, in which {task} stands for the task's module. It takes the config
+        and the run's folder, and `Options` if the mode reads flags; it returns the files it wrote,
+        as it writes them, or None.
+      help: a line for --help.
+      flags: the fields of `Options` that it reads.
+      tasks: that have it; all if it names none.
+      log: the stream of its log messages: "stderr" if its answers go to stdout.
+      workdir: whether it works on a run's folder; None if it takes neither folder nor config.
+    """
+
+    name: str
+    function: str
+    help: str
+    flags: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    log: str = "stderr"
+    workdir: bool | None = True
+
+    def fits(self, task: str) -> bool:
+        """Whether a task has it."""
+        return not self.tasks or task in self.tasks
+
+    def load(self, task: str) -> Callable:
+        """Returns the function of a task."""
+        if not self.fits(task):
+            others = [mode.name for mode in MODES.values() if mode.fits(task)]
+            others.remove(TRAIN)
+            raise UserError(
+                f"--mode={self.name} is not for config.task={task}: use {', '.join(others)}"
+            )
+        module, _, name = self.function.format(task=module_of(task)).rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+TABLE = (
+    Mode(
+        TRAIN,
+        "experiments.command.command.train",
+        "train a run or a sweep, or resume it",
+        ("trial", "seeds", "processes", "linked_checkpoints"),
+        log="stdout",
+    ),
+    Mode(
+        PLAN,
+        "experiments.benchmark.plan.plan",
+        "print the memory, disk and time that a training needs, and train nothing",
+        ("output",),
+        workdir=False,
+    ),
+    Mode(
+        BENCHMARK,
+        "experiments.benchmark.benchmark.benchmark",
+        "measure speed, memory and start of a training, and train nothing",
+        ("output", "parts", "peers", "baseline", "trace"),
+        workdir=False,
+    ),
+    Mode(
+        "fetch",
+        "experiments.modes.fetch.fetch",
+        "download the public corpus that config.data.fetch names",
+        workdir=False,
+    ),
+    Mode(
+        EVALUATE,
+        "experiments.evaluate.evaluate.evaluate",
+        "score a run, or all runs of a sweep, on held-out or other text",
+        ("input", "references", "name", TAG_FLAG),
+        log="stdout",
+    ),
+    Mode(
+        "compare",
+        "experiments.results.compare.compare_runs",
+        "compare runs on one test set, with intervals and significance tests",
+        ("runs", "set", "levels", "output"),
+        workdir=None,
+    ),
+    Mode(
+        CLEAN,
+        "experiments.modes.clean.clean",
+        "write the pairs that cleaning keeps and drops, and train nothing",
+        tasks=("translation",),
+    ),
+    Mode(
+        "attention",
+        "experiments.modes.{task}.attention",
+        "draw the attention of all heads over a sentence",
+        ATTENTION_FLAGS,
+    ),
+    Mode(
+        "align",
+        "experiments.heads.alignment.align",
+        "score cross-attention as word alignment",
+        (*LINE_FLAGS, TAG_FLAG, "links"),
+        ("translation",),
+    ),
+    Mode(
+        "generate",
+        "experiments.modes.language_model.generate",
+        "continue each line, or a prompt",
+        (*LINE_FLAGS, "prompt"),
+        ("language_model",),
+    ),
+    Mode(
+        "translate",
+        "experiments.modes.translation.translate",
+        "translate each line",
+        (*LINE_FLAGS, TAG_FLAG),
+        ("translation",),
+    ),
+    Mode(
+        "caption",
+        "experiments.modes.captioning.caption",
+        "describe the picture that each line names",
+        LINE_FLAGS,
+        ("captioning",),
+    ),
+    Mode(
+        "score",
+        "experiments.modes.{task}.score",
+        "write the log-probability of each line",
+        (*LINE_FLAGS, TAG_FLAG),
+        ("translation", "language_model"),
+    ),
+    Mode(
+        "classify",
+        "experiments.modes.classification.classify",
+        "write the class of each line",
+        LINE_FLAGS,
+        ("classification", *PICTURE_TASKS),
+    ),
+    Mode(
+        "serve",
+        "experiments.serve.serve.serve",
+        "serve a page to type into and a JSON API, of this run and others",
+        ("host", "port", "also", "server_name"),
+    ),
+    Mode(
+        "embeddings",
+        "experiments.positions.maps.embeddings",
+        "draw maps of the token embeddings",
+        ("token",),
+    ),
+    Mode(
+        "export",
+        "experiments.modes.export.export",
+        "write a run for other people or for other programs",
+        ("format", "output"),
+    ),
+    Mode(
+        "import",
+        "experiments.modes.export.import_model",
+        "make a run of a Marian or OPUS-MT model of Hugging Face's transformers",
+        LINE_FLAGS,
+        workdir=None,
+    ),
+    Mode(
+        "heads",
+        "experiments.heads.importance.heads",
+        "rank the attention heads by importance",
+        ("input", "references", TAG_FLAG),
+    ),
+    Mode("positions", "experiments.positions.plots.positions", "draw positional encodings"),
+    Mode("report", "experiments.results.report_page.report", "write the report of a run again"),
+)
+MODES = {mode.name: mode for mode in TABLE}
+
+
+def module_of(task: str) -> str:
+    """Returns the name of the module of a task's modes."""
+    return "pictures" if task in PICTURE_TASKS else task
+
+
+def readers(flag: str) -> list[str]:
+    """Returns the modes that read a flag."""
+    return [mode.name for mode in MODES.values() if flag in mode.flags]
+
+
+def show(task: Any, variables: Any, folder: Path) -> None:
+    """Prints and draws outputs of a trained model; see `show` of each task's module."""
+    module = importlib.import_module(f"experiments.modes.{module_of(task.config.task)}")
+    module.show(task, variables, folder)

@@ -1,0 +1,344 @@
+"""The part of a report that depends on the task: good and bad outputs of a run."""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import sacrebleu
+from ml_collections import ConfigDict
+
+from experiments.display.web_page import shortened
+from experiments.results.report_attention import AttentionMap, cross_attention
+from experiments.results.table import Table
+from experiments.results.texts import UnreadableError, read_columns, read_lines
+from transformer.data.tokenizer import UNK_ID
+from transformer.decoding.search import PENALTIES
+from transformer.errors import UserError
+from transformer.runs.workdir import TrainedRun
+
+SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
+MAX_TEXT_LENGTH = 600  # characters of a text shown
+MIN_TOKENS = 5  # of a piece of text whose perplexity says something
+EXACT, SEARCH, MODEL = "exact", "search", "model"
+# What a reference must be ahead by, as a fraction of the translation's score and in itself:
+# scores are kept with four decimals, and other programs than the search's round otherwise.
+LEAD = 1e-3
+
+
+class Excerpt(NamedTuple):
+    """A text and the output of the model, by the names of their lines."""
+
+    title: str
+    lines: dict[str, str]
+    attention: AttentionMap | None = None
+
+
+class Group(NamedTuple):
+    """A section of a report: notes, tables, and examples."""
+
+    name: str
+    title: str
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    examples: Sequence[Excerpt] = ()
+
+
+class Sentence(NamedTuple):
+    """A sentence of a scored split."""
+
+    line: int  # its number, from one
+    source: str
+    reference: str  # of several the most similar one
+    translation: str
+    chrf: float  # of the translation, from 0 to 100
+    log_prob: float  # of the translation, in nats; NaN if the run did not keep it
+    tokens: int  # of the translation, its end included; 0 of a blank line, and if unknown
+
+
+class Reference(NamedTuple):
+    """A reference as the model reads it."""
+
+    log_prob: float  # in nats
+    tokens: int  # its end included
+    is_found: bool  # whether the translation has the same tokens, whatever their texts are
+
+
+class Judged(NamedTuple):
+    """A sentence, the scores by which the search compares, and its kind of error."""
+
+    sentence: Sentence
+    translation: float
+    reference: float
+    kind: str
+
+
+@contextlib.contextmanager
+def reading(folder: Path, name: str) -> Iterator[Path]:
+    """Yields the path of a run's file; an error names the command that writes the file again."""
+    try:
+        yield folder / name
+    except (UnreadableError, ValueError):
+        if not (folder / name).exists():
+            raise UserError(f"{name} is missing: --mode=evaluate writes it") from None
+        raise UserError(f"{name} is damaged: --mode=evaluate writes it again") from None
+
+
+def translations(
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
+) -> list[Group]:
+    """Returns samples, errors of search and model, and the worst translations.
+
+    Args:
+      decode: `config.decode` of the search that found the translations of the run.
+      trained: the model whose scores the results are; None if it is not there.
+      missing: says how to come by it.
+    """
+    sentences = read_sentences(folder, split)
+    spread = _spread(sentences)
+    maps, notes = [None] * len(spread), [f"Attention is not drawn: {missing}"]
+    if trained:
+        sides = [each.source for each in spread], [each.translation for each in spread]
+        maps, notes = cross_attention(trained, *sides), []
+    if any(maps):
+        notes.append(
+            "Next to each sentence: its cross-attention, the mean over the heads of the last "
+            "layer. Each row is a written token, and shows the attention while it is written; "
+            "each column is a source token. Stronger colour is more weight."
+        )
+    samples = [_pair(each, "", weights) for each, weights in zip(spread, maps, strict=True)]
+    lowest = sorted(sentences, key=lambda each: each.chrf)[:WORST]
+    wrong = [each for each in lowest if each.translation != each.reference]
+    worst = [_pair(each, f": chrF {each.chrf:.1f}") for each in wrong]
+    note = "The lowest chrF (Popović 2015) of a sentence against its reference."
+    return [
+        Group("samples", f"Sample translations of the {split} set", notes, [], samples),
+        _errors(decode, sentences, trained, missing),
+        Group("worst", "The worst translations", [note], [], worst),
+    ]
+
+
+def _spread(items: Sequence) -> Sequence:
+    """Items evenly over all."""
+    return items[:: max(1, len(items) // SAMPLES)][:SAMPLES]
+
+
+def _pair(sentence: Sentence, about: str, attention: AttentionMap | None = None) -> Excerpt:
+    texts = {n: getattr(sentence, n) for n in ("source", "reference", "translation")}
+    return _example(f"Sentence {sentence.line}{about}", texts, attention)
+
+
+def _example(title: str, texts: dict[str, str], attention: AttentionMap | None = None) -> Excerpt:
+    lines = {name: shortened(text, MAX_TEXT_LENGTH) for name, text in texts.items()}
+    return Excerpt(title, lines, attention)
+
+
+def _errors(
+    decode: ConfigDict, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
+) -> Group:
+    """Search errors against model errors."""
+    title = "Search errors and model errors"
+    if not are_scored(sentences):
+        missing = "This run did not keep the scores of its translations: --mode=evaluate adds them"
+        return Group("errors", title, [missing])
+    if trained is None:
+        return Group("errors", title, [f"References are not scored: {missing}"])
+    references = score_references(trained, sentences)
+    judged = judge(sentences, references, decode)
+    penalty = decode.length_penalty
+    penalty += "" if penalty == "none" else f", alpha {decode.alpha}"
+    notes = [
+        f"Scores are log-probabilities in nats over the length penalty ({penalty}), as the search "
+        f"with a beam of {decode.beam_size} compares. Where the model scores the reference above "
+        f"its own translation, by more than rounding may ({LEAD:.1%} of the score, and "
+        f"{LEAD}), the search failed to find what the model prefers: a search error. "
+        "Otherwise it prefers a text that is not the reference: a model error, though it may be "
+        "another good translation. Only the reference is compared, so there may be more search "
+        "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
+    ]
+    if blank := sum(not sentence.tokens for sentence in sentences):
+        notes.append(f"Left out: {blank:,} blank sentences.")
+    if cut := len(sentences) - blank - len(judged):
+        notes.append(
+            f"Left out: {cut:,} sentences that are, or whose reference is, longer than the model "
+            "reads, or whose reference has unknown words, which the search never writes."
+        )
+    kinds = {
+        EXACT: "translation equals the reference, token for token",
+        SEARCH: "search error",
+        MODEL: "model error",
+    }
+    counts = {name: sum(each.kind == kind for each in judged) for kind, name in kinds.items()}
+    rows = [[name, f"{n:,}", f"{n / max(1, len(judged)):.1%}"] for name, n in counts.items()]
+    table = Table("Outcome per sentence", ["", "sentences", "fraction"], rows)
+    examples = [*_error_examples(judged, SEARCH), *_error_examples(judged, MODEL)]
+    return Group("errors", title, notes, [table], examples)
+
+
+def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
+    """The clearest errors of a kind: those whose two scores differ most."""
+    errors = [each for each in judged if each.kind == kind]
+    errors.sort(key=lambda each: -abs(each.reference - each.translation))
+    about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
+    return [_pair(each.sentence, about.format(each)) for each in errors[:ERRORS]]
+
+
+def language_model(
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
+) -> list[Group]:
+    """Returns a text that the model writes, and its worst predictions; see `translations`."""
+    notes, written = [f"Nothing is written: {missing}"], []
+    if trained:
+        text = "".join(trained.predictor.stream(trained.variables, ""))
+        written = [Excerpt("Sample", {"text": text})]
+        notes = [
+            f"Drawn with seed {decode.seed}, temperature {decode.temperature}, top_k "
+            f"{decode.top_k} and top_p {decode.top_p}, after an empty prompt."
+        ]
+    samples = Group("samples", "A text that it writes", notes, [], written)
+    title, name = "The text it predicts worst", f"likelihoods/{split}.tsv"
+    if not (folder / name).exists():
+        notes = ["This run did not keep the likelihoods of its texts: --mode=evaluate adds them."]
+        return [samples, Group("worst", title, notes)]
+    with reading(folder, name) as path:
+        rows = zip(*read_columns(path), strict=True)
+        pieces = [
+            (math.exp(min(-float(log_prob) / int(tokens), 700)), tokens, number, text)
+            for number, (log_prob, tokens, _, text) in enumerate(rows, 1)
+            if int(tokens) >= MIN_TOKENS
+        ]
+    notes = [
+        f"Perplexity of {len(pieces):,} pieces of the {split} text, each read without what was "
+        f"before it: documents, or parts as long as a row, of at least {MIN_TOKENS} tokens.",
+    ]
+    if pieces:
+        quartiles = np.percentile([piece[0] for piece in pieces], (25, 50, 75))
+        shown = ", ".join(f"{value:,.2f}" for value in quartiles)
+        notes.append(f"Its quartiles over the pieces are {shown}.")
+    examples = [
+        _example(f"Piece {n}: perplexity {perplexity:,.2f} over {tokens} tokens", {"text": text})
+        for perplexity, tokens, n, text in sorted(pieces, reverse=True)[:WORST]
+    ]
+    return [samples, Group("worst", title, notes, [], examples)]
+
+
+def classification(
+    decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
+) -> list[Group]:
+    """Returns samples and the most confident mistakes; see `translations`."""
+    with reading(folder, f"predictions/{split}.tsv") as path:
+        numbered = [*enumerate(zip(*read_columns(path), strict=True), 1)]
+        wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
+
+    def example(number: int, row: Sequence[str]) -> Excerpt:
+        label, predicted, probability, text = row
+        title = f"Text {number}: probability {float(probability):.3f}"
+        return _example(title, {"text": text, "class": label, "predicted": predicted})
+
+    notes = [f"{len(wrong):,} of {len(numbered):,} texts are taken for another class."]
+    notes += ["The errors with the highest probability:"] * bool(wrong)
+    samples = [example(*each) for each in _spread(numbered)]
+    mistakes = [example(number, row) for _, number, row in sorted(wrong)[:MISTAKES]]
+    return [
+        Group("samples", f"Sample texts of the {split} set", [], [], samples),
+        Group("worst", "The most confident mistakes", notes, [], mistakes),
+    ]
+
+
+REGISTRY: dict[str, Callable[..., list[Group]]] = {
+    "translation": translations,
+    "language_model": language_model,
+    "classification": classification,
+    "captioning": translations,
+    "image_classification": classification,
+    "visual_question_answering": classification,
+}
+
+
+# -- search errors and model errors
+
+
+def read_sentences(folder: Path, split: str) -> list[Sentence]:
+    """Returns the sentences of a split with the translations of a run."""
+    texts, scores = [], f"translations/{split}.scores.tsv"
+    numbered = folder.glob(f"translations/{split}.reference.*.txt")
+    further = (path.name.removeprefix(split).removesuffix(".txt") for path in numbered)
+    for kind in ("", ".source", ".reference", *further):
+        with reading(folder, f"translations/{split}{kind}.txt") as path:
+            texts.append(read_lines(path))
+    numbers = [(math.nan, 0)] * len(texts[0])
+    if (folder / scores).exists():
+        with reading(folder, scores) as path:
+            rows = [line.split("\t") for line in read_lines(path)]
+            numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
+    if len({len(lines) for lines in (*texts, numbers)}) > 1:
+        raise UserError(
+            f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
+            "again"
+        )
+    metric, sentences = sacrebleu.CHRF(), []
+    for n, (score, text, source, first, *more) in enumerate(zip(numbers, *texts, strict=True), 1):
+        references = [first, *filter(None, more)]  # the line of one that it lacks is empty
+        chrfs = {each: metric.sentence_score(text, [each]).score for each in references}
+        best = max(references, key=chrfs.__getitem__)
+        sentences.append(Sentence(n, source, best, text, chrfs[best], *score))
+    return sentences
+
+
+def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
+    """Returns the scores of references, None for those that the search cannot find.
+
+    These, or their sources, are too long for the model to read whole, or they have a token for
+    unknown text, which a search never writes.
+    """
+    predictor = trained.predictor
+    _, sources, references, translations, *_ = map(list, zip(*sentences, strict=True))
+    read = predictor.source_tokenizer.encode(sources)
+    ids, written = map(predictor.target_tokenizer.encode, (references, translations))
+    # A longer source was translated in parts, and each part scored.
+    usable = [
+        max(len(source), len(target)) < predictor.max_length and UNK_ID not in target
+        for source, target in zip(read, ids, strict=True)
+    ]
+    texts = [text if fits else "" for text, fits in zip(references, usable, strict=True)]
+    scores = predictor.score(trained.variables, sources, texts)
+    return [
+        Reference(*score, is_found=target == output) if fits else None
+        for score, target, output, fits in zip(scores, ids, written, usable, strict=True)
+    ]
+
+
+def judge(
+    sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: ConfigDict
+) -> list[Judged]:
+    """Returns sentences with their kinds of errors, if something was decoded of them.
+
+    A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error if the
+    reference scores higher, by more than rounding may, for the search should have preferred it;
+    otherwise a `MODEL` error. Search errors that the reference does not show are not counted.
+
+    Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
+    Tongue?", who find all search errors by exact search.
+    """
+    judged = []
+    for sentence, reference in zip(sentences, references, strict=True):
+        if not sentence.tokens or reference is None:
+            continue
+        ours, theirs = (penalised(e.log_prob, e.tokens, decode) for e in (sentence, reference))
+        kind = SEARCH if theirs - ours > LEAD * max(1.0, abs(ours)) else MODEL
+        if reference.is_found or sentence.translation == sentence.reference:
+            kind = EXACT
+        judged.append(Judged(sentence, ours, theirs, kind))
+    return judged
+
+
+def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
+    """Returns the score by which a search compares: log-probability over the length penalty."""
+    return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
+
+
+def are_scored(sentences: Sequence[Sentence]) -> bool:
+    """Whether the run kept the log-probabilities of its translations."""
+    return not any(math.isnan(sentence.log_prob) for sentence in sentences)

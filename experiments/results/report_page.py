@@ -1,0 +1,219 @@
+"""The report of a run: one page with everything needed to judge it.
+
+It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
+if the data is not there.
+"""
+
+import base64
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+from PIL import Image
+
+from experiments.display import web_page
+from experiments.results import outputs, run_tables
+from experiments.results.outputs import Group
+from transformer import tasks
+from transformer.errors import UserError
+from transformer.runs import json_files
+from transformer.runs.workdir import (
+    TrainedRun,
+    check_same_run,
+    load_config,
+    load_results,
+    load_trained,
+)
+from transformer.tasks.base import Task
+
+REPORT = "report.html"
+# Pictures of `figures/` that a report shows where they are, and what they are.
+PICTURES = {
+    "examples.png": "Pictures of the test set, and below what the class token looks at",
+    "over_picture.png": "What the class token looks at: the heads of each layer, and the rollout",
+    "confusion.png": "Confusion matrix of the test set: rows are true classes",
+    "roc.png": "ROC curves of the test set: each class against all others",
+    "reliability.png": "Reliability: accuracy against confidence on the test set",
+    "map.png": "Features of the texts of the test set (t-SNE)",
+    "reading.png": "What attention pooling reads: darker is more",
+    "attention_snapshots/*.png": "Attention of a few fixed sentences while training",
+    "alignment/*.png": "Cross-attention against gold word links",
+    "heads/*.png": "Importance of the attention heads",
+    "positions/*.png": "Positional encodings",
+    "embeddings/*.png": "Token embeddings",
+}
+# All that Pillow raises of broken pictures, and of those too large to be opened.
+UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+# Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
+# smallest labels stay readable, and the width in pixels up to which it is held whole.
+DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
+
+
+class Picture(NamedTuple):
+    """A picture inside the page, and the size in pixels at which it is shown."""
+
+    source: str
+    caption: str
+    width: int
+    height: int
+
+
+def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
+    """Makes the report of a run again, with its checkpoint if that is still there."""
+    check_same_run(folder, config)
+    results = load_results(folder)
+    if results is None:
+        raise UserError(
+            f"{folder} has no results.json, so there is nothing to report: train to the end, or "
+            "score what there is by --mode=evaluate"
+        )
+    missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
+    try:
+        trained = load_trained(folder, config)
+        if config.task == "captioning":  # its texts are names, of pictures that a task knows
+            task = tasks.REGISTRY[config.task].from_folder(folder, config)
+            trained = dataclasses.replace(trained, predictor=task.predictor)
+    except UserError as error:
+        return [write(config, folder, results, None, str(error))]
+    same = list(trained.steps) == results["averaged_steps"]
+    return [write(config, folder, results, trained if same else None, missing)]
+
+
+def write(
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: TrainedRun | None,
+    missing: str = "",
+) -> Path:
+    """Writes `report.html` into a run's folder; returns it.
+
+    Args:
+      results: the content of `results.json`.
+      trained: the model they are of; None if it is not there.
+      missing: says why, to the reader, if it is not there.
+    """
+    recorded = json_files.read_run(folder)
+    environment, data = recorded.get("environment"), recorded.get("data")
+    # The report shows the run's config: the flags of a mode do not change the training.
+    recorded = load_config(folder)
+    split = run_tables.main_split(results)
+    behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
+    if behaviour.get("step") != results["step"]:  # of other weights
+        behaviour = {}
+    pictures, damaged = _pictures(folder / "figures")
+    task = tasks.REGISTRY[config.task]
+    return web_page.write_page(
+        folder / REPORT,
+        "report.html",
+        title=f"{folder.resolve().name}: training report",
+        name=config.name,
+        task=config.task.replace("_", " "),
+        started=environment and f"{datetime.fromisoformat(environment['started']):%Y-%m-%d %H:%M}",
+        step=f"{results['step']:,}",
+        parameters=f"{results['parameters']:,}",
+        time=run_tables.duration(results["wall_seconds"]),
+        main_score=run_tables.main_score(config.task, results),
+        scores=run_tables.score_table(config.task, results),
+        classes=run_tables.class_table(results[split]),
+        kinds=run_tables.kind_table(results[split]),
+        split=split,
+        behaviour=run_tables.behaviour_table(behaviour),
+        signatures=run_tables.signatures(results),
+        costs=run_tables.cost_table(results, task.unit),
+        curves=_curves(folder / "metrics.jsonl"),
+        decoding=run_tables.decode_table(config, results),
+        groups=_groups(config, folder, results, trained, missing),
+        pictures=pictures,
+        damaged=damaged,
+        pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
+        data=data and run_tables.data_tables(data),
+        preview=data and data.get("preview"),
+        differing=run_tables.config_table(recorded),
+        command=run_tables.command(recorded),
+        config=_json(recorded.to_dict()),
+        downloads={
+            name: _link("application/json", f"{_json(value)}\n".encode())
+            for name, value in (("config.json", recorded.to_dict()), ("results.json", results))
+        },
+        environment=environment and run_tables.environment_table(environment),
+    )
+
+
+def record_data(task: Task, folder: Path) -> None:
+    """Writes the summary of a task's text, for reports that are made without it."""
+    json_files.record_run(folder, data=task.data_summary())
+
+
+def _groups(
+    config: ConfigDict,
+    folder: Path,
+    results: dict[str, Any],
+    trained: TrainedRun | None,
+    missing: str,
+) -> list[Group]:
+    decode, split = run_tables.decode_of(config, results), run_tables.main_split(results)
+    try:
+        if name := json_files.damaged_text(folder, results):
+            raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
+        return outputs.REGISTRY[config.task](decode, folder, split, trained, missing)
+    except UserError as error:
+        return [Group("samples", "Texts", [str(error)])]
+
+
+def _curves(metrics: Path) -> Any:
+    """The picture of the training in the page's colours; a line of text if there is none."""
+    from experiments.display import training_curves  # matplotlib takes a third of a second
+
+    caption = "Loss, scores and learning rate over the steps of the training"
+    try:
+        figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
+    except ValueError as error:  # a folder that was copied without its metrics
+        return f"No curves: {error}"
+    return web_page.figure_svg(figure, "curves", caption, web_page.THEME_COLOURS)
+
+
+def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
+    """The pictures that there are, and the names of those that cannot be read."""
+
+    def place(path: Path) -> str:
+        return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2, strip_10
+
+    shown, damaged = [], []
+    for pattern, caption in PICTURES.items():
+        for path in sorted(figures.glob(pattern), key=place):
+            name = f": {path.stem.replace('_', ' ')}" if "*" in pattern else ""
+            try:
+                shown.append(_picture(path, caption + name))
+            except UNREADABLE:
+                damaged.append(str(path.relative_to(figures.parent)))
+    return shown, damaged
+
+
+def _picture(path: Path, caption: str) -> Picture:
+    """A picture of 256 colours, and fewer pixels if it is wide: a fourth of the bytes of all."""
+    # Of other kinds, whatever a file is called, some are programs: PostScript.
+    with Image.open(path, formats=["PNG"]) as image:
+        picture = image.convert("RGB")
+    width, height = (round(side * SHOWN / DRAWN) for side in picture.size)
+    most = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
+    picture.thumbnail((most, picture.height), Image.Resampling.LANCZOS, reducing_gap=None)
+    small = io.BytesIO()
+    # Colours stand for numbers, and this way none is far from what it was.
+    colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
+    colours.save(small, "PNG", optimize=True)
+    return Picture(_link("image/png", small.getvalue()), caption, width, height)
+
+
+def _link(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

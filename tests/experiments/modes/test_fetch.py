@@ -1,0 +1,410 @@
+"""A corpus arrives whole and checked, however the network behaves, or one line says why not."""
+
+import errno
+import hashlib
+import http.server
+import io
+import os
+import random
+import re
+import tarfile
+import threading
+import zipfile
+from types import SimpleNamespace
+
+import pooch
+import pytest
+
+from configs import base
+from experiments.modes import fetch
+from experiments.process.config import read_experiment
+from places import ROOT
+from source_settings import refused
+from tiny_run import command, unsealed, without_pictures
+from transformer import config as rules
+from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
+from transformer.data.files.text import read_lines
+
+TEXT = "".join(f"{i}\tline {i * i}\n" for i in range(20_000)).encode()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves `server.files`; `server.ways` has what happens to the requests of a path in turn.
+
+    cut: half of the file; stall: half, and nothing more; a number: that status.
+    """
+
+    def do_GET(self):
+        way = next(self.server.ways.get(self.path, iter(())), "")
+        self.server.requests.append(self.path)
+        data = self.server.files.get(self.path, b"")
+        status = way if isinstance(way, int) else 200
+        self.send_response(status if data or status != 200 else 404)
+        self.send_header("Content-Length", str(len(data) if status == 200 else 0))
+        self.end_headers()
+        if status == 200:
+            self.wfile.write(data[: len(data) // 2] if way in ("cut", "stall") else data)
+        if way == "stall":
+            self.server.released.wait(5)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.files, server.ways, server.requests = {"/a.txt": TEXT}, {}, []
+        server.released = threading.Event()
+        server.handle_error = lambda *arguments: None  # a client that goes away
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.released.set()
+        server.shutdown()
+
+
+@pytest.fixture
+def get(server, tmp_path, monkeypatch):
+    """Fetches a corpus of one download from the server; returns the folder."""
+    monkeypatch.setattr(pooch.core, "time", SimpleNamespace(sleep=lambda seconds: None))
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+
+    def run(checksum="", urls=("/a.txt",), name="a.txt", **fields):
+        urls = tuple(url if "//" in url else server.url + url for url in urls)
+        downloads = (Download(name, urls, checksum, **fields),)
+        settings = {"source": "files"}
+        corpus = PublicCorpus("Title", "its licence", "its authors", "1 MB", downloads, settings)
+        monkeypatch.setitem(CATALOGUE, "mine", corpus)
+        config = base.get_config()
+        config.data.fetch, config.data.path = "mine", str(tmp_path / "corpus")
+        list(fetch.fetch(config, tmp_path))
+        return tmp_path / "corpus"
+
+    return run
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """A file that a user puts there."""
+    (tmp_path / "corpus").mkdir()
+    return tmp_path / "corpus" / "a.txt.part"
+
+
+def sha256(data):
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_a_corpus_is_fetched_once_with_its_licence_and_kept_as_it_is(server, get, capsys):
+    folder = get(sha256(TEXT))
+    assert (folder / "a.txt").read_bytes() == TEXT
+    assert names(folder) == ["a.txt", "fetched.json"]
+    out = capsys.readouterr().out
+    assert "licence: its licence\nplease cite: its authors\ndownload: 1 MB\n" in out
+    assert "--config.data.source=files" in out
+    digits = sha256(TEXT).removeprefix("sha256:")
+    assert unsealed(folder / "fetched.json") == {
+        "a.txt": {"url": f"{server.url}/a.txt", "sha256": digits, "files": {"a.txt": digits}}
+    }
+    get(sha256(TEXT))
+    assert len(server.requests) == 1  # it is there
+    (folder / "a.txt").write_bytes(TEXT[:-1])
+    get(sha256(TEXT))
+    assert (folder / "a.txt").read_bytes() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("way", "reason"),
+    [
+        (404, "404 Client Error: Not Found"),
+        ("cut", "Connection broken"),
+        ("stall", "Read timed out"),
+    ],
+)
+def test_an_address_is_tried_again_then_the_next_then_one_line_says_why(server, get, way, reason):
+    server.ways["/a.txt"] = iter([way, *[way] * fetch.RETRIES])
+    with refused(f"{server.url}/a.txt: {reason}", "by hand as", "a.txt.part"):
+        get()
+    assert len(server.requests) == 1 + fetch.RETRIES
+    server.ways["/a.txt"], server.files["/b.txt"] = iter([way] * 9), TEXT
+    folder = get(urls=("/a.txt", "/b.txt"))
+    assert (folder / "a.txt").read_bytes() == TEXT
+    assert names(folder) == ["a.txt", "fetched.json"]
+    server.ways["/a.txt"] = iter([way])
+    (folder / "a.txt").unlink()
+    get()  # in the second attempt
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "md5"])
+def test_a_file_with_another_checksum_is_not_kept(server, get, tmp_path, algorithm):
+    server.files["/a.txt"] = TEXT.upper()
+    published, other = (
+        f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}" for data in (TEXT, TEXT.upper())
+    )
+    digits = other.removeprefix(f"{algorithm}:")
+    with refused(f"{algorithm.upper()} hash", f"expected {published} but got {digits}"):
+        get(published)
+    assert names(tmp_path / "corpus") == []
+    server.files["/a.txt"] = TEXT
+    assert names(get(published)) == ["a.txt", "fetched.json"]  # the control
+
+
+def test_a_file_of_the_users_is_never_replaced(get, by_hand):
+    by_hand.with_suffix("").write_text("mine")
+    with refused(f"{by_hand.with_suffix('')} is there, but was not fetched"):
+        get(sha256(TEXT))
+    assert by_hand.with_suffix("").read_text() == "mine"
+
+
+@pytest.mark.parametrize("checksum", [sha256(TEXT), ""])
+def test_a_file_that_was_put_there_by_hand_is_checked_and_taken(
+    server, get, by_hand, checksum, capsys
+):
+    by_hand.write_bytes(TEXT)
+    folder = get(checksum)
+    assert (folder / "a.txt").read_bytes() == TEXT
+    assert names(folder) == ["a.txt", "fetched.json"]
+    assert unsealed(folder / "fetched.json")["a.txt"]["url"] == "put there by hand"
+    # Without a published checksum it must be that of the first fetch; another file is not lost.
+    (folder / "a.txt").unlink()
+    if not checksum:
+        assert f"no checksum is published; {sha256(TEXT)} is kept" in capsys.readouterr().out
+        server.files["/a.txt"] = TEXT.upper()
+        with refused(f"expected {sha256(TEXT)}", f"or delete {folder / 'fetched.json'}"):
+            get()
+        server.requests.clear()
+    by_hand.write_bytes(TEXT.upper())
+    with refused(f"{by_hand} has the checksum {sha256(TEXT.upper())} instead of {sha256(TEXT)}"):
+        get(checksum)
+    assert by_hand.read_bytes() == TEXT.upper()
+    assert not server.requests
+
+
+@pytest.mark.parametrize("members", [{}, {"d/x": "x"}], ids=["file", "archive"])
+def test_a_file_of_a_fetch_that_was_interrupted_is_not_taken_for_the_users(
+    server, get, monkeypatch, members
+):
+    content = server.files["/a.txt"] = tar({"d/x": TEXT}) if members else TEXT
+
+    def interrupt(path, target):
+        os.replace(path, target)
+        if target.name in ("a.txt", "x"):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch.Path, "replace", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            get(sha256(content), members=members)
+    folder = get(sha256(content), members=members)
+    assert (folder / ("x" if members else "a.txt")).read_bytes() == TEXT
+    assert len(server.requests) == 1
+
+
+# Archives.
+
+
+def tar(members, links=()):
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as file:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            file.addfile(info, io.BytesIO(content))
+        for name, target in links:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            file.addfile(info)
+    return data.getvalue()
+
+
+def zipped(members):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("pack", [tar, zipped])
+def test_only_the_wanted_files_of_an_archive_are_kept_and_none_outside_the_folder(
+    server, get, tmp_path, pack
+):
+    evil = ["../evil", f"{tmp_path}/evil", "d/../../evil", "..\\evil"]
+    files = {"d/x.de": TEXT, "d/y": b"y", "./d/x.en": b"en"} | dict.fromkeys(evil, b"evil")
+    server.files["/a.txt"] = pack(files)
+    folder = get(members={"d/x.de": "train.de", "d/x.en": "train.en"})
+    assert names(folder) == ["fetched.json", "train.de", "train.en"]
+    assert (folder / "train.de").read_bytes() == TEXT
+    assert names(tmp_path) == ["corpus"]
+    (tmp_path / "secret").write_text("secret")
+    server.files["/a.txt"] = tar({}, [("d/x", str(tmp_path / "secret"))])
+    for name in names(folder):
+        (folder / name).unlink()
+    with refused("a.txt.part has no d/x"):
+        get(members={"d/x": "x"})
+
+
+@pytest.mark.parametrize("pack", [tar, zipped])
+def test_a_damaged_archive_is_named_and_kept_only_if_it_was_put_there_by_hand(
+    server, get, by_hand, pack
+):
+    noise = random.Random(1).randbytes(50_000)
+    data = pack({"d/x": noise})
+    for content in (data[:20_000] + bytes(1000) + data[21_000:], data[:25_000], b"no archive"):
+        server.files["/a.txt"] = content
+        with refused(by_hand, "damaged"):
+            get(members={"d/x": "x"})
+        assert names(by_hand.parent) == []
+    by_hand.write_bytes(content)
+    with refused(by_hand, "damaged"):
+        get(members={"d/x": "x"})
+    assert by_hand.read_bytes() == content
+
+
+def test_folders_of_classes_become_one_shuffled_table(server, get):
+    reviews = {f"r/train/{c}/{i}_7.txt": f"{c} {i}\tx<br />\r\ny".encode()
+               for c in ("neg", "pos", "unsup") for i in range(50)}  # fmt: skip
+    server.files["/a.txt"] = tar(reviews)
+    tables = {"train.tsv.gz": ("r/train/neg", "r/train/pos")}
+    table = get(classes=tables) / "train.tsv.gz"
+    lines = list(read_lines(table))
+    assert sorted(lines) == sorted(
+        f"{c}\t{c} {i} x<br /> y" for c in ("neg", "pos") for i in range(50)
+    )
+    labels = "".join(line[0] for line in lines)
+    assert not re.search("n{20}|p{20}", labels)
+    first = table.read_bytes()
+    table.unlink()
+    get(classes=tables)
+    assert table.read_bytes() == first
+
+
+# The catalogue.
+
+TALKS = CATALOGUE["iwslt14_de_en"].downloads[0].talks
+TINY = {
+    **{"model.d_model": 8, "model.d_ff": 8, "model.max_length": 32, "model.num_encoder_layers": 1},
+    **{"model.num_decoder_layers": 1, "tokenizer.kind": "char", "tokenizer.byte_fallback": False},
+    **{"tokenizer.vocab_size": 40, "data.max_tokens": 32, "data.batch_tokens": 512},
+    **{"data.num_buckets": 1, "train.steps": 2, "decode.beam_size": 1, "decode.max_extra": 2},
+    **{"evaluate.checkpoint": "last", "evaluate.snapshot_statistics": 0, "evaluate.bootstrap": 10},
+}
+
+
+def talks():
+    """The files of IWSLT14's archive: a talk of 46 lines to train on, 2 in each other set."""
+    about = "<url>u</url>\n<keywords>k</keywords>\n<talkid>1</talkid>\n"
+    title = "<title>Ein Titel: {0}</title>\n<description>TED Über {0}</description>\n"
+    files = {}
+    for name in (part for parts in TALKS.values() for part in parts):
+        language = name.removesuffix(".xml")[-2:]
+        head = about + title.format(language)
+        if name.endswith(".xml"):
+            of = name.split(".")[2]
+            seg = '<seg id="{0}"> Größe <b> {1}, isn’t it? </seg>\n'
+            segments = "".join(seg.format(i, of) for i in (1, 2))
+            text = f'<?xml?>\n<doc docid="1">\n{head}{segments}</doc>\n'
+        else:
+            text = head + "".join(f" Größe\u2028{i} & isn’t \n" for i in range(3, 47))
+        files[name] = text.encode()
+    return files
+
+
+def test_ted_talks_become_lowercased_lines(server, get):
+    server.files["/a.txt"] = tar({"de-en/README": b"", **talks()})
+    folder = get(talks=TALKS)
+    assert names(folder) == sorted(["fetched.json", *TALKS])
+    lines = {name: (folder / name).read_text().split("\n") for name in TALKS}
+    text = ["ein titel: de", "ted über de", *(f"größe\u2028{i} & isn’t" for i in range(3, 47)), ""]
+    assert lines["train.de"] == [*text[:22], *text[23:45], ""]
+    assert lines["valid.de"] == [text[22], text[45], ""]
+    sets = ["dev2010", "dev2012", "tst2010", "tst2011", "tst2012"]
+    expected = [f"größe <b> {name}, isn't it?" for name in sets for _ in range(2)]
+    assert lines["test.en"] == lines["test.de"] == [*expected, ""]
+
+
+@pytest.mark.full
+def test_the_config_of_iwslt14_trains_on_what_it_fetched(server, get, tmp_path):
+    server.files["/a.txt"] = tar(talks())
+    folder = get(talks=TALKS)
+    flags = [f"--config.{key}={value}" for key, value in TINY.items()]
+    place = [f"--config.data.path={folder}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
+    config, run = ROOT / "configs" / "iwslt14_de_en.py", tmp_path / "run"
+    with without_pictures():
+        ended = command(f"--config={config}", f"--workdir={run}", *place, *flags)
+    assert ended.code == 0, ended.err
+    assert unsealed(run / "results.json")["test"]["sentences"] == 10
+
+
+def test_talks_that_an_archive_lacks_are_named(server, get):
+    files = talks()
+    files.pop("de-en/IWSLT14.TEDX.dev2012.de-en.en.xml")
+    server.files["/a.txt"] = tar(files)
+    with refused("has no de-en/IWSLT14.TEDX.dev2012.de-en.en.xml: its content has changed"):
+        get(talks=TALKS)
+
+
+def test_a_corpus_of_the_catalogue_is_complete():
+    data = base.get_config().data
+    for corpus in CATALOGUE.values():
+        outputs = [output for download in corpus.downloads for output in download.outputs]
+        assert len(set(outputs)) == len(outputs)
+        for key, value in corpus.settings.items():
+            assert isinstance(value, type(data[key]))
+            if key.endswith(("_source", "_target")) and value:
+                assert value in outputs or f"{value}.gz" in outputs
+        for download in corpus.downloads:
+            assert all(re.fullmatch(r"https?://\S+", url) for url in download.urls)
+            assert re.fullmatch(r"(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})?", download.checksum)
+            # Without a checksum nothing would show that a stranger had changed it on the way.
+            assert download.checksum or all(url.startswith("https://") for url in download.urls)
+        assert corpus.licence
+        assert corpus.citation
+        assert re.search(r"\d MB", corpus.size)
+
+
+FETCHING = ["multi30k.py", "tutorial_en_de.py", "char_shakespeare.py", "imdb.py", "tatoeba.py"]
+OTHERS = ["iwslt14_de_en.py", "ted_ru_en.py:files", "tatoeba.py:fra"]
+
+
+@pytest.mark.parametrize("name", [*FETCHING, *OTHERS])
+def test_a_config_reads_the_corpus_that_it_fetches_as_it_is(name):
+    data = read_experiment(str(ROOT / "configs" / name)).config.data
+    corpus = CATALOGUE[data.fetch]
+    assert {key: data[key] for key in corpus.settings} == dict(corpus.settings)
+
+
+def test_a_language_without_an_archive_is_named_with_the_nearest():
+    ended = command(f"--config={ROOT}/configs/tatoeba.py:spanish", "--mode=fetch")
+    assert ended.code == 2
+    assert re.search("fetch='tatoeba_spanish' is unknown: .*; the nearest: tatoeba_spa", ended.err)
+
+
+def test_the_command_needs_no_folder_of_a_run(get, tmp_path, monkeypatch):
+    get(sha256(TEXT))
+    flags = [f"--config.data.path={tmp_path / 'corpus'}", "--config.data.fetch=mine"]
+    monkeypatch.setattr(rules, "CHOICES", rules.CHOICES | {"data.fetch": ("", *CATALOGUE)})
+    cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
+    ended = command("--mode=fetch", cache, *flags)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-2:] == [
+        str(tmp_path / "corpus" / "a.txt"),
+        "to train on it, add to the command: --config.data.source=files",
+    ]
+    with_nothing = command("--mode=fetch", cache)
+    assert with_nothing.code == 2
+    assert "--config.data.fetch is empty: name a corpus, one of multi30k" in with_nothing.err
+    assert "'nope' is unknown" in command("--mode=fetch", cache, "--config.data.fetch=nope").err
+
+    def fill(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "corpus" / "a.txt").unlink()
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", fill)
+    ended = command("--mode=fetch", cache, *flags)
+    assert ended.code == 2
+    assert f"error: {tmp_path / 'corpus'}: No space left on device: " in ended.err

@@ -1,0 +1,269 @@
+"""Maps of token embeddings show the trained table, and neighbours are the nearest tokens."""
+
+import base64
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from configs import base
+from experiments.display import vector_space
+from experiments.positions import maps
+from experiments.positions.maps import token_kinds
+from tiny_models import tiny_config
+from tiny_run import command, refused, shared_run
+from transformer.data.tokenizer.train import train_tokenizer
+from transformer.errors import UserError
+from transformer.inference.base import TokenTable
+from transformer.inference.classifier import TextClassifier
+from transformer.inference.generator import Generator
+from transformer.inference.translator import Translator
+from transformer.model.build import REGISTRY
+from transformer.model.classifier import Classifier
+from transformer.runs import workdir
+
+NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
+TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A copy of the tiny run with its maps."""
+    folder = shared_run(tmp_path_factory).copy(tmp_path_factory.mktemp("drawn") / "run")
+    ended = command(f"--workdir={folder}", "--mode=embeddings")
+    assert ended.code == 0, ended
+    assert ended.out.split() == [
+        str(folder / "figures" / "embeddings" / name)
+        for name in (
+            *("source_target_output_tsne.png", "source_target_output_pca.png"),
+            *("embeddings.npz", "embeddings.html"),
+        )
+    ]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    """Tokenizers of words and of characters."""
+    settings, cache = base.get_config().tokenizer, tmp_path_factory.mktemp("tokenizers")
+    settings.vocab_size = 40
+    found = {}
+    for settings.kind in ("word", "char"):
+        found[settings.kind] = train_tokenizer(TEXT, settings, cache, "TEXT")
+    return found
+
+
+def trained_table(folder):
+    """The table of the run's newest checkpoint, and the predictor."""
+    run = workdir.load_trained(folder, workdir.load_config(folder))
+    predictor, variables = run.predictor, run.variables
+    return np.asarray(variables["params"]["target_embedding"]["table"]), predictor
+
+
+def page_data(folder):
+    """The data within the page."""
+    text = (folder / "figures" / "embeddings" / "embeddings.html").read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="data">(.*?)</script>', text)[1])
+
+
+def decode(encoded):
+    """An array as the page's script reads it."""
+    (name,) = encoded.keys() & NUMBERS.keys()
+    return np.frombuffer(base64.b64decode(encoded[name]), NUMBERS[name]).reshape(encoded["shape"])
+
+
+def reference_neighbours(vectors, token, count):
+    """The nearest by cosine in float64, one pair at a time, and their cosines."""
+    cosines = [float(u @ vectors[token]) / np.sqrt(u @ u * (vectors[token] @ vectors[token]))
+               for u in vectors.astype(np.float64)]  # fmt: skip
+    order = sorted(set(range(len(vectors))) - {token}, key=lambda other: -cosines[other])[:count]
+    return order, [cosines[other] for other in order]
+
+
+# -- vectors
+
+
+@pytest.mark.parametrize("count", [3, 17, 50])
+def test_neighbours_are_the_nearest_by_cosine_and_never_the_vector_itself(count, monkeypatch):
+    monkeypatch.setattr(vector_space, "ROWS_AT_ONCE", 5)
+    vectors = np.random.default_rng(1).normal(size=(23, 7)).astype(np.float32)
+    found, cosines = vector_space.neighbours(vectors, count)
+    assert found.shape == (23, min(count, 22))
+    for token in range(23):
+        expected, expected_cosines = reference_neighbours(vectors, token, count)
+        assert found[token].tolist() == expected
+        np.testing.assert_allclose(cosines[token], expected_cosines, atol=1e-6)
+    some, _ = vector_space.neighbours(vectors, count, range(11, 19))
+    np.testing.assert_array_equal(some, found[11:19])
+
+
+def test_pca_shows_the_directions_of_most_variance():
+    rng = np.random.default_rng(2)
+    vectors = rng.normal(size=(29, 3)) * [1.0, 7.0, 3.0] + 11
+    points, shares = vector_space.pca(vectors)
+    centred = vectors - vectors.mean(axis=0)
+    _, lengths, directions = np.linalg.svd(centred)
+    np.testing.assert_allclose(np.abs(points), np.abs(centred @ directions[:2].T), atol=1e-9)
+    np.testing.assert_allclose(shares, (lengths**2 / np.sum(lengths**2))[:2])
+
+
+# -- tables
+
+
+@pytest.mark.parametrize(
+    ("kind", "tied", "of_translator", "of_generator"),
+    [
+        ("transformer", "none", {"source": 17, "target": 23, "output": 23}, ["input", "output"]),
+        ("transformer", "decoder", {"source": 17, "target_output": 23}, ["input_output"]),
+        ("transformer", "all", {"source_target_output": 23}, ["input_output"]),
+        ("recurrent", "none", {"source": 17, "target": 23, "output": 23}, ["input", "output"]),
+        ("recurrent", "all", {"source_target_output": 23}, ["input_output"]),
+    ],
+)
+def test_each_table_is_named_once_by_all_that_it_is_for(
+    kind, tied, of_translator, of_generator, tokenizers
+):
+    settings, tokenizer = base.get_config().decode, tokenizers["word"]
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    changes = {"architecture": kind, "tied_embeddings": tied, **layers}
+    network = REGISTRY[kind](tiny_config(**changes))
+    tables = tables_of(Translator(network, tokenizer, tokenizer, settings))
+    assert {name: len(table.vectors) for name, table in tables.items()} == of_translator
+    decoder = REGISTRY[kind](tiny_config(**{**changes, "num_encoder_layers": 0}))
+    assert list(tables_of(Generator(decoder, tokenizer, settings, 7, False))) == of_generator
+    encoder = tiny_config(**{**changes, "num_decoder_layers": 0})
+    network = Classifier(encoder, 3, "mean")
+    assert list(tables_of(TextClassifier(network, tokenizer, "abc", 7, 2))) == ["input"]
+
+
+def tables_of(predictor):
+    """The tables of parameters of zeros."""
+    shapes = predictor.param_shapes()
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+    return predictor.token_tables({"params": params})
+
+
+# -- one token
+
+
+def test_a_token_is_found_by_its_piece_or_by_the_word_that_it_is(tokenizers):
+    words, characters = tokenizers["word"], tokenizers["char"]
+    for name in ("mouse", "▁mouse"):
+        assert words.pieces([maps.find_token(words, name)]) == ["▁mouse"]
+    assert words.pieces([maps.find_token(words, "</s>")]) == ["</s>"]
+    assert characters.pieces([maps.find_token(characters, "m")]) == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "token", "says"),
+    [
+        ("word", "house", "not a token of this model: close to it: ▁House, ▁houses, ▁mouse"),
+        ("word", "Mouses", "close to it: ▁mouse, ▁houses"),
+        ("word", "中", "--token=中 is not a token of this model: name another"),
+        ("word", "", "--token= is not a token of this model: name another"),
+        ("word", "mouse the", "name one of its pieces: ▁mouse, ▁the"),
+        ("char", "homes", "name one of its pieces: h, o, m, e, s"),
+    ],
+)
+def test_what_is_no_token_is_refused_with_what_is_near(tokenizers, kind, token, says):
+    with pytest.raises(UserError) as refusal:
+        maps.find_token(tokenizers[kind], token)
+    assert says in str(refusal.value)
+
+
+def test_the_terminal_shows_the_nearest_neighbours_and_draws_nothing(tmp_path_factory, tmp_path):
+    folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
+    table, predictor = trained_table(folder)
+    pieces = predictor.target_tokenizer.pieces(range(len(table)))
+    ended = command(f"--workdir={folder}", "--mode=embeddings", f"--token={pieces[7]}")
+    assert ended.code == 0
+    rows = [line.split("│")[1:-1] for line in ended.out.splitlines() if line.startswith("│")]
+    expected, cosines = reference_neighbours(table, 7, 10)
+    assert [int(row[2]) for row in rows] == expected
+    assert [row[1].strip() for row in rows] == [pieces[other] for other in expected]
+    np.testing.assert_allclose([float(row[3]) for row in rows], cosines, atol=6e-4)
+    distances = [np.linalg.norm(table[7] - table[other]) for other in expected]
+    np.testing.assert_allclose([float(row[4]) for row in rows], distances, atol=6e-4)
+    assert not (folder / "figures" / "embeddings").exists()
+    refused(f"--workdir={folder}", "--mode=embeddings", "--token=xylophone", says="not a token of")
+
+
+def test_a_sum_of_unit_vectors_leaves_its_own_words_out_of_the_answer(tmp_path):
+    settings = base.get_config().tokenizer
+    settings.kind, settings.vocab_size = "word", 12
+    text = ("king man woman queen well-known apple",) * 2
+    tokenizer = train_tokenizer(text, settings, tmp_path, "TEXT")
+    # Of any lengths: the first axis is royal, the second male, the third female.
+    directions = {"king": (2, 2, 0), "man": (0, 3, 0), "woman": (0, 0, 5), "queen": (7, 0, 7)}
+    vectors = np.zeros((tokenizer.vocab_size, 3), np.float32)
+    for word, vector in {**directions, "apple": (-1, 1, -1), "well-known": (0, 1, 1)}.items():
+        vectors[maps.find_token(tokenizer, word)] = vector
+    tables = {"source": TokenTable(vectors, tokenizer), "target": TokenTable(-vectors, tokenizer)}
+    found, opposite = maps.neighbour_tables(tables, "king - man + woman")
+    assert found.title == "Source embeddings: nearest to ▁king - ▁man + ▁woman"
+    _, tokens, _, cosines, distances = ([*column.cells] for column in found.columns)
+    assert tokens[:2] == ["▁queen", "▁well-known"]
+    assert not {"▁king", "▁man", "▁woman"} & {*tokens}
+    point = np.array([1, 1, 0]) / 2**0.5 - [0, 1, 0] + [0, 0, 1]
+    queen, length = np.array([7, 0, 7]), (8**0.5 + 3 + 5) / 3
+    cosine = point @ queen / np.linalg.norm(point) / np.linalg.norm(queen)
+    assert float(cosines[0]) == pytest.approx(cosine, abs=6e-4)
+    assert float(distances[0]) == pytest.approx(np.linalg.norm(length * point - queen), abs=6e-4)
+    assert [*opposite.columns[3].cells] == cosines
+    single, _ = maps.neighbour_tables(tables, "well-known")
+    assert single.title == "Source embeddings: nearest to ▁well-known"
+    with pytest.raises(UserError, match="--token=prince is not a token of this model"):
+        maps.neighbour_tables(tables, "king - prince + woman")
+
+
+# -- maps
+
+
+def test_the_page_and_the_arrays_hold_the_trained_table(drawn):
+    table, predictor = trained_table(drawn)
+    place = drawn / "figures" / "embeddings"
+    arrays, data = dict(np.load(place / "embeddings.npz")), page_data(drawn)
+    arrays = {name.removeprefix("source_target_output_"): a for name, a in arrays.items()}
+    ((shown,), (vocabulary,)) = data["tables"], data["vocabularies"]
+    pieces = predictor.target_tokenizer.pieces(range(len(table)))
+    assert vocabulary["pieces"] == arrays["tokens"].tolist() == pieces
+    np.testing.assert_array_equal(decode(vocabulary["kinds"]), token_kinds(pieces))
+    expected, cosines = vector_space.neighbours(table, 10)
+    np.testing.assert_array_equal(decode(shown["neighbours"]), expected)
+    np.testing.assert_array_equal(arrays["neighbours"], expected)
+    np.testing.assert_allclose(decode(shown["cosines"]) / 100, cosines, atol=0.0051)
+    assert [each["method"] for each in shown["maps"]] == ["t-SNE", "PCA"]
+    for each, method in zip(shown["maps"], ("tsne", "pca"), strict=True):
+        points = arrays[method]
+        steps = np.ptp(points, axis=0).max() / maps.MAP_STEPS
+        read = decode(each["points"]) * steps + points.min(axis=0)
+        np.testing.assert_allclose(read, points, atol=0.51 * steps)
+        assert imread(place / f"source_target_output_{method}.png")[..., :3].std() > 0.01
+    np.testing.assert_array_equal(arrays["pca"], vector_space.pca(table)[0])
+    # The control: another table would not pass.
+    assert not np.array_equal(vector_space.neighbours(-table[::-1], 10)[0], expected)
+
+
+def test_few_tokens_have_no_tsne_and_of_many_the_first_are_mapped(monkeypatch, said):
+    vectors = np.random.default_rng(3).normal(size=(23, 5))
+    (few,) = maps.make_maps("input", vectors[:9])
+    assert (few.method, few.points.shape) == ("pca", (9, 2))
+    assert few.title.startswith("Input embeddings: PCA of 9 tokens, ")
+    monkeypatch.setattr(maps, "MAX_TOKENS", 13)
+    first, whole = maps.make_maps("target_output", vectors)
+    assert (len(first.points), len(whole.points)) == (13, 23)
+    title = "Target and output embeddings: t-SNE of the first 13 of 23 tokens, perplexity 4"
+    assert first.title == title
+    assert said == [title]
+    again, _ = maps.make_maps("target_output", vectors)
+    np.testing.assert_array_equal(again.points, first.points)
+
+
+def test_kinds_of_tokens_are_read_off_their_text():
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", "▁haus", "haus", "▁", "▁7", "?!", "▁x1", "中", "ый"]
+    names = [maps.TOKEN_GROUPS[kind][0] for kind in token_kinds(pieces)]
+    word, within, signs = "begins a word", "within a word", "digits and signs"
+    assert names == ["special"] * 4 + [word, within, signs, signs, signs, word, within, within]

@@ -1,0 +1,54 @@
+"""Scores of counts are those of sacreBLEU, and a comparison tests as a sweep does."""
+
+import numpy as np
+import pytest
+import sacrebleu
+
+from experiments.results.runs import read_systems
+from experiments.results.systems import SweepTrial, compare, read_sweep
+from experiments.results.texts import (
+    bleu_of_sums,
+    chrf_of_sums,
+    count_characters,
+    count_ngrams,
+)
+from sweeps import classifier, sentences, translations, translator
+
+REFERENCES = sentences(60)
+OTHERS = [" ".join(reversed(text.split())) for text in REFERENCES]
+
+
+@pytest.mark.parametrize("references", [[REFERENCES], [OTHERS, REFERENCES]])
+@pytest.mark.parametrize("rows", [slice(None), slice(11, 12)])
+def test_scores_of_counts_are_those_of_sacrebleu_for_any_part_of_the_corpus(references, rows):
+    texts = translations(REFERENCES, 0.3, 0)
+    texts[11] = ""
+    parts = [own[rows] for own in references]
+    for metric, count, of_sums in (
+        (sacrebleu.CHRF(), count_characters, chrf_of_sums),
+        (sacrebleu.BLEU(), count_ngrams, bleu_of_sums),
+    ):
+        expected = metric.corpus_score(texts[rows], parts).score
+        sums = count(texts, references)[rows].sum(0, keepdims=True)
+        np.testing.assert_allclose(of_sums(sums), [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize("task", ["translation", "classification"])
+def test_a_sweep_and_a_comparison_of_the_same_runs_have_the_same_numbers(tmp_path, task):
+    made = [
+        classifier(tmp_path, n, range(n, 12 - n))
+        if task == "classification"
+        # Settings of two and of three seeds.
+        else translator(tmp_path, n, 0.3 - 0.02 * n)
+        for n in range(5)
+    ]
+    trials = [
+        SweepTrial(n, {"a.b": n > 1, "seed": n}, folder, "complete")
+        for n, folder in enumerate(made)
+    ]
+    found = read_sweep(task, trials, baseline=0).comparisons[1]
+    sides = "+".join(map(str, made[:2])), "+".join(map(str, made[2:]))
+    measures, systems = read_systems(",".join(sides), None)
+    assert compare(measures, systems, measures.main_metric).differences[1] == found
+    assert found.has_interval
+    assert found.seeds == (3, 2)
