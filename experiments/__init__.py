@@ -29,8 +29,8 @@ def train(
     from experiments.process.config import Experiment, read_experiment
     from experiments.process.options import Options
     from experiments.process.process import logging_to
+    from transformer.config import assign, complete
     from transformer.errors import UserError
-    from transformer.keys import assign, complete
     from transformer.runs.loaded import load
 
     if isinstance(config, str | Path):

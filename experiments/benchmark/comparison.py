@@ -14,17 +14,16 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from configs import base
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import Workload
 from transformer.bridges.ctranslate2 import make_spec
+from transformer.config import assign, default_config, flatten
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
-from transformer.keys import assign, flatten
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Task
 
@@ -85,7 +84,7 @@ def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
     sees = isinstance(task.predictor, PictureClassifier)
     if type(task.predictor) is not Translator and not sees:
         return f"config.task={config.task} cannot be compared: peers translate, or see pictures"
-    paper, values = flatten(base.get_config()), flatten(config)
+    paper, values = flatten(default_config()), flatten(config)
     same = [key for key in paper if key.startswith("model.") and key not in FREE_KEYS]
     needed: dict[str, tuple] = {
         key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))

@@ -16,7 +16,7 @@ import psutil
 from ml_collections import ConfigDict
 
 from experiments.process.process import peak_memory
-from transformer.config import SEARCHED
+from transformer.checks import SEARCHED
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer

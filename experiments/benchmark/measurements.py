@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from configs import base
 from experiments.benchmark.comparison import decoding_peers, training_peers
 from experiments.benchmark.measure import shapes_of
 from experiments.benchmark.summary import (
@@ -25,10 +24,10 @@ from experiments.benchmark.summary import (
 )
 from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
+from transformer.config import default_config, flatten
 from transformer.data.encode import cache_folder
 from transformer.errors import RunError
 from transformer.files import write_json
-from transformer.keys import flatten
 from transformer.tasks.base import Task
 
 OURS, TRAINING = "experiments.benchmark.jax_systems", "experiments.command.main"
@@ -169,7 +168,7 @@ def describe(workload: Workload, task: Task) -> str:
     layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
-    values, usual = flatten(config), flatten(base.get_config())
+    values, usual = flatten(config), flatten(default_config())
     # Keys that change what is computed, with other values than the paper's.
     keys = sorted((*(f"model.{name}" for name in {*config.model} - {*NAMED_KEYS}), *COUNTED))
     others = (key for key in keys if values[key] != usual[key])

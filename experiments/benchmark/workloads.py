@@ -10,13 +10,13 @@ from ml_collections import ConfigDict
 
 from configs import multi30k, multi30k_2cores, quickstart, tutorial_en_de
 from transformer import tasks
+from transformer.config import complete
 from transformer.data.batches import Batch, make_batch
 from transformer.data.buckets import Plan
 from transformer.data.files.locate import corpus_folder
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
-from transformer.keys import complete
 from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask, TranslationText, make_translator
 

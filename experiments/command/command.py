@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import base
 from experiments.process import recipe
 from experiments.process.compile_cache import keep_programs
 from experiments.process.config import Experiment, override
@@ -21,16 +20,15 @@ from experiments.process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, R
 from experiments.process.options import Options
 from experiments.process.process import keep_program_memory
 from experiments.sweep.saved import load_sweep, over_seeds
-from transformer.config import check, check_model, check_scores, check_start
+from transformer.checks import check, check_model, check_scores, check_start
+from transformer.config import assign, default_config, flatten
+from transformer.config.keys import having
 from transformer.data.corpora import corpora_of
 from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
-from transformer.keys import assign, flatten
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import (
-    PATH_KEYS,
-    PLACE_KEYS,
     check_folder,
     load_config,
     newest_step,
@@ -160,7 +158,7 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
             f"alone resumes a run, and {folder} has none"
         )
     if experiment is None and command.workdir is None:
-        return Experiment(base.get_config())
+        return Experiment(default_config())
     experiment = experiment or Experiment(load_config(folder))
     forget_places(experiment.config, reads_text)
     return experiment
@@ -173,13 +171,13 @@ def forget_places(config: ConfigDict, training: bool) -> None:
     others, the names that tell the language of the source do: that of the training file without its
     folder, and whether both sides are in it, see `segments.source_language`.
     """
-    data, defaults = config.data, flatten(base.get_config())
+    data, defaults = config.data, flatten(default_config())
     dataset = Path(data.tfds_dir, re.split("[/:]", data.tfds_name)[0] or "none").expanduser()
     is_prepared = training and dataset.is_dir()
 
     def is_forgotten(key: str) -> bool:
-        written = key in PLACE_KEYS and not (key == "data.tfds_dir" and is_prepared)
-        return written or (not training and bool(PATH_KEYS.fullmatch(key)))
+        written = key in having("written") and not (key == "data.tfds_dir" and is_prepared)
+        return written or (not training and key in having("path"))
 
     data.corpora = tuple(
         {k: v for k, v in corpus.items() if k != "tfds_dir" and not is_forgotten(f"data.{k}")}

@@ -18,10 +18,11 @@ from experiments.results.run_tables import BEHAVIOUR, main_split
 from experiments.results.runs import stopped_runs
 from transformer import tasks
 from transformer.bridges.marian_import import ORIGIN
+from transformer.config import flatten, set_value, value_of
+from transformer.config.keys import having
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.keys import flatten
 from transformer.runs import json_files, workdir
 from transformer.runs.sweep_folder import find_trials
 
@@ -30,7 +31,6 @@ logger = logging.getLogger(__name__)
 MAX_NAME_LENGTH = 120  # of a folder there, in characters
 # Flags and keys of `config.data` that say how another text is read.
 TEXT_FLAGS = ("references", "name", "source_tag")
-FIELDS = ("source_field", "target_field", "text_field", "label_field", "skip_broken")
 
 
 class Evaluation(NamedTuple):
@@ -96,7 +96,8 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
 def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Evaluation:
     trained = workdir.load_config(folder)
     own = config.copy_and_resolve_references()
-    own.data.update({field: trained.data[field] for field in FIELDS})
+    for key in having("field"):
+        set_value(own, key, value_of(trained, key))
     workdir.check_same_run(folder, own)
     if not is_finished(folder):
         raise UserError(

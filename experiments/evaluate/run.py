@@ -20,9 +20,10 @@ from experiments.process.text_io import join_lines
 from experiments.results import report_page, run_tables
 from experiments.results.table import Table, print_rows, with_interval
 from transformer import tasks
-from transformer.config import SEARCHED
+from transformer.checks import SEARCHED
+from transformer.config import flatten
+from transformer.config.keys import having
 from transformer.files import write_bytes, write_json
-from transformer.keys import flatten
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.runs import json_files, weights, workdir
@@ -66,7 +67,7 @@ def train(config: ConfigDict, folder: Path, processes: str = "") -> int | None:
 def _about(config: ConfigDict) -> dict[str, str]:
     """What all processes of a training have in common."""
     code = environment.describe()["code"]
-    values = {k: v for k, v in flatten(config).items() if not workdir.PATH_KEYS.fullmatch(k)}
+    values = {k: v for k, v in flatten(config).items() if k not in having("path")}
     keys = {f"config.{key}": repr(value) for key, value in values.items()}
     return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from configs import base
+from transformer.config import complete, default_config, set_value, value_of, wrong_type
 from transformer.errors import UserError
-from transformer.keys import complete, set_value, value_of, wrong_type
 
-PAGES = Path(base.__file__).parent
+PAGES = Path(__file__).parents[2] / "configs"
 # Of "pattern=factor,pattern=factor", where a pattern may hold commas.
 FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
 
@@ -45,7 +44,7 @@ def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experi
     Without a file, the overrides (key, text) are checked, too.
     """
     experiment = None if name is None else read_experiment(name)
-    config = base.get_config() if experiment is None else experiment.config
+    config = default_config() if experiment is None else experiment.config
     for key, text in overrides:
         override(config, key, text)
     return experiment

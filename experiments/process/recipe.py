@@ -3,7 +3,6 @@
 import itertools
 import logging
 import math
-import re
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -13,13 +12,14 @@ from ml_collections import ConfigDict
 
 from configs import own_labels, own_text
 from configs.recipes import labels, size
+from transformer.config import assign, flatten
+from transformer.config.keys import KEYS, having
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.files.locate import split_sources
 from transformer.data.labelled import sources as labelled
 from transformer.data.labelled.columns import guess_columns
 from transformer.data.parallel import sources
 from transformer.errors import UserError
-from transformer.keys import assign, flatten
 from transformer.model.config import check_choice
 from transformer.runs.workdir import load_config
 
@@ -32,7 +32,10 @@ REGISTRY = {
     "classification": (own_labels, labels, labelled),
 }
 # Keys that another run's parameters depend on.
-STRUCTURE = re.compile(r"tokenizer\.(joint|place.+)|model\.(?!drop|dtype|matmul|remat|.+_impl)\w+")
+STRUCTURE = {
+    *having("structure"),
+    *(key for key in KEYS if key.startswith("model.") and key not in having("start")),
+}
 
 
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
@@ -56,7 +59,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
     values, defaults = flatten(config), flatten(page.get_config())
     keys = ours = [*itertools.chain(*table.KEYS, table.HELD_OUT, table.COLUMNS)]
     if config.train.init_from:
-        keys = list(dict.fromkeys([*ours, *filter(STRUCTURE.fullmatch, values)]))
+        keys = list(dict.fromkeys([*ours, *filter(STRUCTURE.__contains__, values)]))
     of_user = [key for key in keys if key in given or values[key] != defaults[key]]
     if saved is not None:
         settings = {key: flatten(saved)[key] for key in keys}
@@ -145,7 +148,7 @@ def _model_of(folder: str) -> dict[str, Any]:
         parent = flatten(load_config(Path(folder).expanduser()))
     except UserError:  # it is not a run, and refused later, see `check_source`
         return {}
-    return {key: value for key, value in parent.items() if STRUCTURE.fullmatch(key)}
+    return {key: value for key, value in parent.items() if key in STRUCTURE}
 
 
 def _describe(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:

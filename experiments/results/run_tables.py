@@ -7,12 +7,11 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import base
 from experiments.results.table import Table, with_interval
 from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
-from transformer.config import SEARCHED
+from transformer.checks import SEARCHED
+from transformer.config import default_config, flatten
 from transformer.data.held_out import is_split
-from transformer.keys import flatten
 from transformer.metrics.registry import COUNTS, find
 from transformer.runs.json_files import first_scores, start_line
 
@@ -211,13 +210,13 @@ def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
 
 
 def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
-    """Returns (key, value, default) of the keys that differ from `configs/base.py`."""
-    defaults = flatten(base.get_config())
+    """Returns (key, value, default) of the keys that differ from their defaults."""
+    defaults = flatten(default_config())
     return [(k, v, defaults[k]) for k, v in flatten(config).items() if v != defaults[k]]
 
 
 def config_table(config: ConfigDict) -> Table:
-    """Returns the keys that differ from `configs/base.py`."""
+    """Returns the keys that differ from their defaults."""
     rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 

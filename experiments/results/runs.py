@@ -19,8 +19,9 @@ from experiments.results.systems import (
 )
 from experiments.results.tasks import REGISTRY, TaskMeasures
 from transformer import variants
+from transformer.config import flatten
+from transformer.config.keys import having
 from transformer.errors import UserError, one_line, shorten
-from transformer.keys import flatten
 from transformer.runs import json_files, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.progress import RunProgress, total_steps
@@ -29,8 +30,8 @@ from transformer.runs.sweep_folder import COMMAND, find_trials
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
 # What is left of names that end in seeds, or in numbers of trials.
 SEEDS_OF_NAME = re.compile(r"(/|[_.-]s(eed)?)?[_.-]*\d*$")
-# Keys in which the seeds of a setting may differ: what they are called, and where files are.
-FREE_KEYS = ("name", "seed", "sweep.", "data.path", "data.cache_dir", "data.tfds_dir")
+# Keys in which the seeds of a setting may differ: their names, and where files are.
+FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
 def read_systems(runs: str, test_set: str | None) -> tuple[TaskMeasures, list[System]]:
@@ -134,7 +135,7 @@ def _runs_of(folder: Path) -> list[Path]:
     trials = find_trials(folder)
     if not trials and not (folder / COMMAND).exists():
         return [folder]
-    swept = {k for trial in trials for k in trial.settings if not k.startswith(FREE_KEYS)}
+    swept = {k for trial in trials for k in trial.settings if k not in FREE_KEYS}
     if swept or not trials:
         reason = f"its trials differ in {', '.join(sorted(swept))}" if swept else "it has no trials"
         raise UserError(
@@ -149,7 +150,7 @@ def _check_same_setting(
 ) -> None:
     """Raises UserError unless two runs of a system differ in nothing but their seed."""
     ours, theirs = flatten(first_config), flatten(other_config)
-    keys = [key for key in ours if ours[key] != theirs[key] and not key.startswith(FREE_KEYS)]
+    keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
     files, others = variants.read(first), variants.read(other)
     keys += [f"the file of {n!r}" for n in files if files[n][-64:] != others.get(n, files[n])[-64:]]
     if keys:

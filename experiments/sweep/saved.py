@@ -11,10 +11,11 @@ from ml_collections import ConfigDict
 
 from experiments.process.config import Experiment
 from transformer import variants
+from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.runs.sweep_folder import COMMAND, at_folder
-from transformer.runs.workdir import PLACE_KEYS, parse_config
+from transformer.runs.workdir import parse_config
 
 MAX_SEEDS = 1000
 CONFIG_FLAG = re.compile(r"--?config(=|$)")
@@ -63,7 +64,7 @@ def load_sweep(folder: Path) -> Experiment | None:
     if "config" not in content:
         return None
     config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
-    places = [str(values[key]) for values in trials for key in PLACE_KEYS if key in values]
+    places = [str(values[key]) for values in trials for key in having("written") if key in values]
     if config.sweep.storage:  # which `save_sweep` never writes
         places.append(config.sweep.storage)
     if places:

@@ -9,49 +9,16 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.process import recipe
-from transformer.config import check, check_model, check_scores, check_start, check_text
+from transformer.checks import check, check_model, check_scores, check_start, check_text
+from transformer.config import assign, flatten, value_of
+from transformer.config.keys import having, signing
 from transformer.errors import UserError, shorten
-from transformer.keys import assign, flatten, value_of
-from transformer.model.layers import DropoutRates
-from transformer.runs.workdir import TEXT_KEYS
 from transformer.tasks.translation import check_vocabularies
 from transformer.training.start import check_source
 
-# What a compiled training step takes as arguments, so that it may differ between runs.
-NUMBERS = (
-    "seed",
-    "optimizer.learning_rate",
-    "optimizer.warmup_steps",
-    "optimizer.decay_fraction",
-    "optimizer.weight_decay",
-    "train.label_smoothing",
-)
-# Numbers for which zero compiles to a different step.
-RATES = (
-    "train.ema_decay",
-    "train.r_drop",
-    *(f"model.dropout_{name}" for name in DropoutRates._fields),
-)
-# By task, keys that the signatures of all its scores contain.
-SIGNATURE_KEYS = {
-    "translation": ("evaluate.sacrebleu_tokenizer",),
-    "language_model": ("data.context", "data.documents"),
-    "classification": ("data.max_tokens",),
-    "captioning": (
-        *("evaluate.sacrebleu_tokenizer", "model.picture_size", "model.picture_channels"),
-    ),
-    "image_classification": ("model.picture_size", "model.picture_channels"),
-    "visual_question_answering": ("model.picture_size", "model.picture_channels", "data.blind"),
-}
-
 RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
-# Keys that may change when a sweep resumes: how it is run and compared, and the paths of its text.
-FREE_KEYS = (
-    *("name", "sweep.storage", "sweep.parallel", "sweep.max_vmapped_runs", "sweep.trials"),
-    *("sweep.baseline", "sweep.prune", "sweep.retry_failed", "train.mesh"),
-    "train.deadline",
-    *TEXT_KEYS,
-)
+# Facts of the keys that may change when a sweep resumes: how it is run and compared, and where.
+FREE = ("label", "place", "devices", "sweep")
 MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
 
 
@@ -90,7 +57,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
             )
     if not planned:
         raise UserError("the sweep has no trials: its sweep() yields nothing")
-    for key in SIGNATURE_KEYS.get(config.task, ()):
+    for key in signing(config.task):
         check_signed(config.task, key, [value_of(trial.config, key) for trial in planned])
     return planned
 
@@ -98,7 +65,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 def check_signed(task: str, key: str, values: Sequence[object]) -> None:
     """Raises UserError if scores of trials with these values of a key would not be comparable."""
     other = next((value for value in values if value != values[0]), None)
-    if key in SIGNATURE_KEYS.get(task, ()) and other is not None:
+    if key in signing(task) and other is not None:
         raise UserError(
             f"config.{key} cannot differ ({values[0]} and {other}): it is part of the signature "
             "of all scores, which would not be comparable; make a sweep of each value"
@@ -141,8 +108,8 @@ def trial_folder(folder: Path, number: int) -> Path:
 
 def structure(config: ConfigDict) -> str:
     """Returns what must be equal for two runs to share one compiled program, as text."""
-    flat = {key: value for key, value in flatten(config).items() if key not in NUMBERS}
-    flat |= {key: bool(flat[key]) for key in RATES}
+    flat = {k: value for k, value in flatten(config).items() if k not in having("traced")}
+    flat |= {key: bool(flat[key]) for key in having("traced_above_zero")}
     del flat["name"]
     return json.dumps(flat, sort_keys=True)
 
@@ -173,7 +140,7 @@ def group_trials(trials: Iterable[PlannedTrial]) -> list[list[PlannedTrial]]:
 
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
     """Returns the keys and values that must not change when a sweep resumes."""
-    return {k: v for k, v in flatten(config).items() if not k.startswith(FREE_KEYS)}
+    return {k: v for k, v in flatten(config).items() if k not in having(*FREE)}
 
 
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:

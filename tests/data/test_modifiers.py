@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.config import check
+from transformer.checks import check
 from transformer.data.batches import BatchPlan
 from transformer.data.buckets import Part
 from transformer.data.pairs import Pair

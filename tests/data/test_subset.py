@@ -4,7 +4,7 @@ import pytest
 
 from configs import own_text
 from log_lines import heard
-from transformer.config import check
+from transformer.checks import check
 from transformer.data.parallel.sources import count_train, open_source
 from transformer.errors import UserError
 

@@ -8,10 +8,10 @@ import review_archives
 import ted_archive
 from configs import imdb
 from source_settings import refused, settings
+from transformer.config import flatten
 from transformer.data import tfds
 from transformer.data.labelled import sources
 from transformer.data.pairs import Labelled
-from transformer.keys import flatten
 
 IMDB = {
     "tfds_name": "imdb_reviews",

@@ -16,7 +16,7 @@ from experiments.command.main import define_flags, parse
 from experiments.process.config import override, read_given
 from experiments.process.modes import MODES
 from places import ROOT
-from transformer.config import check
+from transformer.checks import check
 from transformer.errors import UserError
 
 pytestmark = pytest.mark.full

@@ -38,6 +38,7 @@ def test_every_page_is_in_the_navigation_once():
         "index.md",
         "contributing.md",
         "changelog.md",
+        "reference/keys.md",
     }  # of docs/site/hooks.py
 
 
@@ -109,5 +110,5 @@ def test_links_to_files_of_the_repository_lead_to_their_pages(site):
     home = (site / "index.html").read_text("utf-8")
     assert 'href="own_text.html#what-to-expect"' in home
     assert 'src="images/cross_attention.png"' in home
-    listing = (site / "source" / "configs" / "base.py.html").read_text("utf-8")
+    listing = (site / "source" / "transformer" / "config" / "keys.py.html").read_text("utf-8")
     assert "label_smoothing" in listing

@@ -2,13 +2,10 @@
 
 import ast
 import importlib
-import inspect
-import io
 import os
 import re
 import subprocess
 import sys
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -20,7 +17,10 @@ from experiments.process.config import override
 from experiments.results import run_tables as tables
 from experiments.sweep.study import SAMPLERS
 from places import ROOT
-from transformer import config
+from tools import key_table
+from transformer import checks as config
+from transformer.config import flatten
+from transformer.config.keys import KEYS
 from transformer.data import tokenizer
 from transformer.data.cleaning.rules import rules_of
 from transformer.data.documents import sources as documents
@@ -29,9 +29,9 @@ from transformer.data.parallel import sources as parallel
 from transformer.data.pictures import sources as pictures
 from transformer.data.tokenizer import draws
 from transformer.errors import UserError
+from transformer.model import build, layers
 from transformer.model import config as model_config
-from transformer.model import layers
-from transformer.model.classifier import BAG
+from transformer.model.classifier import BAG, POOLINGS
 from transformer.model.config import ModelConfig
 from transformer.model.positions import registry as positions
 from transformer.model.recurrent import attention, cells
@@ -71,7 +71,7 @@ def test_all_configs_load_in_milliseconds_and_without_jax():
         "    start = time.process_time()\n"
         "    importlib.import_module(f'configs.{name}').get_config()\n"
         "    assert time.process_time() - start < 0.1, name\n"
-        "assert not {'jax', 'flax', 'transformer', 'numpy'} & set(sys.modules), sys.modules\n"
+        "assert not {'jax', 'flax', 'numpy'} & set(sys.modules), sys.modules\n"
         "import jax\n"
         "assert 'jax' in sys.modules\n"
     )
@@ -113,46 +113,21 @@ def test_a_config_has_the_keys_of_base_gives_its_command_and_describes_a_model(p
     assert config.data.max_tokens <= config.model.max_length
 
 
-def test_every_key_of_base_is_explained_by_a_comment():
-    source = inspect.getsource(base)
-    comments = {
-        token.start[0]: token.line.strip().startswith("#")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    own_line = {line for line, alone in comments.items() if alone}
-    seen, explained = set(), set()
-    for function in ast.parse(source).body:
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        block = False  # a comment on its own line holds for all keys below it, up to the next
-        for node in function.body:
-            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Attribute):
-                continue
-            target = node.targets[0]
-            key = target.attr if target.value.id == "config" else f"{target.value.id}.{target.attr}"
-            seen.add(key)
-            block = block or node.lineno - 1 in own_line
-            if block or any(line in comments for line in range(node.lineno, node.end_lineno + 1)):
-                explained.add(key)
-    groups = {key for key, value in base.get_config().items() if isinstance(value, ConfigDict)}
-    assert seen - groups == set(flat_types(base.get_config()))
-    assert seen - groups - explained == set()
+def test_every_key_is_explained_by_a_comment():
+    comments = {key: own or last for key, own, _, last in key_table.comments()}
+    assert comments.keys() == KEYS.keys() == flatten(base.get_config()).keys()
+    assert all(comments.values())
 
 
 # The names that a key may have, of the keys whose comment lists them.
 IN_TABLES = ("task", "data.fetch")  # whose choices the comment does not list
 CHOICES = {
-    **{key: set(names) for key, names in config.CHOICES.items() if key not in IN_TABLES},
+    **{k: set(config.choices_of(k)) for k, a in KEYS.items() if a.choices and k not in IN_TABLES},
+    "model.architecture": {*build.REGISTRY, BAG},
+    "model.pooling": set(POOLINGS),
     "model.cell": set(cells.REGISTRY),
     "model.recurrent_attention": set(attention.REGISTRY),
-    "model.query_key_norm": set(model_config.QUERY_KEY_NORMS),
     "model.activation": set(layers.ACTIVATIONS),
-    "model.norm": set(model_config.NORMS),
-    "model.norm_position": set(model_config.NORM_POSITIONS),
-    "model.attention_implementation": set(model_config.ATTENTION_IMPLEMENTATIONS),
-    "model.tied_embeddings": set(model_config.TIED_EMBEDDINGS),
-    "model.dtype": set(model_config.DTYPES),
     "model.matmul_dtype": set(model_config.DTYPES),
     "model.positions": set(positions.REGISTRY),
     "data.source": {
@@ -172,17 +147,14 @@ def listed(comment: str) -> set[str]:
     return {re.findall(r"\w+", part)[0] for parts in lists for part in parts}
 
 
-def test_a_comment_of_base_lists_the_choices_that_there_are():
-    lists, above = {}, ""
-    for line in inspect.getsource(base).splitlines():
-        code, _, comment = line.partition("# ")
-        assigned = re.match(r" +(\w+\.\w+) = ", code)
-        if assigned and (names := listed(comment) or listed(above)):
-            lists[assigned[1]] = names
-        above = "" if code.strip() else f"{above} {comment}"
+def test_a_comment_lists_the_choices_that_there_are():
+    lists = {}
+    for key, comment, above, _ in key_table.comments():
+        if names := listed(comment) or listed(above):
+            lists[key] = names
     names = {"auto", "ja", "ko", *sacrebleu.BLEU.TOKENIZERS}
     assert lists.pop("evaluate.sacrebleu_tokenizer") <= names
-    assert set(config.CHOICES["sweep.search"]) == {"grid", *SAMPLERS}
+    assert set(config.choices_of("sweep.search")) == {"grid", *SAMPLERS}
     assert lists == CHOICES
 
 

@@ -13,9 +13,9 @@ from experiments.process.config import override
 from experiments.results import run_tables as tables
 from experiments.sweep.trial_configs import structure
 from runs import identical
-from transformer.config import check
+from transformer.checks import check
+from transformer.config import complete, flatten
 from transformer.errors import UserError
-from transformer.keys import complete, flatten
 from transformer.model.losses import TokenSums
 from transformer.optim.optimizers import make_optimizer
 from transformer.optim.parameters import ParameterRules, rules_of

@@ -12,9 +12,9 @@ import tiny_language_model
 from runs import identical, lines, newest_state, toy_config
 from task_runs import text_config
 from transformer import tasks
+from transformer.config import complete
 from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
-from transformer.keys import complete
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
 from transformer.training.loop import Trainer

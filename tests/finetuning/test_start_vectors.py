@@ -12,7 +12,7 @@ from runs import identical, lines, newest_state, toy_config
 from task_runs import text_config
 from tiny_classifier import ROWS
 from transformer import tasks
-from transformer.config import check_start
+from transformer.checks import check_start
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir

@@ -19,7 +19,7 @@ from experiments.sweep.trial_configs import plan_trials
 from log_lines import heard
 from sweeps import write_trial
 from transformer import tasks
-from transformer.config import check
+from transformer.checks import check
 from transformer.errors import UserError
 from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of

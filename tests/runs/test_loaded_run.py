@@ -15,8 +15,8 @@ from experiments.process.config import read_experiment
 from places import ROOT
 from task_runs import SHORT, train_runs
 from tiny_run import command
+from transformer.config import assign
 from transformer.errors import UserError
-from transformer.keys import assign
 
 SENTENCES = ["a b c", "", "b a", "d e f g h"]
 

@@ -14,8 +14,8 @@ from experiments.evaluate import run
 from experiments.process.text_io import join_lines
 from runs import without_search
 from tiny_run import STEPS, command, refused, without_pictures
+from transformer.config import assign, flatten
 from transformer.errors import UserError
-from transformer.keys import assign, flatten
 from transformer.runs import workdir
 
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with

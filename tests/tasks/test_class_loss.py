@@ -6,6 +6,7 @@ import pytest
 
 from task_runs import text_config
 from tiny_classifier import ITEMS
+from transformer.config import complete
 from transformer.data.labelled.encode import (
     LabelledPlan,
     encode_labelled,
@@ -14,7 +15,6 @@ from transformer.data.labelled.encode import (
     stack_texts,
 )
 from transformer.data.tokenizer import BOS_ID, PAD_ID
-from transformer.keys import complete
 from transformer.tasks.classification import ClassificationTask
 
 

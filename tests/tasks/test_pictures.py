@@ -13,7 +13,7 @@ from configs import mnist, photos
 from runs import SpoiltPlan, identical, make_trainer, newest_state
 from tiny_run import command, refused
 from tiny_scenes import CONFIG, train_scenes
-from transformer.config import check, check_start
+from transformer.checks import check, check_start
 from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.runs import workdir

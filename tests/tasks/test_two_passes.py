@@ -7,7 +7,7 @@ import pytest
 
 from runs import toy_config
 from tiny_models import tiny_config
-from transformer.config import check
+from transformer.checks import check
 from transformer.errors import UserError
 from transformer.model import build
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier

@@ -13,22 +13,13 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.config.keys import having
 from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import RESERVED
 from transformer.errors import UserError
 
 # The keys of a corpus that are not keys of `config.data`, with their defaults.
 OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
-# Keys of `config.data` that a corpus cannot change: of batches, and of other tasks.
-SHARED_KEYS = frozenset(
-    (
-        *("corpora", "temperature", "length_generalization_size", "max_oov_rate", "cache_dir"),
-        *("batch_tokens", "batch_sentences", "num_buckets", "batch_multiple", "prefetch"),
-        *("text_field", "label_field", "documents", "context", "each_position"),
-        *("validation_fraction", "test_fraction"),
-        *("augment_typos", "augment_punctuation", "augment_joined", "augment_copied"),
-    )
-)
 NAME = re.compile(r"[a-z0-9_-]+")
 ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
 COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
@@ -113,11 +104,15 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
     place = f"{place} ({name})"
     settings = {**data, **OWN, "corpora": ()}
     for key, value in values.items():
-        if key in SHARED_KEYS:
+        if f"data.{key}" in having("shared"):
             raise UserError(f"{place}: all corpora share {key}: set config.data.{key} in its place")
         if key not in settings:
             near = difflib.get_close_matches(str(key), [*OWN, *data], 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else "configs/base.py lists all keys of data"
+            hint = (
+                f"did you mean {near[0]}?"
+                if near
+                else "transformer/config/text.py has all keys of data"
+            )
             raise UserError(f"{place}: there is no key {key}: {hint}")
         settings[key] = _typed(value, settings[key], f"{place}: {key}")
     _, weight, tag, reverse = (settings.pop(key) for key in OWN)

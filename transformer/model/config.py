@@ -16,17 +16,59 @@ MAX_NUMBER = 2**31 - 1
 MAX_LAYERS = 1000  # as the deepest Transformer has, arXiv:2203.00555; each layer is traced
 # Of an axis; in a program for any size, such as one that is given away, it is a symbol.
 Size = int | Any
-# (smallest, largest, fields): every number of a ModelConfig but the sizes of vocabularies.
-RANGES: tuple[tuple[float, float, str], ...] = (
-    (1, MAX_NUMBER, "d_model d_ff num_heads bias_distance shaw_distance"),
-    (0, MAX_NUMBER, "head_size num_kv_heads patch_size"),
-    (1, 4096, "picture_size"),
-    (1, 3, "picture_channels"),
-    (0, MAX_LAYERS, "num_encoder_layers num_decoder_layers"),
-    (1e-15, 1, "norm_epsilon"),  # vectors of zeros, as of dropped words, have no deviation
-    (2, MAX_NUMBER, "max_length"),
-    (4, MAX_NUMBER, "bias_buckets"),
-)
+SEEING = "captioning image_classification visual_question_answering"  # tasks of pictures
+POSITIVE, NOT_NEGATIVE, BELOW_ONE = (1, MAX_NUMBER), (0, MAX_NUMBER), (0, 0.999_999)
+FACTS = {
+    "label": "a name in tables; a run that resumes may change it, as it may those of the next six",
+    "place": "where the text is, and how early it is read",
+    "length": "how long a run trains, and when it logs, saves and evaluates",
+    "scores": "how a trained model is used and scored",
+    "devices": "the devices, and the time that they have",
+    "sweep": "how the trials of a sweep are run and compared",
+    "trials": "which trials a sweep has, so a sweep that resumes may not change it",
+    "path": "names a file or folder, which a downloaded run may not choose",
+    "written": "a place that is written to, or connected to: the user's alone",
+    "implementation": "how the model is computed, not what: a trained run is used with another",
+    "start": "a run may differ in it from the run that it starts from",
+    "traced": "an argument of the compiled step",
+    "traced_above_zero": "the same, and zero compiles to another step",
+    "recipe": "a recipe may set it, by the number of training texts",
+    "shared": "the same for all corpora of a mixture: of batches, and of other tasks",
+    "tokens": "a limit in tokens, which does not change what is held out",
+    "field": "how the text of an evaluation is read, too",
+    "draws": "read after the training of a tokenizer",
+    "structure": "besides what else the model has: a run has it from the one that it starts from",
+}
+
+
+class Key(NamedTuple):
+    """What is true of a key of a config; a comment says its meaning, unit and source.
+
+    Attributes:
+      range: the smallest and the largest number, if it is one.
+      facts: keys of `FACTS`.
+      choices: its values, or the dotted name of what has them; None if any is.
+      signs: the tasks whose scores have it in their signatures.
+    """
+
+    default: Any
+    range: tuple[float, float] | None
+    facts: frozenset[str]
+    choices: Any
+    signs: frozenset[str]
+
+
+def key(
+    default: Any,
+    range: tuple[float, float] | None = None,
+    facts: str = "",
+    choices: Any = None,
+    signs: str = "",
+) -> Any:
+    """Returns the field of a dataclass for a key, see `Key`; blanks separate facts and tasks."""
+    about = Key(default, range, frozenset(facts.split()), choices, frozenset(signs.split()))
+    assert about.facts <= FACTS.keys(), facts
+    return dataclasses.field(default=default, metadata={"key": about})
 
 
 class Dtypes(NamedTuple):
@@ -41,7 +83,7 @@ FLOAT32 = Dtypes("float32", "float32")
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    """The configuration of a Transformer or its recurrent baseline; see `configs/base.py`.
+    """The configuration of a Transformer or its recurrent baseline; the keys of `config.model`.
 
     With no encoder layers it is a decoder alone, a language model; with no decoder layers an
     encoder alone. Vocabulary and embeddings of the missing side are ignored.
@@ -57,65 +99,85 @@ class ModelConfig:
 
     source_vocab_size: int
     target_vocab_size: int
-    architecture: str
-    cell: str
-    recurrent_attention: str
-    d_model: int
-    d_ff: int
-    num_heads: int
-    head_size: int
-    num_kv_heads: int
-    talking_heads: bool
-    scale_scores: bool
-    query_key_norm: str
-    patch_size: int
-    picture_size: int
-    picture_channels: int
-    num_encoder_layers: int
-    num_decoder_layers: int
-    share_layers: bool
-    scan_layers: bool
-    remat: bool
-    positions: str
-    encoder_positions: str
-    decoder_positions: str
-    cross_positions: str
-    bias_buckets: int
-    bias_distance: int
-    shaw_distance: int
-    max_length: int
-    activation: str
-    norm: str
-    norm_position: str
-    norm_epsilon: float
-    tied_embeddings: str
-    output_bias: bool
-    attention_bias: bool
-    attention_implementation: str
-    dtype: str
-    matmul_dtype: str
+    # transformer | recurrent, its baseline, which uses only these keys below: the numbers of
+    # layers, d_model, max_length, tied_embeddings, both dtypes, dropouts of embedding, word and
+    # residual (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017), which
+    # uses only bag_*, bigram_buckets, dropouts of embedding and word. Pictures: also d_ff.
+    architecture: str = key("transformer")
+    # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
+    cell: str = key("lstm")
+    # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: final states
+    recurrent_attention: str = key("additive")
+    d_model: int = key(512, POSITIVE, "recipe")  # width of the residual stream [3.2.2]
+    d_ff: int = key(2048, POSITIVE, "recipe")  # inner width of the feed-forward layers [3.3]
+    num_heads: int = key(8, POSITIVE, "recipe")  # must divide d_model if head_size is 0 [3.2.2]
+    head_size: int = key(0, NOT_NEGATIVE)  # width of a head; 0: d_model / num_heads [3.2.2]
+    # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
+    num_kv_heads: int = key(0, NOT_NEGATIVE)
+    talking_heads: bool = key(False)  # heads mix scores and weights (Shazeer et al. 2020)
+    scale_scores: bool = key(True)  # by 1 / sqrt(d_k), d_k the width of a head [3.2.1]
+    # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
+    query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
+    num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe")  # [3.1]; a language model has none
+    num_decoder_layers: int = key(6, (0, MAX_LAYERS), "recipe")  # [3.1]; a classifier has none
+    # all layers of a stack have the same parameters (Lan et al. 2020)
+    share_layers: bool = key(False)
+    scan_layers: bool = key(False)  # compile one layer per stack for any depth; slower on a CPU
+    # activations are computed again for the gradient (Chen et al. 2016)
+    remat: bool = key(False, facts="start")
+    # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
+    activation: str = key("relu")
+    # layer (Ba et al. 2016) | rms (Zhang and Sennrich 2019)
+    norm: str = key("layer", choices=NORMS)
+    # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
+    norm_position: str = key("post", choices=NORM_POSITIONS)
+    norm_epsilon: float = key(1e-6, (1e-15, 1))  # added to the variance
+    # all three [3.4] | decoder: target and output | none
+    tied_embeddings: str = key("all", choices=TIED_EMBEDDINGS)
+    output_bias: bool = key(False)  # added to the logits, as in Marian; the paper has none
+    attention_bias: bool = key(False)  # the paper's projections have none [3.2.2]
+    # plain: equation 1 as it stands | chunked: some queries at a time, so that memory grows with
+    # the length, not its square | flash: cuDNN's (Dao et al. 2022), for NVIDIA GPUs and bfloat16,
+    # without dropout of weights or encodings that change scores or weights
+    attention_implementation: str = key(
+        "plain", facts="implementation start", choices=ATTENTION_IMPLEMENTATIONS
+    )
+    # float32 | bfloat16: of activations; parameters are always float32
+    dtype: str = key("float32", facts="start", choices=DTYPES)
+    # float32 | bfloat16: of the factors of linear maps and logits, with sums of float32; '' is
+    # `dtype`. bfloat16 is much faster on a CPU with AMX
+    matmul_dtype: str = key("", facts="implementation start", choices=("", *DTYPES))
+    # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
+    # alibi | grid_sinusoidal | grid_rotary | grid_bias, the last three for pictures, or a sum such
+    # as sinusoidal+rotary; see transformer/model/positions/
+    positions: str = key("sinusoidal")
+    encoder_positions: str = key("")  # of the encoder; '' is `positions`
+    decoder_positions: str = key("")  # of the decoder's self-attention; '' is `positions`
+    cross_positions: str = key("none")  # between target and source: none that acts on embeddings
+    # relative_bias: buckets of distances (Raffel et al. 2020)
+    bias_buckets: int = key(32, (4, MAX_NUMBER))
+    # relative_bias: tokens; longer distances share one bias
+    bias_distance: int = key(128, POSITIVE)
+    # relative_shaw: tokens; longer distances share one vector
+    shaw_distance: int = key(16, POSITIVE)
+    # maximum length in tokens, and the size of a learned table of positions
+    max_length: int = key(512, (2, MAX_NUMBER), "start structure")
+    # Of pictures, which are squares: pixels of a patch's side (Dosovitskiy et al. 2021) and of the
+    # whole side, and 3 channels (colour) or 1 (grey); 0: the source is text.
+    patch_size: int = key(0, NOT_NEGATIVE)
+    picture_size: int = key(64, (1, 4096), signs=SEEING)
+    picture_channels: int = key(3, (1, 3), signs=SEEING)
 
     def __post_init__(self):
-        vocabularies = (1, MAX_NUMBER, "source_vocab_size target_vocab_size")
-        for smallest, largest, names in (*RANGES, vocabularies):
-            for name in names.split():
-                check_range(f"model.{name}", getattr(self, name), smallest, largest)
+        for name in ("source_vocab_size", "target_vocab_size"):
+            check_range(f"model.{name}", getattr(self, name), *POSITIVE)
+        for field in dataclasses.fields(self)[2:]:
+            check_value(f"model.{field.name}", getattr(self, field.name), field.metadata["key"])
         if not (self.has_encoder or self.has_decoder):
             raise UserError(
                 "model.num_encoder_layers and model.num_decoder_layers are both 0: one must be "
                 "at least 1"
             )
-        check_choice("model.norm", self.norm, NORMS)
-        check_choice("model.norm_position", self.norm_position, NORM_POSITIONS)
-        check_choice("model.query_key_norm", self.query_key_norm, QUERY_KEY_NORMS)
-        check_choice(
-            "model.attention_implementation",
-            self.attention_implementation,
-            ATTENTION_IMPLEMENTATIONS,
-        )
-        check_choice("model.tied_embeddings", self.tied_embeddings, TIED_EMBEDDINGS)
-        check_choice("model.dtype", self.dtype, DTYPES)
-        check_choice("model.matmul_dtype", self.dtypes.factors, DTYPES)
         if self.patch_size and self.picture_size % self.patch_size:
             raise UserError(
                 f"model.patch_size={self.patch_size} does not divide "
@@ -184,6 +246,14 @@ def check_range(key: str, value: float, smallest: float, largest: float) -> None
         raise UserError(f"{key}={value} is out of range: it must be from {smallest} to {largest}")
 
 
+def check_value(name: str, value: Any, about: Key) -> None:
+    """Raises UserError if the value of a key is out of its range, or none of its choices."""
+    if about.range is not None:
+        check_range(name, value, *about.range)
+    if isinstance(about.choices, tuple):
+        check_choice(name, value, about.choices)
+
+
 def check_choice(key: str, value: str, choices) -> None:
     """Raises UserError, listing the choices, if `value` is not one of them."""
     if value not in choices:
@@ -191,3 +261,21 @@ def check_choice(key: str, value: str, choices) -> None:
         hint = f"; the nearest: {', '.join(near)}" if near else ""
         listed = ", ".join(filter(None, sorted(choices)))
         raise UserError(f"{key}='{value}' is unknown: choose one of {listed}{hint}")
+
+
+@dataclasses.dataclass(frozen=True)
+class DropoutConfig:
+    """The dropout rates of `config.model`, which are call arguments, see `layers.DropoutRates`."""
+
+    # on embeddings plus positions [5.4]
+    dropout_embedding: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe")
+    # on each sub-layer's output [5.4]
+    dropout_residual: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe")
+    # on attention weights; not in the paper, in tensor2tensor
+    dropout_attention: float = key(0.0, BELOW_ONE, "traced_above_zero start")
+    # inside the feed-forward layer; not in the paper
+    dropout_activation: float = key(0.0, BELOW_ONE, "traced_above_zero start")
+    # whole layers (Fan et al. 2020); not in the paper
+    dropout_layer: float = key(0.0, BELOW_ONE, "traced_above_zero start")
+    # embeddings of whole tokens (Sennrich et al. 2016); not in the paper
+    dropout_word: float = key(0.0, BELOW_ONE, "traced_above_zero start")

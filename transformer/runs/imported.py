@@ -6,12 +6,11 @@ from pathlib import Path
 
 from flax.traverse_util import unflatten_dict
 
-from configs import base
 from transformer.bridges import marian_import
-from transformer.config import check
+from transformer.checks import check
+from transformer.config import assign, default_config
 from transformer.errors import UserError
 from transformer.files import partial_folder
-from transformer.keys import assign
 from transformer.runs import weights
 from transformer.runs.progress import RunProgress
 from transformer.runs.workdir import claim
@@ -28,7 +27,7 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
     if os.path.lexists(output):
         raise UserError(f"{output} is there already: name a new folder")
     settings, tokenizers, params = marian_import.read(folder)
-    config = base.get_config()
+    config = default_config()
     for key, value in {"name": output.name, **settings}.items():
         assign(config, key, value)
     check(config)

@@ -12,7 +12,9 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.bridges.formats import Export, write_export
-from transformer.config import check, check_scores
+from transformer.checks import check, check_scores
+from transformer.config import assign
+from transformer.config.keys import having
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
@@ -21,7 +23,6 @@ from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
-from transformer.keys import assign
 from transformer.runs import workdir
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask
@@ -36,10 +37,6 @@ METHODS = {
     "visual_question_answering": ("classify",),
 }
 
-# What `load` sets; other keys of a trained run are what they are, or without effect.
-SETTABLE_KEYS = re.compile(
-    "|".join((r"(decode|evaluate)\..+", *map(re.escape, workdir.IMPLEMENTATION)))
-)
 TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
@@ -74,10 +71,10 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
     config = workdir.load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)
-        if not SETTABLE_KEYS.fullmatch(key):
+        if key not in having("scores", "implementation"):
             raise UserError(
-                f"load sets keys of decode and evaluate (configs/base.py lists them), "
-                f"{' and '.join(workdir.IMPLEMENTATION)}, not {key}={value!r}: to change "
+                f"load sets keys of decode and evaluate (transformer/config/keys.py has them), "
+                f"{' and '.join(having('implementation'))}, not {key}={value!r}: to change "
                 f"another key, train with it: experiments.train(config, folder, "
                 f"{{{key!r}: {value!r}}})"
             )

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.config import flatten
 from transformer.errors import UserError
 from transformer.files import parse_json, read_file
-from transformer.keys import flatten
 from transformer.metrics.registry import rank
 
 COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`

@@ -14,37 +14,18 @@ from typing import Any, Generic, TypeVar
 
 from ml_collections import ConfigDict
 
-from configs import recipes
 from transformer import tasks, variants
-from transformer.config import check
+from transformer.checks import check
+from transformer.config import complete, flatten
+from transformer.config.keys import FREE, having
 from transformer.errors import UserError
 from transformer.files import mismatch, read_json, write_json
 from transformer.inference.base import Predictor, Variables
 from transformer.inference.batching import on_all_devices
-from transformer.keys import complete, flatten
 from transformer.runs import weights
 from transformer.runs.json_files import read_results
 from transformer.runs.sweep_folder import refuse_sweep
 
-# Keys of where a text is and how it comes from there, which change none of its batches.
-TEXT_KEYS = ("data.path", "data.fetch", "data.cache_dir", "data.prefetch", "data.tfds_dir")
-# Keys that may change when a run resumes: its length, its scoring, its devices and paths.
-FREE_KEYS = (
-    *("name", "decode.", "sweep.", "evaluate.", *TEXT_KEYS),
-    *("train.steps", "train.epochs", "train.minutes", "train.log_every", "train.evaluate_every"),
-    *("train.save_minutes", "train.keep_last", "train.patience", "train.max_nonfinite_steps"),
-    *("train.mesh", "train.deadline"),
-)
-# Keys that name a path, which a downloaded folder may not choose; see `experiments.command`.
-PATH_KEYS = re.compile(
-    r"data\.(path|cache_dir|tfds_dir|\w+_source|\w+_target)|sweep\.storage"
-    r"|train\.(init_from|\w+_vectors)|tokenizer\.\w*model"
-)
-# Of these, where something is written, or connected to: they are the user's alone.
-PLACE_KEYS = ("data.cache_dir", "data.tfds_dir", "sweep.storage")
-# How the model is computed, not what: a run that was trained with cuDNN's attention, or with
-# products that only some processors are fast at, is used without them, too.
-IMPLEMENTATION = ("model.attention_implementation", "model.matmul_dtype")
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 # Training, which would write and delete there, needs a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
@@ -153,7 +134,9 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
     ]
     if differing:
         cause = ""
-        if config.recipe != "none" and recipes.KEYS.issuperset(key.split()[0] for key in differing):
+        if config.recipe != "none" and {*having("recipe")}.issuperset(
+            key.split()[0] for key in differing
+        ):
             cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
         raise UserError(
             f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "
@@ -164,14 +147,11 @@ def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> 
 
 def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
     """The values of a config that must be a run's own, see `check_same_run`."""
+    free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
 
-    def fixed(key: str) -> bool:
-        in_use = key in IMPLEMENTATION or PATH_KEYS.fullmatch(key)
-        return not key.startswith(FREE_KEYS) and (training or not in_use)
-
-    values = {key: value for key, value in flatten(config).items() if fixed(key)}
+    values = {key: value for key, value in flatten(config).items() if key not in free}
     values["data.corpora"] = [
-        {key: value for key, value in corpus.items() if fixed(f"data.{key}")}
+        {key: value for key, value in corpus.items() if f"data.{key}" not in free}
         for corpus in values["data.corpora"]
     ]
     return values

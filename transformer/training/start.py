@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from transformer.config import flatten, value_of
+from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor
-from transformer.keys import flatten, value_of
 from transformer.optim.parameters import (
     EVERYTHING,
     ParameterRules,
@@ -29,7 +30,6 @@ from transformer.tasks.base import initial_folder
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
 # Keys of a model that a run may change without a word: its parameters mean the same.
-FREE = ("dropout_", "dtype", "matmul_dtype", "remat", "attention_implementation", "max_length")
 Flat = Mapping[str, Any]  # arrays by the names of parameters
 Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
 MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
@@ -304,5 +304,5 @@ def _differing(config: ConfigDict, other: ConfigDict) -> str:
     return ", ".join(
         f"model.{key}={theirs[key]} (here {ours[key]})"
         for key in ours
-        if ours[key] != theirs[key] and not key.startswith(FREE)
+        if ours[key] != theirs[key] and f"model.{key}" not in having("start")
     )

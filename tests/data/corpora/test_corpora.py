@@ -11,11 +11,11 @@ from experiments.process.config import override
 from experiments.results import run_tables as tables
 from runs import toy_config
 from source_settings import refused
-from transformer.config import check
+from transformer.checks import check
+from transformer.config import complete, flatten
 from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer.train import train_tokenizer
-from transformer.keys import complete, flatten
 from transformer.runs import workdir
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.config import check
+from transformer.checks import check
 from transformer.data.batches import Batch, BatchPlan
 from transformer.data.pairs import Pair
 from transformer.data.parallel.encode import Corpus, prepare_corpus

@@ -9,7 +9,7 @@ import sentencepiece
 
 from configs import base
 from experiments.process.config import override
-from transformer.config import check
+from transformer.checks import check
 from transformer.data.tokenizer import Tokenizer, adopt_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError

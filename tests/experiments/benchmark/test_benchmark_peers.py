@@ -27,8 +27,8 @@ from experiments.benchmark.workloads import Shape, Workload, make_task, read_wor
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.bridges.ctranslate2 import write
+from transformer.config import complete
 from transformer.data.batches import Batch, make_batch
-from transformer.keys import complete
 from transformer.model.layers import NO_DROPOUT
 from transformer.tasks.translation import TranslationTask
 

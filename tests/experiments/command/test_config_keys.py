@@ -6,9 +6,10 @@ from configs import base
 from experiments.process.config import override, read_experiment
 from places import ROOT
 from tiny_run import refused
-from transformer.config import RANGES, check
+from transformer.checks import check
+from transformer.config import assign, flatten, set_value
+from transformer.config.keys import KEYS
 from transformer.errors import UserError
-from transformer.keys import flatten
 
 CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem != "__init__")
 
@@ -18,7 +19,7 @@ CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem !
     [
         ("model.num_head=4", ("config.model.num_head:", "did you mean config.model.num_heads?")),
         ("num_heads=4", "did you mean config.model.num_heads?"),
-        ("zzz=4", "configs/base.py lists all keys"),
+        ("zzz=4", "transformer/config/keys.py has all keys"),
         ("model.num_heads=four", ("'four'", "int")),
         ("model.num_heads=2.0", ("'2.0'", "int")),
         ("model.num_heads=", ("''", "int")),
@@ -99,7 +100,21 @@ def test_every_number_of_the_config_has_one_range():
         for key, value in flatten(base.get_config()).items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    assert sorted(" ".join(keys for *_, keys in RANGES).split()) == sorted(numbers)
+    assert {key for key, about in KEYS.items() if about.range} == {*numbers}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_key_refuses_what_it_cannot_be(key):
+    about, kind = KEYS[key], type(KEYS[key].default)
+    ends = [about.range[0] - 1, about.range[1] + 1] if about.range else []
+    wrong = [kind(end) for end in ends if end < float("inf")] + ["zzz"] * bool(about.choices)
+    for value in wrong:
+        config = base.get_config()
+        set_value(config, key, value)
+        with pytest.raises(UserError, match=rf"^config\.{key}='?{value}'? is (out of|unknown)"):
+            check(config)
+    with pytest.raises(UserError, match=rf"^config\.{key}=None must be of type "):
+        assign(base.get_config(), key, None)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -12,7 +12,7 @@ from experiments.heads.ranking import rank, rank_correlation, work
 from task_runs import TEXTS, text_config
 from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks
-from transformer.keys import complete
+from transformer.config import complete
 from transformer.runs import workdir
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",

@@ -21,7 +21,6 @@ from experiments.process.config import read_experiment
 from places import ROOT
 from source_settings import refused
 from tiny_run import command, unsealed, without_pictures
-from transformer import config as rules
 from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
 
@@ -387,7 +386,6 @@ def test_a_language_without_an_archive_is_named_with_the_nearest():
 def test_the_command_needs_no_folder_of_a_run(get, tmp_path, monkeypatch):
     get(sha256(TEXT))
     flags = [f"--config.data.path={tmp_path / 'corpus'}", "--config.data.fetch=mine"]
-    monkeypatch.setattr(rules, "CHOICES", rules.CHOICES | {"data.fetch": ("", *CATALOGUE)})
     cache = f"--config.data.cache_dir={tmp_path / 'cache'}"
     ended = command("--mode=fetch", cache, *flags)
     assert (ended.code, ended.err) == (0, "")

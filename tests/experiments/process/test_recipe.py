@@ -13,11 +13,11 @@ from experiments.process import recipe
 from experiments.sweep.trial_configs import plan_trials
 from places import ROOT
 from tiny_run import command, refused
-from transformer.config import check, check_model
+from transformer.checks import check, check_model
+from transformer.config import assign, flatten
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.keys import assign, flatten
 from transformer.runs import workdir
 
 PAGE = ROOT / "configs/own_text.py"

@@ -8,9 +8,10 @@ from configs import base, quickstart
 from experiments.process.config import read_experiment
 from experiments.sweep import trial_configs
 from transformer import tasks
-from transformer.config import TASK_SOURCES
+from transformer.checks import TASK_SOURCES
+from transformer.config import flatten
+from transformer.config.keys import KEYS
 from transformer.errors import UserError
-from transformer.keys import flatten
 
 FOLDER = Path("sweep")
 
@@ -68,7 +69,8 @@ def config_of(task, **changes):
 
 def test_every_task_has_names_of_sources():
     assert TASK_SOURCES.keys() == tasks.REGISTRY.keys()
-    assert trial_configs.SIGNATURE_KEYS.keys() <= tasks.REGISTRY.keys()
+    signed = set().union(*(about.signs for about in KEYS.values()))
+    assert signed == tasks.REGISTRY.keys()
 
 
 @pytest.mark.parametrize(

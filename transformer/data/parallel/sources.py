@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from transformer.config.keys import having
 from transformer.data import held_out, tfds
 from transformer.data.cleaning import survey as surveys
 from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
 from transformer.data.cleaning.survey import Survey, undirected
-from transformer.data.corpora import SHARED_KEYS
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
@@ -36,7 +36,6 @@ from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
 # Keys of `config.data` that do not change which pairs are read and kept; any other may.
-OF_BATCHES = SHARED_KEYS | {"max_tokens", "max_token_ratio"}
 LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # that headers and the rules depend on
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
@@ -243,7 +242,8 @@ def _remembered(
             )
         return result
 
-    values = {key: value for key, value in settings.items() if key not in OF_BATCHES}
+    of_batches = having("shared", "tokens")
+    values = {k: value for k, value in settings.items() if f"data.{k}" not in of_batches}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
     code = hashlib.sha256()  # which reading and cleaning depend on, as on these libraries
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):

@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
+from transformer.config.keys import having
 from transformer.data.characters import CHARACTER_RULE
 from transformer.data.tokenizer import (
     BOS_ID,
@@ -59,7 +60,6 @@ LINE_RULE = "lines 2"  # in the keys of caches: another number if texts become o
 MIN_COVERAGE = 0.98  # that sentencepiece takes
 TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
 # Keys that say nothing of the training.
-LATER = ("bpe_dropout", "sampling_alpha", "sampling_sides", "model", "target_model")
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
@@ -97,8 +97,9 @@ def train_tokenizer(
             f"{', '.join(TOKENIZER_KINDS)}"
         )
     check_symbols(settings)
-    unread = LATER if initial else (*LATER, "initial")
-    described = repr([item for item in sorted(settings.items()) if item[0] not in unread]) + content
+    unread = having("draws") if initial else (*having("draws"), "tokenizer.initial")
+    read = [item for item in sorted(settings.items()) if f"tokenizer.{item[0]}" not in unread]
+    described = repr(read) + content
     origin = digest_of(described.encode())
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer

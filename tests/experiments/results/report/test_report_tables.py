@@ -10,8 +10,8 @@ from configs import base
 from experiments.process import environment
 from experiments.process.config import override
 from experiments.results import run_tables as tables
+from transformer.config import flatten
 from transformer.data.cleaning.rules import CleaningReport
-from transformer.keys import flatten
 from transformer.runs.workdir import load_config
 
 

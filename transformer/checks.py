@@ -1,122 +1,41 @@
 """Checks the values of a config before training."""
 
-import math
+import importlib
 from collections.abc import Iterable
+from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer.config import flatten
+from transformer.config.keys import KEYS
 from transformer.data.cleaning import rules
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.documents import sources as documents
-from transformer.data.files.catalogue import CATALOGUE
-from transformer.data.held_out import STRATEGIES
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
-from transformer.data.parallel.modifiers import AUGMENTED, check_augmentation
+from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures import sources as pictures
 from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
-from transformer.data.tokenizer.train import INITIAL_TOKENIZERS, NORMALIZATIONS
-from transformer.decoding.search import PENALTIES
+from transformer.data.tokenizer.train import NORMALIZATIONS
 from transformer.errors import UserError, shorten
-from transformer.keys import flatten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
 from transformer.model import build, flash
-from transformer.model.classifier import BAG, POOLINGS, BagOfEmbeddings
-from transformer.model.config import MAX_NUMBER, ModelConfig, check_choice, check_range
-from transformer.model.config import RANGES as MODEL_RANGES
+from transformer.model.classifier import BAG, BagOfEmbeddings
+from transformer.model.config import ModelConfig, check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
-from transformer.optim.schedules import SCHEDULES
-from transformer.tasks import REGISTRY, pair_scores
+from transformer.tasks import pair_scores
 from transformer.tasks.base import model_fields
-from transformer.tasks.classification import CLASS_WEIGHTS, make_network
+from transformer.tasks.classification import make_network
 from transformer.tasks.pictures import make_picture_network
 
-NEARLY_ONE = 0.999_999
 # Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
 MOSES_LANGUAGES = (
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk "
     "sl sv ta tdt te yue zh"
 )
-# (smallest, largest, keys): every number of configs/base.py except those in lists and those of a
-# ModelConfig, which stand there.
-RANGES: tuple[tuple[float, float, str], ...] = (
-    (
-        1,
-        MAX_NUMBER,
-        "model.bag_of_embeddings_hidden "
-        "data.max_characters data.batch_tokens data.num_buckets decode.max_new_tokens "
-        "data.batch_multiple tokenizer.max_sentences "
-        "optimizer.gradient_accumulation_steps train.steps train.log_every train.keep_last "
-        "train.max_nonfinite_steps train.deadline evaluate.average_last_n evaluate.max_sentences "
-        "sweep.trials sweep.max_vmapped_runs",
-    ),
-    (1, 65_536, "decode.batch_size"),
-    (1, 10_000, "decode.beam_size decode.num_best evaluate.training_beam_size"),
-    (
-        0,
-        MAX_NUMBER,
-        "seed model.bigram_buckets data.length_generalization_size "
-        "sweep.seed sweep.baseline "
-        "data.seed data.prefetch data.train_size data.validation_size data.test_size "
-        "data.train_subset data.batch_sentences data.max_token_ratio decode.seed decode.top_k "
-        "optimizer.weight_decay optimizer.clip_norm optimizer.learning_rate "
-        "optimizer.warmup_steps train.epochs train.minutes train.evaluate_every train.patience "
-        "train.save_minutes train.r_drop train.mixup "
-        "decode.max_ratio decode.max_extra evaluate.bootstrap evaluate.snapshot_statistics "
-        "evaluate.snapshot_sentences evaluate.perturbed_sentences",
-    ),
-    (
-        0,
-        NEARLY_ONE,
-        "model.dropout_embedding model.dropout_residual model.dropout_attention "
-        "model.dropout_activation model.dropout_layer model.dropout_word "
-        "optimizer.beta1 optimizer.beta2 "
-        "optimizer.muon_momentum train.label_smoothing train.ema_decay data.validation_fraction "
-        "data.test_fraction",
-    ),
-    (
-        0,
-        1,
-        "data.max_oov_rate data.min_language_ratio data.min_script_fraction "
-        "optimizer.decay_fraction tokenizer.bpe_dropout "
-        + " ".join(f"data.augment_{name}" for name in AUGMENTED),
-    ),
-    # Adam divides a gradient that was always zero, of a token that no batch had, by epsilon alone.
-    (1e-15, 1, "optimizer.epsilon"),
-    (1e-6, 1, "decode.top_p"),
-    (0, 100, "decode.temperature tokenizer.sampling_alpha"),
-    (0.1, MAX_NUMBER, "data.temperature"),
-    (0.98, 1, "tokenizer.character_coverage"),  # sentencepiece takes no other
-    (1, math.inf, "data.max_length_ratio"),
-    (2, MAX_NUMBER, "data.max_tokens data.context model.bag_of_embeddings_width"),
-    (5, MAX_NUMBER, "tokenizer.vocab_size"),  # four are taken
-    (-10, 10, "decode.alpha"),
-    *(
-        (smallest, largest, " ".join(f"model.{name}" for name in names.split()))
-        for smallest, largest, names in MODEL_RANGES
-    ),
-)
-# Names that are first used after the start of the training; others are checked where they are used.
-CHOICES: dict[str, Iterable[str]] = {
-    "task": REGISTRY,
-    "model.architecture": (*build.REGISTRY, BAG),
-    "model.pooling": POOLINGS,
-    "data.holdout": STRATEGIES,
-    "data.fetch": ("", *CATALOGUE),
-    "optimizer.name": ("adam", "adamw", "lion", "muon", "adafactor"),
-    "optimizer.schedule": SCHEDULES,
-    "tokenizer.initial": INITIAL_TOKENIZERS,
-    "train.class_weights": CLASS_WEIGHTS,
-    "decode.length_penalty": PENALTIES,
-    "decode.search": ("sample", "beam"),
-    "decode.split_sentences": ("auto", "always", "never"),
-    "evaluate.checkpoint": ("auto", "best", "last", "average"),
-    "sweep.search": ("grid", "random", "tpe"),
-    "sweep.parallel": ("auto", "sequential", "vmap"),
-}
 SEARCHED = ("translation", "captioning")  # tasks whose outputs a beam search finds
 # By task, the names of `data.source`.
 TASK_SOURCES: dict[str, Iterable[str]] = {
@@ -131,12 +50,9 @@ TASK_SOURCES: dict[str, Iterable[str]] = {
 
 def check(config: ConfigDict) -> None:
     """Checks those values of a config that can be checked without text and model."""
-    flat = flatten(config)
-    for smallest, largest, keys in RANGES:
-        for key in keys.split():
-            check_range(f"config.{key}", flat[key], smallest, largest)
-    for key, choices in CHOICES.items():
-        check_choice(f"config.{key}", flat[key], choices)
+    for key, value in flatten(config).items():
+        _check_value(key, value)
+    check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
     _check_corpora(config)
     _check_subset(config)
     sees = TASK_SOURCES[config.task] is pictures.REGISTRY
@@ -175,6 +91,22 @@ def check(config: ConfigDict) -> None:
             "config.train.best_metric=bleu_moses_lowercase is not measured: set "
             "config.evaluate.moses to the language of the translations"
         )
+
+
+def _check_value(key: str, value: Any, of: str = "") -> None:
+    """Raises UserError if a value is out of the range of its key, or none of its choices."""
+    about = KEYS[key]
+    choices = value != about.default and about.choices and tuple(choices_of(key))
+    check_value(f"config.{key}{of}", value, about._replace(choices=choices))
+
+
+def choices_of(key: str) -> Iterable[str]:
+    """Returns the values that a key may have."""
+    choices = KEYS[key].choices
+    if isinstance(choices, str):
+        module, _, name = choices.rpartition(".")
+        choices = getattr(importlib.import_module(module), name)
+    return choices
 
 
 def _check_mesh(config: ConfigDict) -> None:
@@ -271,11 +203,8 @@ def _check_corpora(config: ConfigDict) -> None:
         )
     flat = [(corpus.name, flatten(ConfigDict({"data": corpus.data}))) for corpus in corpora]
     for name, values in flat:
-        for smallest, largest, keys in RANGES:
-            for key in filter(values.__contains__, keys.split()):
-                check_range(f"config.{key} of the corpus {name}", values[key], smallest, largest)
-        for key in filter(values.__contains__, CHOICES):
-            check_choice(f"config.{key} of the corpus {name}", values[key], CHOICES[key])
+        for key in filter(KEYS.__contains__, values):
+            _check_value(key, values[key], f" of the corpus {name}")
 
 
 def _check_r_drop(config: ConfigDict) -> None:

@@ -1,7 +1,4 @@
-"""The keys of a config: completes it from `configs/base.py`, and reads and sets dotted keys.
-
-It imports no model, so that a misspelt key is answered before jax has started.
-"""
+"""A config of all keys: its defaults, and values that are read and set by dotted keys."""
 
 import difflib
 import math
@@ -9,9 +6,17 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import base
+from transformer.config.keys import KEYS, SECTIONS
 from transformer.errors import UserError
 from transformer.model.config import MAX_NUMBER
+
+
+def default_config() -> ConfigDict:
+    """Returns the default configuration, locked: a key that is not here cannot be set."""
+    config = ConfigDict({section: ConfigDict() for section in filter(None, SECTIONS)})
+    for key, about in KEYS.items():
+        set_value(config, key, about.default)
+    return config.lock()
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -45,10 +50,10 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
 
 
 def complete(values: object) -> ConfigDict:
-    """Returns the config of `configs/base.py` with these values, locked."""
+    """Returns the default config with these values, locked."""
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
-    config = base.get_config()
+    config = default_config()
     defaults = flatten(config)
     for key, value in flatten(values).items():
         default = defaults.get(key)
@@ -77,7 +82,9 @@ def _no_key(config: ConfigDict, key: str) -> UserError:
     near = difflib.get_close_matches(key, flat, 1, 0.5)
     # The name may be right and the group missing.
     near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
-    hint = f": did you mean config.{near[0]}?" if near else ": configs/base.py lists all keys"
+    hint = (
+        f": did you mean config.{near[0]}?" if near else ": transformer/config/keys.py has all keys"
+    )
     return UserError(f"there is no key config.{key}{hint}")
 
 
