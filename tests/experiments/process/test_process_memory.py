@@ -11,7 +11,7 @@ from places import ROOT
 PAGES = 16_384  # of 4 KiB: an array of 64 MiB
 COUNT_FAULTS = """
 import resource, sys, time
-from experiments import process
+from experiments.process import process
 if sys.argv[1] == "keep":
     process.keep_program_memory()
 import jax, jax.numpy as jnp
@@ -39,7 +39,7 @@ def test_a_program_gets_the_memory_that_its_last_execution_freed(way, few):
 FREED = """
 import ctypes, gc, sys, threading
 from pathlib import Path
-from experiments import process
+from experiments.process import process
 if sys.argv[1] == "free":
     process.keep_program_memory()
 else:

@@ -163,7 +163,7 @@ def test_a_terminal_says_how_to_end_and_has_an_answer_to_each_line(tiny):
 
 
 ECHO = """
-from experiments import text_io
+from experiments.process import text_io
 
 for lines in text_io.typed_lines():
     print("got", lines, flush=True)
