@@ -12,7 +12,7 @@ from experiments.attention import explorer
 from experiments.process.options import Options
 from transformer.analysis.attention import Attention
 from transformer.files import write_arrays
-from transformer.runs.workdir import known_results
+from transformer.runs.json_files import known_results
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from experiments.benchmark import comparison, summary
 from experiments.benchmark.measure import quantity
@@ -24,6 +23,7 @@ from experiments.process.text_io import open_output
 from experiments.results.table import Table, print_rows
 from transformer.errors import UserError
 from transformer.files import write_json
+from transformer.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,13 @@ TRAINING_HEAD = (
 OTHER_HEAD = ("part", "", "")
 
 
-def benchmark(config: ConfigDict, folder: Path, options: Options) -> None:
+def benchmark(run: Run, options: Options) -> None:
     """Measures a config and prints tables; with --output, also writes the numbers as JSON.
 
     Nothing is trained that is kept, and no folder of a run is made.
     """
     share_device()
+    config = run.config
     possible = [kind for kind in PARTS if kind != "decoding" or config.task == "translation"]
     kinds = choose(options.parts, possible)
     peers = comparison.choose(options.peers)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.benchmark.peers import PEERS
 from experiments.benchmark.turns import MeasuredSystem
@@ -70,18 +69,18 @@ def choose(text: str | None) -> list[str]:
     return names
 
 
-def comparable(names: Sequence[str], kind: str, config: ConfigDict, task: Task) -> list[str]:
+def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
     """Returns the peers of a kind, if they compute what a config does; if not, a line says why."""
     names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
-    difference = _difference(config, task, kind == "training")
+    difference = _difference(task, kind == "training")
     if names and difference:
         logger.info(f"without {', '.join(names)}: {difference}")
     return [] if difference else names
 
 
-def _difference(config: ConfigDict, task: Task, trains: bool) -> str:
+def _difference(task: Task, trains: bool) -> str:
     """What the peers do not compute as a config does, or ''."""
-    sees = isinstance(task.predictor, PictureClassifier)
+    config, sees = task.config, isinstance(task.predictor, PictureClassifier)
     if type(task.predictor) is not Translator and not sees:
         return f"config.task={config.task} cannot be compared: peers translate, or see pictures"
     paper, values = flatten(default_config()), flatten(config)
@@ -118,7 +117,7 @@ def training_peers(
         order = {**workload._replace(config=changed).order(), "steps": steps}
         order["folder"] = str(folder / name)
         systems |= _systems([name], order)
-    if not (names := comparable(names, "training", config, task)):
+    if not (names := comparable(names, "training", task)):
         return systems
     path, predictor = folder / "batches.npz", task.predictor
     batches, of_pictures = [task.plan[i] for i in range(steps * rounds)], {}
@@ -149,7 +148,7 @@ def decoding_peers(
     Each of their translations has as many tokens as ours may have on average.
     """
     config, decode = workload.config, workload.config.decode
-    if not (names := comparable(names, "decoding", config, task)):
+    if not (names := comparable(names, "decoding", task)):
         return {}
     predictor, params = task.predictor, task.draw_params(jax.random.key(config.seed))
     model = predictor.model.config

@@ -94,11 +94,11 @@ def process_memory() -> int:
     return peak_memory() if jax.default_backend() == "cpu" else 0
 
 
-def measure(task: Task, config: ConfigDict, shapes: list[BucketShape], free: int) -> Measured:
+def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
     """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
     with (
         tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
-        contextlib.closing(TrainingRun(task, config, Path(name))) as run,
+        contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
     ):
         return _measure(Trainer([run]), run, shapes, free)
 

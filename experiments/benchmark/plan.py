@@ -33,6 +33,7 @@ from transformer.data.batches import BatchPlan
 from transformer.data.documents.encode import TextPlan
 from transformer.data.labelled.encode import LabelledPlan
 from transformer.data.pictures.encode import CaptionPlan
+from transformer.runs.run import Run
 from transformer.tasks.base import Task
 from transformer.training.progress import parameter_counts
 
@@ -43,7 +44,7 @@ PATIENCE = 3 * 3600  # seconds
 MIN_OTHER_CORES = 0.2  # whose use by others is told
 
 
-def plan(config: ConfigDict, folder: Path, options: Options) -> None:
+def plan(run: Run, options: Options) -> None:
     """Prints what training a config takes; with --output, also writes it as JSON.
 
     The text is prepared as training would prepare it, so a later training finds it in the cache,
@@ -55,16 +56,16 @@ def plan(config: ConfigDict, folder: Path, options: Options) -> None:
         file = options.output and stack.enter_context(open_output(options.output))
         free = free_memory()
         logger.info("reading the text")
-        task = tasks.REGISTRY[config.task](config)
+        task = tasks.REGISTRY[run.config.task](run.config)
         for line in task.describe():
             logger.info(line)
-        estimates = estimate(task, config, folder, free)
+        estimates = estimate(task, run.folder, free)
         if file:
             file.write(json.dumps(estimates, indent=2, ensure_ascii=False) + "\n")
     print_plan(estimates)
 
 
-def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[str, Any]:
+def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
     Bytes, seconds and floating-point operations are plain numbers. If the `free` bytes of memory
@@ -72,15 +73,20 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
     the steps of such a model on such a device, or None. `shorter` is a config for those who have
     less than `PATIENCE`, or None.
     """
-    shapes = shapes_of(task.plan)
-    measured = measure(task, config, shapes, free)
+    shapes, config = shapes_of(task.plan), task.config
+    measured = measure(task, shapes, free)
     params = task.predictor.param_shapes()
     positions = sum(shape.batches * shape.positions for shape in shapes)
     each, counts = task.predictor.model.flops_per_token(params), parameter_counts(params)
     summary, tokens = task.data_summary(), _tokens(task)
     largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
     limit = _largest_batch(measured, shapes[largest], largest, free)
-    time = _time(measured, config, shapes) if measured.step_seconds else None
+    every = config.train.evaluate_every or task.plan.epoch_length
+    evaluations = math.ceil(measured.steps / every)
+    # The last ones that are kept, as many up to the best, and the one that is being written.
+    keep = max(config.train.keep_last, config.evaluate.average_last_n)
+    checkpoints = 1 + min(2 * keep, evaluations)
+    time = _time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
     is_translator = config.recipe == "size" and config.task == "translation"
     is_long = is_translator and time is not None and time["least"] > PATIENCE
     return {
@@ -111,9 +117,9 @@ def estimate(task: Task, config: ConfigDict, folder: Path, free: int) -> dict[st
             "fits": measured.fits(free),
             "largest_batch_tokens": limit,
         },
-        "disk": _disk(measured, config, task.plan.epoch_length, sum(tokens.values()), folder),
+        "disk": _disk(measured.state_bytes, checkpoints, sum(tokens.values()), folder),
         "time": time,
-        "advice": None if measured.fits(free) else _advice(config, shapes[largest], limit),
+        "advice": None if measured.fits(free) else _advice(task, shapes[largest], limit),
         "faster": _faster(config.model) if environment.has_amx() else None,
         "shorter": "configs/own_text.py:hour" if is_long else None,
     }
@@ -156,8 +162,9 @@ def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: in
     return 2 ** int(math.log2(tokens)) if tokens >= 1 else 0
 
 
-def _advice(config: ConfigDict, shape: BucketShape, tokens: int) -> str:
+def _advice(task: Task, shape: BucketShape, tokens: int) -> str:
     """Advice if the memory is too small for a shape, but enough for this number of tokens."""
+    config = task.config
     multiple = 1 if config.task == "language_model" else config.data.batch_multiple
     if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
         parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)
@@ -179,39 +186,31 @@ def _faster(model: ConfigDict) -> str | None:
     return "config.model.matmul_dtype=bfloat16"
 
 
-def _evaluations(measured: Measured, config: ConfigDict, epoch_length: int) -> int:
-    return math.ceil(measured.steps / (config.train.evaluate_every or epoch_length))
-
-
-def _disk(
-    measured: Measured, config: ConfigDict, epoch_length: int, tokens: int, folder: Path
-) -> dict[str, Any]:
-    keep = max(config.train.keep_last, config.evaluate.average_last_n)
-    # The last `keep`, as many up to the best one, and the one that is being written.
-    most = 1 + min(2 * keep, _evaluations(measured, config, epoch_length))
+def _disk(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[str, Any]:
     place = next(path for path in (folder, *folder.parents) if path.is_dir())
     return {
-        "checkpoint": measured.state_bytes,
-        "checkpoints": most,
-        "run": most * measured.state_bytes,
+        "checkpoint": checkpoint,
+        "checkpoints": checkpoints,
+        "run": checkpoints * checkpoint,
         "cache": TOKEN_BYTES * tokens,
         "free": shutil.disk_usage(place).free,
     }
 
 
-def _time(measured: Measured, config: ConfigDict, shapes: list[BucketShape]) -> dict[str, Any]:
+def _time(
+    measured: Measured, settings: ConfigDict, shapes: list[BucketShape], evaluations: int
+) -> dict[str, Any]:
     steps, seconds = measured.steps, measured.step_seconds
     epoch_length = sum(shape.batches for shape in shapes)
-    evaluations = _evaluations(measured, config, epoch_length)
     evaluated = evaluations * measured.evaluation_seconds
     fastest, slowest = (mean_seconds(shapes, seconds, choose) for choose in (min, max))
-    limit = config.train.minutes * 60 or math.inf
+    limit = settings.minutes * 60 or math.inf
     return {
         "steps": steps,
         "epochs": steps / epoch_length,
         "ending": measured.ending,
-        "patience": config.train.patience,
-        "minutes": config.train.minutes,
+        "patience": settings.patience,
+        "minutes": settings.minutes,
         "seconds_per_step": mean_seconds(shapes, seconds),
         "compile": measured.compile_seconds,
         "evaluation": measured.evaluation_seconds,

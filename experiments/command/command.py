@@ -27,13 +27,9 @@ from transformer.data.corpora import corpora_of
 from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
+from transformer.runs.run import Run
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
-from transformer.runs.workdir import (
-    check_folder,
-    load_config,
-    newest_step,
-    run_folder,
-)
+from transformer.runs.workdir import check_folder, load_config, run_folder
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +56,7 @@ def run(command: Command) -> int:
         return 0
     experiment = _read(command, folder)
     config = experiment.config
-    _keep_compiled(config)
+    _keep_compiled(config.data)
     if mode.name in (TRAIN, PLAN):
         keep_program_memory()
     options = command.options
@@ -73,7 +69,7 @@ def run(command: Command) -> int:
     function = mode.load(config.task)
     if mode.name == TRAIN:
         return function(experiment, folder, options)
-    for file in function(config, folder, *([options] if mode.flags else [])) or ():
+    for file in function(Run(folder, config), *([options] if mode.flags else [])) or ():
         print(file, flush=True)
     return 0
 
@@ -101,7 +97,8 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
         if not (folder / "config.json").exists():
             refuse_sweep(folder)
-        stopped_by = train_run(experiment.config, folder, options.processes or "")
+        run = Run(folder, experiment.config)
+        stopped_by = train_run(run, options.processes or "")
     return 128 + stopped_by if stopped_by else 0
 
 
@@ -113,12 +110,12 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
         raise UserError(
             f"{folder} holds a sweep, whose runs have their own configs: leave out --config"
         )
-    runs = finished_runs(folder)
-    configs = {run: _read(command._replace(workdir=str(run)), run).config for run in runs}
-    for config in configs.values():
-        check_model(config)
-    _keep_compiled(configs[runs[0]])
-    evaluate_sweep(configs, folder, command.options)
+    places = [run.folder for run in finished_runs(folder)]
+    runs = [Run(p, _read(command._replace(workdir=str(p)), p).config) for p in places]
+    for run in runs:
+        check_model(run.config)
+    _keep_compiled(runs[0].config.data)
+    evaluate_sweep(runs, folder, command.options)
 
 
 def _read(command: Command, folder: Path) -> Experiment:
@@ -132,7 +129,7 @@ def _read(command: Command, folder: Path) -> Experiment:
     if command.experiment is None:
         for key, text in command.overrides:
             override(config, key, text)
-        if reads_text and (line := describe_text(config, folder)):
+        if reads_text and (line := describe_text(Run(folder, config))):
             logger.info(line)
     elif command.mode == TRAIN and experiment.is_sweep:
         recipe.check_given(config, keys)  # each trial has its own text, and so its own row
@@ -191,12 +188,13 @@ def forget_places(config: ConfigDict, training: bool) -> None:
         assign(config, key, defaults[key])
 
 
-def describe_text(config: ConfigDict, folder: Path) -> str | None:
+def describe_text(run: Run) -> str | None:
     """Returns a line with the text that a resumed run reads by its own config, if it reads any."""
+    config, folder = run.config, run.folder
     corpora = [corpus.data for corpus in corpora_of(config.data)] or [config.data]
     texts = [text for data in corpora for text in _texts(data)]
     models = [config.tokenizer.model, config.tokenizer.target_model]
-    if not newest_step(folder):
+    if not run.step:
         train = config.train
         models += [train.init_from, train.source_vectors, train.target_vectors]
     texts += [str(Path(name).expanduser().absolute()) for name in models if name]
@@ -215,7 +213,7 @@ def _texts(data: ConfigDict) -> list[str]:
     return []
 
 
-def _keep_compiled(config: ConfigDict) -> None:
+def _keep_compiled(data: ConfigDict) -> None:
     """Lets XLA keep compiled programs next to the tokenizers, or where the environment says."""
-    if config.data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        keep_programs(cache_folder(config.data) / "programs")
+    if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        keep_programs(cache_folder(data) / "programs")

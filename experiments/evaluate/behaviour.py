@@ -11,7 +11,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import regex
-from ml_collections import ConfigDict
 
 from experiments.results.run_tables import BEHAVIOUR, behaviour_table
 from experiments.results.table import print_rows
@@ -25,6 +24,7 @@ from transformer.data.words import Words
 from transformer.files import write_text
 from transformer.inference.hypotheses import loops
 from transformer.metrics.registry import proportion_interval
+from transformer.runs.run import Run
 
 LINES_PER_CHECK = 100  # of each check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
@@ -48,9 +48,10 @@ class Case(NamedTuple):
     sizes: tuple[float, float] = (0.0, math.inf)
 
 
-def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
+def make_cases(run: Run) -> list[Case]:
     """Returns the lines for a run, a function of its test set."""
-    pairs = [pair for part in parts_of(config.data, "test") for pair in read_pairs(folder, part)]
+    config, parts = run.config, parts_of(run.config.data, "test")
+    pairs = [pair for part in parts for pair in read_pairs(run.folder, part)]
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
     words_of_run, cases = Words(symbols=(*config.tokenizer.symbols, *tagger.pieces)), []
     names = scripts_of("".join(pair.target for pair in pairs))[0] == "LATIN"
@@ -79,14 +80,14 @@ def make_cases(folder: Path, config: ConfigDict) -> list[Case]:
     return cases
 
 
-def check_behaviour(folder: Path, config: ConfigDict, place: Path) -> dict[str, Any]:
+def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
     """Returns the lines of each check, those that passed and the 95% bounds of their fraction.
 
     Prints them, and writes those that failed to `failures.tsv`: check, source, translation. `place`
     is the folder of the evaluation, with the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
-    tagger, cases = Tagger(config.data, None), make_cases(folder, config)
+    tagger, cases = Tagger(run.config.data, None), make_cases(run)
     for case, text in zip(cases, read_lines(place / TRANSLATIONS), strict=True):
         source, target, *_ = case.pair
         fits = case.sizes[0] < (len(text) + 10) / (len(target) + 10) < case.sizes[1]

@@ -4,26 +4,24 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ml_collections import ConfigDict
-
-from experiments.evaluate import run
+from experiments.evaluate import run as scoring
 from experiments.evaluate.behaviour import check_behaviour
 from experiments.evaluate.other_text import read_given
 from experiments.process.options import Options
 from experiments.results.run_tables import BEHAVIOUR, main_split
-from experiments.results.runs import stopped_runs
+from experiments.results.runs import list_stopped
 from transformer import tasks
-from transformer.bridges.marian_import import ORIGIN
 from transformer.config import flatten, set_value, value_of
 from transformer.config.keys import having
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 from transformer.runs.sweep_folder import find_trials
 
 logger = logging.getLogger(__name__)
@@ -41,29 +39,30 @@ class Evaluation(NamedTuple):
     score: Callable[[], dict[str, Any]]  # scores the run, writes, prints and returns the results
 
 
-def evaluate(config: ConfigDict, folder: Path, options: Options) -> None:
+def evaluate(run: Run, options: Options) -> None:
     """Scores the weights that a run uses on the held-out text of its folder, or on `--input`.
 
     With the run's own settings, results, texts, pictures and report of the held-out text are
     written again. With others of `decode` or `evaluate`, or of another text, results and texts go
     below `evaluations/`, into a folder named by the text and what differs, and the run's own stay.
     """
-    prepare_evaluation(config, folder, options).score()
+    prepare_evaluation(run, options).score()
 
 
-def prepare_evaluation(config: ConfigDict, folder: Path, options: Options) -> Evaluation:
+def prepare_evaluation(run: Run, options: Options) -> Evaluation:
     """Returns the evaluation of a run that the flags name, checked."""
     if options.input in (None, BEHAVIOUR):
         for flag in TEXT_FLAGS:
             if (value := getattr(options, flag)) is not None:
                 raise UserError(f"--{flag}={value} is for another text: name it with --input")
     if options.input is None:
-        return _prepare_held_out(config, folder)
-    return _prepare_given(options.input, config, folder, options)
+        return _prepare_held_out(run)
+    return _prepare_given(options.input, run, options)
 
 
-def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
-    workdir.check_same_run(folder, config)
+def _prepare_held_out(run: Run) -> Evaluation:
+    run.check_same()
+    config, folder = run.config, run.folder
     theirs, ours = flatten(workdir.load_config(folder)), flatten(config)
     for key in (f"data.{split}_{side}" for split in SPLITS[1:] for side in ("source", "target")):
         if ours[key] and ours[key] != theirs[key]:
@@ -72,7 +71,7 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
                 f"in {folder / 'held_out'}, and reads no other: leave this key out and name "
                 "--workdir alone, or name another text with --input"
             )
-    settings = workdir.other_settings(folder, config)
+    settings = run.other_settings()
     # The report will need them, and damage is better known before the scoring takes its time.
     json_files.read_run(folder)
     place = folder / workdir.EVALUATIONS / _name_of("", settings)
@@ -80,33 +79,34 @@ def _prepare_held_out(config: ConfigDict, folder: Path) -> Evaluation:
     def score() -> dict[str, Any]:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
         if not settings:
-            results = run.score(task, config, folder)
-            run.show(task, config, folder, results)
+            results = scoring.score(task, run)
+            scoring.show(task, run, results)
             return results
         workdir.make_writable(place)
-        results = run.score(task, config, folder, place, {"settings": settings})
-        _print(results, config, folder, place)
+        results = scoring.score(task, run, place, {"settings": settings})
+        _print(results, run, place)
         return results
 
     if not settings:
-        return Evaluation(folder, workdir.load_results(folder), score)
-    return Evaluation(place, _known(place, "", workdir.newest_step(folder), settings), score)
+        return Evaluation(folder, run.results, score)
+    return Evaluation(place, _known(place, "", run.step, settings), score)
 
 
-def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Evaluation:
-    trained = workdir.load_config(folder)
-    own = config.copy_and_resolve_references()
+def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
+    folder = run.folder
+    trained, config = workdir.load_config(folder), run.config.copy_and_resolve_references()
     for key in having("field"):
-        set_value(own, key, value_of(trained, key))
-    workdir.check_same_run(folder, own)
-    if not is_finished(folder):
+        set_value(config, key, value_of(trained, key))
+    own = Run(folder, config)
+    own.check_same()
+    if not is_scored(own):
         raise UserError(
             f"{folder} is not finished: resume its training with --workdir={folder} alone, which "
             "ends with the scores of its held-out text"
         )
-    step = (workdir.load_results(folder) or {"step": 0})["step"]
-    given = read_given(name, config, folder, options)
-    others = workdir.other_settings(folder, own)
+    step = (own.results or {"step": 0})["step"]
+    given = read_given(name, run, options)
+    others = own.other_settings()
     if (chosen := options.name) is None:
         chosen = given.name
     elif _as_file(chosen) != chosen or not 0 < len(chosen) <= MAX_NAME_LENGTH:
@@ -119,31 +119,27 @@ def _prepare_given(name: str, config: ConfigDict, folder: Path, options: Options
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
         if name == BEHAVIOUR:
-            own.evaluate.perturbed_sentences = 0  # of generated lines no copies
-        task = tasks.REGISTRY[own.task].from_folder(folder, own, given.text)
-        trained = workdir.load_trained(folder, own)
+            config.evaluate.perturbed_sentences = 0  # of generated lines no copies
+        task = tasks.REGISTRY[config.task].from_folder(folder, config, given.text)
+        trained = own.load_trained()
         workdir.make_writable(place)
-        results = run.score_splits(task, trained, own, place) | {
+        results = scoring.score_splits(task, trained, place) | {
             "step": step,
             "input": {"files": given.files, "digest": given.digest},
             "settings": others,
         }
         if name == BEHAVIOUR:
-            results |= check_behaviour(folder, own, place)
+            results |= check_behaviour(own, place)
         write_json(place / "results.json", results)
-        _print(results, own, folder, place)
+        _print(results, own, place)
         return results
 
     return Evaluation(place, _known(place, given.digest, step, others), score)
 
 
-def is_finished(folder: Path) -> bool:
-    """Whether a run is trained and scored, or was imported, and is not trained here."""
-    results = workdir.load_results(folder)
-    if (folder / ORIGIN).is_dir():
-        return True
-    # Checkpoints may be deleted.
-    return results is not None and workdir.newest_step(folder) in (0, results["step"])
+def is_scored(run: Run) -> bool:
+    """Whether a run has the scores of its weights, or was imported, and is not trained here."""
+    return run.is_imported or run.scores is not None
 
 
 def _known(
@@ -183,53 +179,53 @@ def _name_of(text: str, settings: Mapping[str, Any]) -> str:
     return name
 
 
-def _print(results: dict[str, Any], config: ConfigDict, folder: Path, place: Path) -> None:
-    run.print_results(results, config.task)
-    logger.info(f"wrote {place / 'results.json'}; the results of {folder} are unchanged")
+def _print(results: dict[str, Any], run: Run, place: Path) -> None:
+    scoring.print_results(results, run.config.task)
+    logger.info(f"wrote {place / 'results.json'}; the results of {run.folder} are unchanged")
 
 
 # -- the runs of a sweep
 
 
-def finished_runs(folder: Path) -> list[Path]:
-    """Returns the folders of a sweep's finished runs, by number; names the others.
+def finished_runs(folder: Path) -> list[Run]:
+    """Returns a sweep's finished runs, by number; names the others.
 
     Runs that were scored before the end of their training are among them, and named.
     """
-    runs = sorted(path.parent for path in folder.glob("trials/*/config.json"))
-    finished = list(filter(is_finished, runs))
+    runs = [Run(path.parent) for path in sorted(folder.glob("trials/*/config.json"))]
+    finished = list(filter(is_scored, runs))
     if not finished:
         raise UserError(
             f"{folder} holds a sweep without a finished run: resume it with --workdir={folder} "
             "alone, or with the command that began it"
         )
-    if others := ", ".join(path.name for path in runs if path not in finished):
+    if others := ", ".join(run.folder.name for run in runs if run not in finished):
         logger.warning(f"left out, as they are not finished: {others} of {folder}/trials")
-    if stopped := stopped_runs(finished):
+    if stopped := list_stopped(finished):
         logger.warning(f"scored before the end of the training: {', '.join(stopped)}")
     return finished
 
 
-def evaluate_sweep(configs: Mapping[Path, ConfigDict], folder: Path, options: Options) -> None:
+def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
     """Scores the runs of a sweep as `evaluate` does; a run that has these results keeps them.
 
     Nothing is scored before all runs are checked. If it is interrupted, the same command resumes.
-    The config of each run's folder has the settings of the command.
+    The config of each run has the settings of the command.
     """
-    for path, config in configs.items():
-        prepare_evaluation(config, path, options)
+    for run in runs:
+        prepare_evaluation(run, options)
     names = {trial.folder: trial.name for trial in find_trials(folder)}
     rows, places = {}, set()
-    for number, (path, config) in enumerate(configs.items(), 1):
-        evaluation = prepare_evaluation(config, path, options)  # whose text is not kept of all
-        name = names.get(path, path.name)
+    for number, run in enumerate(runs, 1):
+        evaluation = prepare_evaluation(run, options)  # whose text is not kept of all
+        name = names.get(run.folder, run.folder.name)
         there = f" has {evaluation.place / 'results.json'}" if evaluation.known else ""
-        logger.info(f"run {number} of {len(configs)}: {name}{there}")
+        logger.info(f"run {number} of {len(runs)}: {name}{there}")
         results = evaluation.known or evaluation.score()
         rows[name] = results[main_split(results)]
-        places.add(str(evaluation.place.relative_to(path)))
+        places.add(str(evaluation.place.relative_to(run.folder)))
     title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"
-    run.print_scores(title, "run", rows, next(iter(configs.values())).task)
+    scoring.print_scores(title, "run", rows, runs[0].config.task)
     first, *others = rows.values()
     differing = {k for other in others for k, text in other.items() if text != first.get(k)}
     if differing := sorted(key for key in differing if key.endswith("_signature")):

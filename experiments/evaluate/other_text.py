@@ -26,6 +26,7 @@ from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
 from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
+from transformer.runs.run import Run
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
 
@@ -47,13 +48,14 @@ class Given(NamedTuple):
     digest: str  # of all of it, 16 hexadecimal digits
 
 
-def read_given(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
-    """Returns the text that the flags name, checked; config and folder are the run's.
+def read_given(name: str, run: Run, options: Options) -> Given:
+    """Returns the text that the flags name, checked.
 
     The name is of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
     """
+    config, folder = run.config, run.folder
     if config.task == "translation":
-        return _read_pairs(name, config, folder, options)
+        return _read_pairs(name, run, options)
     for flag in OF_TRANSLATORS:
         if (value := getattr(options, flag)) is not None:
             raise UserError(
@@ -79,12 +81,13 @@ def read_given(name: str, config: ConfigDict, folder: Path, options: Options) ->
     return _given(name, [path], texts, unit, texts)
 
 
-def _read_pairs(name: str, config: ConfigDict, folder: Path, options: Options) -> Given:
+def _read_pairs(name: str, run: Run, options: Options) -> Given:
     if name == BEHAVIOUR:
-        pairs, place = [case.pair for case in make_cases(folder, config)], folder / HELD_OUT_FOLDER
+        pairs, place = [case.pair for case in make_cases(run)], run.folder / HELD_OUT_FOLDER
         return _given(name, [place], pairs, "lines", [pair[:3] for pair in pairs])
     source, *targets = files = _pair_files(name, options.references)
-    tag, pairs = Tagger(config.data, options.source_tag), []
+    config, pairs = run.config, []
+    tag = Tagger(config.data, options.source_tag)
     tables = [TwoFiles(source, target) for target in targets] or [_table(source, config.data)]
     for number, rows in enumerate(zip(*tables, strict=True), 1):
         place = f"{source}, sentence {number}"

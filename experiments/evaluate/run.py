@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
 from experiments.process import environment, modes
 from experiments.process.processes import join
@@ -26,8 +25,10 @@ from transformer.config.keys import having
 from transformer.files import write_bytes, write_json
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
-from transformer.runs import json_files, weights, workdir
+from transformer.runs import json_files, workdir
 from transformer.runs.checkpoint import check_fingerprint
+from transformer.runs.run import Run, State, TrainedRun
+from transformer.runs.weights import Weights
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.processes import Processes
@@ -36,115 +37,104 @@ from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 from transformer.training.start_vectors import check_vectors
 
-TRAINING, SCORES, NOTHING = "training", "scores", "nothing"  # what is left to do of a run
-
 logger = logging.getLogger(__name__)
 
 
-def train(config: ConfigDict, folder: Path, processes: str = "") -> int | None:
-    """Trains or resumes the run of `folder`, then scores it and draws its pictures.
+def train(run: Run, processes: str = "") -> int | None:
+    """Trains or resumes a run, then scores it and draws its pictures.
 
     Returns the signal that ended it early, or None.
 
     Args:
       processes: `--processes`, see `experiments.process.processes.join`.
     """
-    group = join(processes, config.train.deadline)
+    config, group = run.config, join(processes, run.config.train.deadline)
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader says it
     with group.together(), contextlib.ExitStack() as held:
-        group.compare(_about(config))
+        group.compare(_about(run))
         make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
-        check_source(config, folder)
-        workdir.check_same_run(folder, config, training=True)
-        task = group.first(functools.partial(tasks.REGISTRY[config.task], config, folder=folder))
+        check_source(run)
+        run.check_same(training=True)
+        make = functools.partial(tasks.REGISTRY[config.task], config, folder=run.folder)
+        task = group.first(make)
         group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
         # Opening the checkpoints clears away those half written: none may be another process's.
-        group.agree(lambda: held.enter_context(workdir.locked(folder)))
-        return _train(task, config, folder, group)
+        group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
+        return _train(TrainingRun(task, config, run.folder, writes=group.leads), group)
 
 
-def _about(config: ConfigDict) -> dict[str, str]:
+def _about(run: Run) -> dict[str, str]:
     """What all processes of a training have in common."""
     code = environment.describe()["code"]
-    values = {k: v for k, v in flatten(config).items() if k not in having("path")}
+    values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
     keys = {f"config.{key}": repr(value) for key, value in values.items()}
     return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 
 
-def _train(task: Task, config: ConfigDict, folder: Path, group: Processes) -> int | None:
-    run = TrainingRun(task, config, folder, writes=group.leads)
+def _train(run: TrainingRun, group: Processes) -> int | None:
     trainer = Trainer([run], processes=group)
-    if config.train.init_from:
-        trainer.on_start = functools.partial(_score_start, task, config, folder)
-    rest = group.agree(lambda: _begin(task, run, config, folder))
-    if rest == TRAINING and not trainer.run():
+    if run.config.train.init_from:
+        trainer.on_start = functools.partial(_score_start, run.task, run)
+    before = group.agree(lambda: _begin(run))
+    if before < State.TRAINED and not trainer.run():
         group.part()
         return trainer.stop_signal
     group.part()
-    if rest == NOTHING or not group.leads:
+    if before == State.REPORTED or not group.leads:
         return None
-    if rest == TRAINING and workdir.is_scored(folder, workdir.newest_step(folder)):
-        # The last evaluation had failed, so weights were chosen without it.
-        for name in ("results.json", weights.CHOICE):
-            (folder / name).unlink(missing_ok=True)
-    if workdir.is_scored(folder, workdir.newest_step(folder)):
-        results = workdir.known_results(folder)
-    else:
-        results = score(task, config, folder)
-    show(task, config, folder, results)
+    if before < State.TRAINED and run.scores:
+        run.delete_results()  # the last evaluation had failed, so weights were chosen without it
+    show(run.task, run, run.scores or score(run.task, run))
     return None
 
 
-def _begin(task: Task, run: TrainingRun, config: ConfigDict, folder: Path) -> str:
-    """Checks and describes a run; returns what is left to do."""
+def _begin(run: TrainingRun) -> State:
+    """Checks and describes a run; returns its state."""
+    task, folder = run.task, run.folder
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
-    newest, finished = workdir.newest_step(folder), run.finished()
-    if finished and workdir.is_finished(folder, newest):
+    if not run.step:
+        run.refuse_results()
+        check_fit(run, task.predictor)
+        check_vectors(run, task.predictor)
+    state = run.state
+    if state == State.REPORTED:
         run.close()
-        logger.info(f"{folder} is finished, {newest} steps; its results:")
-        print_results(workdir.known_results(folder), config.task)
+        logger.info(f"{folder} is finished, {run.step} steps; its results:")
+        print_results(json_files.known_results(folder), run.config.task)
         advice = "raise it to continue, or use another folder to start from the beginning."
-        logger.info(f"It ended by config.{finished.partition('=')[0]}: {advice}")
-        return NOTHING
-    if not newest:
-        workdir.refuse_results(folder)
-        check_fit(config, task.predictor)
-        check_vectors(config, task.predictor)
-    workdir.claim(folder, config)
+        logger.info(f"It ended by config.{(run.ended_by() or '').partition('=')[0]}: {advice}")
+        return state
+    run.claim()
     task.save_assets(folder)
     report_page.record_data(task, folder)
-    if finished:  # but not scored or reported: a kill or a full disk came
+    if state >= State.TRAINED:  # but not scored or reported: a kill or a full disk came
         run.close()
-        return SCORES
+        return state
     environment.record(folder)
     for line in task.describe():
         logger.info(line)
-    return TRAINING
+    return state
 
 
 def score(
-    task: Task,
-    config: ConfigDict,
-    folder: Path,
-    place: Path | None = None,
-    notes: Mapping[str, Any] | None = None,
+    task: Task, run: Run, place: Path | None = None, notes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Writes a trained run's results and the texts behind them; returns the results, with `notes`.
 
     Args:
       place: an existing folder, in which they are written; by default the run's.
     """
-    place = place or folder
-    chosen = weights.choose(task, config, folder, keep=place == folder)
-    run = workdir.load_trained(folder, config, chosen["steps"])
-    check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
-    results = score_splits(task, run, config, place) | {
+    folder, place = run.folder, place or run.folder
+    chosen = Weights(folder, run.config).choose(task, keep=place == folder)
+    trained = run.load_trained(chosen["steps"])
+    check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
+    results = score_splits(task, trained, place) | {
         "step": chosen["newest_step"],
         run_tables.WEIGHTS: chosen,
     }
     if start := json_files.read_run(folder).get("init_from"):
-        results[run_tables.START] = _comparable(start, results, config)
+        results[run_tables.START] = _comparable(start, results, _search(run))
     # Before the results: a report that is there is of those that are there.
     (place / report_page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
@@ -152,9 +142,7 @@ def score(
     return results
 
 
-def score_splits(
-    task: Task, run: workdir.TrainedRun, config: ConfigDict, place: Path
-) -> dict[str, Any]:
+def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
     """Returns the scores of a trained run on the splits of a task, and the costs of the run.
 
     The texts behind the scores are written into the folder `place`.
@@ -185,8 +173,8 @@ def score_splits(
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if config.task in SEARCHED:  # a later mode may have another decode.beam_size
-        results[run_tables.DECODE] = config.decode.to_dict()
+    if task.config.task in SEARCHED:  # a later mode may have another decode.beam_size
+        results[run_tables.DECODE] = task.config.decode.to_dict()
     return results
 
 
@@ -198,24 +186,24 @@ def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict
     return parts, texts
 
 
-def _score_start(task: Task, config: ConfigDict, folder: Path, params: Any) -> None:
+def _score_start(task: Task, run: Run, params: Any) -> None:
     """Scores the test set with weights that are all another run's, once, before their training."""
-    start = json_files.read_run(folder).get("init_from")
+    start = json_files.read_run(run.folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
         scores, _ = _evaluate(task, params, "test")
-        first = {"search": _search(config), "splits": scores}
-        json_files.record_run(folder, init_from=start | {"scores": first})
+        first = {"search": _search(run), "splits": scores}
+        json_files.record_run(run.folder, init_from=start | {"scores": first})
 
 
-def _search(config: ConfigDict) -> dict[str, Any]:
-    return {key: config.decode[key] for key in run_tables.SEARCHED_WITH}
+def _search(run: Run) -> dict[str, Any]:
+    return {key: run.config.decode[key] for key in run_tables.SEARCHED_WITH}
 
 
 def _comparable(
-    start: dict[str, Any], results: Mapping[str, Any], config: ConfigDict
+    start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the run started from, without scores that are not comparable to the results."""
     first = json_files.first_scores(start)
@@ -225,22 +213,23 @@ def _comparable(
         for name, value in scores.items()
         if name.endswith("_signature")
     )
-    if not first or (has_signatures and start["scores"]["search"] == _search(config)):
+    if not first or (has_signatures and start["scores"]["search"] == search):
         return start
     reason = "they were made with other keys of config.decode or config.evaluate"
     logger.info(f"the scores of the first weights are left out: {reason}")
     return {key: value for key, value in start.items() if key != "scores"}
 
 
-def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) -> None:
+def show(task: Task, run: Run, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
-    print_results(results, config.task)
-    if results["step"] < config.train.log_every:
-        line = f"the run has fewer steps than train.log_every={config.train.log_every}"
+    folder, settings = run.folder, run.config.train
+    print_results(results, run.config.task)
+    if results["step"] < settings.log_every:
+        line = f"the run has fewer steps than train.log_every={settings.log_every}"
         logger.info(f"nothing is drawn, since {line}: --mode=report and --mode=attention draw")
-        logger.info(f"wrote {report_page.write(config, folder, results, None, line)}")
+        logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
-    trained = workdir.load_trained(folder, config, results["averaged_steps"])
+    trained = run.load_trained(results["averaged_steps"])
     # Not before the training: matplotlib takes a third of a second.
     from experiments.attention import snapshot_figures
     from experiments.display import training_curves
@@ -255,7 +244,7 @@ def show(task: Task, config: ConfigDict, folder: Path, results: dict[str, Any]) 
     with _picture("the snapshots", folder):
         for picture in snapshot_figures.draw(folder):
             logger.info(f"wrote {picture}")
-    logger.info(f"wrote {report_page.write(config, folder, results, trained)}")
+    logger.info(f"wrote {report_page.write(run, results, trained)}")
 
 
 @contextlib.contextmanager

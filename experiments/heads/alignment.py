@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments.attention.draw import NO_ATTENTION
@@ -33,7 +32,8 @@ from transformer.data.files.text import read_lines
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
-from transformer.runs.workdir import check_same_run, load_trained, make_writable
+from transformer.runs.run import Run
+from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 
 logger = logging.getLogger(__name__)
@@ -57,34 +57,36 @@ LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
 }
 
 
-def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def align(run: Run, options: Options) -> list[Path]:
     """Scores all heads of cross-attention against gold links; returns the table and the pictures.
 
     Pairs are those of --input, or the test set, and links those of --links, or those that the data
     knows. With --output, the links of the best head are written to it. With an input without links,
     nothing is scored, and the head aligns that was best before.
     """
-    if not has_cross_attention(config.model):
+    if not has_cross_attention(run.config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
     if options.source_tag is not None and options.input is None:
         flag = f"--source_tag={options.source_tag}"
         raise UserError(f"{flag} is for another text: name it with --input")
-    check_same_run(folder, config)
-    pairs = _pairs(config, folder, options)
+    run.check_same()
+    pairs = _pairs(run, options)
     # Of the tag that is put before each source no link of a user knows.
     words = len((options.source_tag or "").split())
     if options.input is not None and options.links is None:
-        return _align(config, folder, options, pairs, words)
-    gold = _gold(config, options, pairs, words)
+        return _align(run, options, pairs, words)
+    gold = _gold(run.config.data.source, options, pairs, words)
     read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
         if options.output is not None:  # which may be impossible, and is better known before
             output = stack.enter_context(open_output(options.output, *read))
-        run = load_trained(folder, config)
-        place = folder / SCORES
+        trained = run.load_trained()
+        place = run.folder / SCORES
         make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
-            heads = word_links.score_heads(run.predictor, run.variables, pairs, gold, advance)
+            heads = word_links.score_heads(
+                trained.predictor, trained.variables, pairs, gold, advance
+            )
         if options.output is not None:
             lines = (format_links(_shift(links, -words)) for links in heads.best_links())
             output.writelines(f"{line}\n" for line in lines)
@@ -98,12 +100,12 @@ def align(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
     return files + ([] if options.output is None else [Path(options.output).expanduser()])
 
 
-def _pairs(config: ConfigDict, folder: Path, options: Options) -> list[Pair]:
+def _pairs(run: Run, options: Options) -> list[Pair]:
     """The pairs to align, as they stand; of a blank line both sides are empty."""
-    path, tag = input_file(options.input), Tagger(config.data, options.source_tag)
+    path, tag = input_file(options.input), Tagger(run.config.data, options.source_tag)
     if path is None:
-        parts = parts_of(config.data, "test")
-        return [pair for part in parts for pair in held_out.read_pairs(folder, part)]
+        parts = parts_of(run.config.data, "test")
+        return [pair for part in parts for pair in held_out.read_pairs(run.folder, part)]
     pairs = []
     for number, line in enumerate(read_lines(path), 1):
         place = f"{path}, line {number}"
@@ -118,9 +120,7 @@ def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
-def _gold(
-    config: ConfigDict, options: Options, pairs: Sequence[Pair], words: int
-) -> list[GoldLinks]:
+def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int) -> list[GoldLinks]:
     """The links that `options.links` or else the data knows, of sources with their tags."""
     if options.links is not None:
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
@@ -135,21 +135,19 @@ def _gold(
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
         if len(gold) < len(pairs):
             raise UserError(
-                f"config.data.source={config.data.source} does not say which words are "
+                f"config.data.source={data_source} does not say which words are "
                 "translations of each other: give --input=FILE, source<TAB>target a line, and "
                 "--links=FILE, their links in Pharaoh format"
             )
-        what = f"the test set of config.data.source={config.data.source} has no link"
+        what = f"the test set of config.data.source={data_source} has no link"
     if any(links.sure for links in gold):
         return gold
     raise UserError(f"{what}: nothing to score")
 
 
-def _align(
-    config: ConfigDict, folder: Path, options: Options, pairs: Sequence[Pair], words: int
-) -> list[Path]:
+def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> list[Path]:
     """Writes the links of the head that was best when heads were scored, one line per pair."""
-    place = folder / SCORES
+    place = run.folder / SCORES
     if not place.exists():
         raise UserError(
             "--links is missing: give the gold links of --input in Pharaoh format; they are "
@@ -160,12 +158,14 @@ def _align(
     logger.info(f"links by {best}: its error rate was {scores[best].error_rate:.3f}, see {place}")
     if options.output is None:
         raise UserError("--output is missing: name the file for the links, or give --links")
-    run = load_trained(folder, config)
+    trained = run.load_trained()
     with (
         open_output(options.output, input_file(options.input), place) as output,
         line_progress(len(pairs), hidden=False) as advance,
     ):
-        for weights in word_links.attended_words(run.predictor, run.variables, pairs, advance):
+        for weights in word_links.attended_words(
+            trained.predictor, trained.variables, pairs, advance
+        ):
             of_head = weights[(list(ALIGNMENT_ROWS).index(best.rows), *best.indices)]
             links = word_links.links_of(word_links.first_of(most_attended(of_head)))
             output.write(format_links(_shift(links, -words)) + "\n")

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
-from ml_collections import ConfigDict
 
 from experiments.display import plotting
 from experiments.evaluate.other_text import read_given
@@ -25,7 +24,8 @@ from transformer.errors import UserError
 from transformer.files import whole_file, write_json
 from transformer.model.build import has_heads
 from transformer.runs.checkpoint import check_fingerprint
-from transformer.runs.workdir import load_trained, make_writable
+from transformer.runs.run import Run
+from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
@@ -53,25 +53,26 @@ DARK = 0.6  # of the colour scale, from which text on a cell is white
 NAMED = 3  # points of the scatter that are named
 
 
-def heads(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def heads(run: Run, options: Options) -> list[Path]:
     """Ranks all heads of a run's model; prints the ranking, returns the files.
 
     The text is the run's test set, or that of `--input`, as for `evaluate`.
     """
+    config, folder = run.config, run.folder
     if not has_heads(config.model):
         raise UserError(
             f"config.model.architecture={config.model.architecture} has no heads to rank: "
             "--mode=heads is for runs trained with --config.model.architecture=transformer"
         )
-    run = load_trained(folder, config)
-    text = read_given(options.input, config, folder, options).text if options.input else None
+    trained = run.load_trained()
+    text = read_given(options.input, run, options).text if options.input else None
     task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
-    check_fingerprint(run.progress, task.fingerprint(), folder / "checkpoints")
+    check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
     make_writable(place)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as advance:
-        ranking = rank(task, run.variables, advance, at_once)
+        ranking = rank(task, trained.variables, advance, at_once)
     print_ranking(ranking)
     return write(ranking, place)
 

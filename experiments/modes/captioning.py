@@ -4,42 +4,40 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments.attention import draw
 from experiments.modes.pictures import draw_picture, needed_picture
 from experiments.modes.translation import show_pairs, write_best
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, line_mode
 from transformer.inference.base import Variables
-from transformer.runs.workdir import load_trained
+from transformer.runs.run import Run
 from transformer.tasks.captioning import CaptionTask
 
 logger = logging.getLogger(__name__)
 
 
 @line_mode
-def caption(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def caption(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the caption of the picture that each line names; a blank line stays blank.
 
     With `decode.num_best` over one, it is written as by `--mode=translate`.
     """
-    run = load_trained(folder, config)
-    captioner = run.predictor
-    for first, chunk in lines.chunks(prepare=lambda: captioner.prepare(run.variables)):
+    trained = run.load_trained()
+    captioner = trained.predictor
+    for first, chunk in lines.chunks(prepare=lambda: captioner.prepare(trained.variables)):
         numbers = range(first, first + len(chunk))
-        results = captioner.translate(run.variables, chunk, numbers=numbers, done=lines.advance)
+        results = captioner.translate(trained.variables, chunk, numbers=numbers, done=lines.advance)
         for number, best in zip(numbers, results, strict=True):
-            yield from write_best(number, best, config.decode.num_best)
+            yield from write_best(number, best, run.config.decode.num_best)
 
 
-def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def attention(run: Run, options: Options) -> list[Path]:
     """Draws all heads of all layers, and each word's over the picture; returns the files."""
     picture = needed_picture(options)
-    run = load_trained(folder, config)
-    maps = run.predictor.attention(run.variables, picture, options.translation)
-    place = draw.text_folder(folder, Path(picture).stem, picture, options.translation)
-    files = draw.draw_attention(maps, run.steps, place, folder, options)
+    trained = run.load_trained()
+    maps = trained.predictor.attention(trained.variables, picture, options.translation)
+    place = draw.text_folder(run.folder, Path(picture).stem, picture, options.translation)
+    files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
     return [*files, *draw_picture(maps, Path(picture).name, place)]
 
 

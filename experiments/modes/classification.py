@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.attention import draw
 from experiments.process.options import Options
@@ -16,7 +15,8 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
 from transformer.metrics.classification import Reliability
-from transformer.runs.workdir import known_results, load_trained
+from transformer.runs.json_files import known_results
+from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -27,45 +27,45 @@ MAPPED = 500  # texts of the map: t-SNE then takes seconds
 
 
 @line_mode
-def classify(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def classify(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the most probable class of each line and its probability; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, at most one per class,
     `number<TAB>class<TAB>probability`, numbered from one.
     """
-    run, most = load_trained(folder, config), config.decode.num_best
-    for first, chunk in lines.chunks(prepare=lambda: run.predictor.prepare(run.variables)):
-        predictions = run.predictor.predict(run.variables, chunk, first)
+    trained, most = run.load_trained(), run.config.decode.num_best
+    for first, chunk in lines.chunks(prepare=lambda: trained.predictor.prepare(trained.variables)):
+        predictions = trained.predictor.predict(trained.variables, chunk, first)
         for number, classes in enumerate(predictions, first):
             cells = [f"{each.label}\t{each.probability:.6f}" for each in classes[:most]] or [""]
             yield from (f"{number}\t{cell}" if most > 1 else cell for cell in cells)
         lines.advance(len(chunk))
 
 
-def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def attention(run: Run, options: Options) -> list[Path]:
     """Draws the weights of attention pooling and all heads of all layers; returns the files."""
     sentence = options.only_sentence("a classifier")
-    Tagger(config.data, options.source_tag)
-    run = load_trained(folder, config)
-    classifier, architecture = run.predictor, f"architecture={config.model.architecture}"
+    Tagger(run.config.data, options.source_tag)
+    trained = run.load_trained()
+    classifier, architecture = trained.predictor, f"architecture={run.config.model.architecture}"
     if classifier.is_blank(sentence):
         raise UserError("--sentence is blank: give the text whose attention is to be drawn")
-    place = draw.text_folder(folder, sentence)
-    maps = classifier.attention(run.variables, sentence)
+    place = draw.text_folder(run.folder, sentence)
+    maps = classifier.attention(trained.variables, sentence)
     files = []
     if maps.weights:
-        files = draw.draw_attention(maps, run.steps, place, folder, options)
+        files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
     elif options.layer is not None or options.head is not None:
         raise UserError(
             "--layer and --head are for models with attention heads: "
             f"config.model.{architecture} has none: leave them out"
         )
     items = [Labelled(sentence, "")]
-    files += draw_reading(classifier, run.variables, items, place / "reading.png")
+    files += draw_reading(classifier, trained.variables, items, place / "reading.png")
     if not files:
         raise UserError(
-            f"config.model.{architecture} with config.model.pooling={config.model.pooling} has no "
-            "attention to draw: train a Transformer, or with --config.model.pooling=attention"
+            f"config.model.{architecture} with config.model.pooling={run.config.model.pooling} has "
+            "no attention to draw: train a Transformer, or with --config.model.pooling=attention"
         )
     return files
 

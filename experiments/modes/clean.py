@@ -18,6 +18,7 @@ from transformer.data.parallel.sources import check_files, named_files, open_sou
 from transformer.data.parallel.training_pairs import check_held_out
 from transformer.errors import one_line, shorten
 from transformer.files import whole_file
+from transformer.runs.run import Run
 from transformer.runs.workdir import check_folder, make_writable
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ DROPPED_FILE = "dropped.tsv"
 EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
 
 
-def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
+def clean(run: Run) -> Iterator[Path]:
     """Writes the training pairs that cleaning keeps, and those it drops, and prints a table.
 
     Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
@@ -36,10 +37,10 @@ def clean(config: ConfigDict, folder: Path) -> Iterator[Path]:
     Of several corpora each has a folder there, and its sides are those of its files. Files for
     validation and test are checked and stay as they are; nothing is held out.
     """
-    check_folder(folder)
-    place, corpora = folder / CLEANING_FOLDER, corpora_of(config.data)
+    check_folder(run.folder)
+    place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
     if not corpora:
-        yield from _clean(config.data, place)
+        yield from _clean(run.config.data, place)
     for number, corpus in enumerate(corpora):
         same = [other.name for other in corpora[:number] if other.data == corpus.data]
         if same:

@@ -2,31 +2,28 @@
 
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments.process.options import Options
 from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
 from transformer.runs.imported import import_marian
 from transformer.runs.loaded import LoadedRun
-from transformer.runs.workdir import load_trained, other_settings
+from transformer.runs.run import Run
 
 
-def export(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def export(run: Run, options: Options) -> list[Path]:
     """Writes a run in `--format`, into the folder `--output`."""
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
-    format, keys = options.format or DEFAULT, [*other_settings(folder, config)]
+    format, keys = options.format or DEFAULT, [*run.other_settings()]
     if format == DEFAULT and keys:
         raise UserError(
             f"config.{keys[0]} is another than the run's, and a bundle has the run's settings: "
             "leave it out, or choose another --format"
         )
-    run = LoadedRun(folder, config, load_trained(folder, config))
-    return [run.export(format, options.output)]
+    return [LoadedRun(run.folder, run.config).export(format, options.output)]
 
 
-def import_model(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def import_model(run: Run, options: Options) -> list[Path]:
     """Makes a run, the new folder `--output`, of the model in the folder `--input`."""
     if not (options.input and options.output):
         raise UserError(

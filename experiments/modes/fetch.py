@@ -30,6 +30,7 @@ from transformer.data.files.locate import corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line, shorten
 from transformer.files import DAMAGE, Each, read_json, write_json
+from transformer.runs.run import Run
 
 RECORD = "fetched.json"
 SHAPE = Each({"url": str, "sha256": str, "files": Each(str)})
@@ -53,9 +54,9 @@ ABOUT_TALKS = re.compile("<(url|talkid|keywords)>")
 TAGS = re.compile(r'</?(title|description|seg)( id="\d+")?>')
 
 
-def fetch(config: ConfigDict, folder: Path) -> Iterator[Path]:
+def fetch(run: Run) -> Iterator[Path]:
     """Downloads the corpus that `data.fetch` names; yields its files."""
-    settings = config.data
+    settings = run.config.data
     if not settings.fetch:
         names = ", ".join(CATALOGUE)
         raise UserError(f"--config.data.fetch is empty: name a corpus, one of {names}")

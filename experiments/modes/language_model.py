@@ -5,15 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from ml_collections import ConfigDict
-
 from experiments.attention import draw
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, line_mode, open_output
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.runs.workdir import load_trained
+from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask
 
 logger = logging.getLogger(__name__)
@@ -21,59 +19,63 @@ logger = logging.getLogger(__name__)
 DRAWN = 32  # tokens of a text whose attention is drawn after training
 
 
-def generate(config: ConfigDict, folder: Path, options: Options) -> None:
+def generate(run: Run, options: Options) -> None:
     """Writes a continuation of the prompt, or of each line of --input."""
     if options.prompt is None:
-        generate_lines(config, folder, options)
+        generate_lines(run, options)
         return
     if options.input is not None:
         raise UserError("--prompt is for --mode=generate, in place of --input")
     with open_output(options.output) as output:
-        generate_one(config, folder, options.prompt, output)
+        generate_one(run, options.prompt, output)
 
 
 @line_mode
-def generate_lines(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
     """Yields each line with its continuation.
 
     A text may have ends of lines: they are written as `\\n` and `\\r`, so that a text stays a line.
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered
     from one; those of a beam search, best first, have their score between the two.
     """
-    run = load_trained(folder, config)
-    parse = _reader(run.predictor.read_prompt)
-    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare(run.variables)):
-        for number, best in enumerate(run.predictor.write(run.variables, chunk, first), first):
+    trained = run.load_trained()
+    parse = _reader(trained.predictor.read_prompt)
+    for first, chunk in lines.chunks(parse, lambda: trained.predictor.prepare(trained.variables)):
+        for number, best in enumerate(
+            trained.predictor.write(trained.variables, chunk, first), first
+        ):
             for text, score in best:
                 line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
                 cell = "" if score is None else f"{score:.4f}\t"
-                yield f"{number}\t{cell}{line}" if config.decode.num_best > 1 else line
+                yield f"{number}\t{cell}{line}" if run.config.decode.num_best > 1 else line
         lines.advance(len(chunk))
 
 
-def generate_one(config: ConfigDict, folder: Path, prompt: str, output: TextIO) -> None:
+def generate_one(run: Run, prompt: str, output: TextIO) -> None:
     """Writes a prompt and its continuation token by token; that of a search when it is found."""
-    run = load_trained(folder, config)
-    if config.decode.search == "beam" or config.decode.num_best > 1:
-        [best] = run.predictor.write(run.variables, [prompt])
+    trained = run.load_trained()
+    if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
+        [best] = trained.predictor.write(trained.variables, [prompt])
         output.write("\n\n".join(text for text, _ in best))
     else:
-        for piece in run.predictor.stream(run.variables, prompt):
+        for piece in trained.predictor.stream(trained.variables, prompt):
             output.write(piece)
             output.flush()
     output.write("\n")
 
 
 @line_mode
-def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def score(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the log-probability of each line in nats, and its tokens.
 
     Both count the end of the line if the model learned ends.
     """
-    run = load_trained(folder, config)
-    parse = _reader(run.predictor.read)
-    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
-        for log_prob, tokens in run.predictor.score(run.variables, chunk, first):
+    trained = run.load_trained()
+    parse = _reader(trained.predictor.read)
+    for first, chunk in lines.chunks(
+        parse, lambda: trained.predictor.prepare_score(trained.variables)
+    ):
+        for log_prob, tokens in trained.predictor.score(trained.variables, chunk, first):
             yield f"{log_prob:.4f}\t{tokens}"
         lines.advance(len(chunk))
 
@@ -88,17 +90,17 @@ def _reader(read: Callable[[str, str], object]) -> Callable[[str, int], str]:
     return parse
 
 
-def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def attention(run: Run, options: Options) -> list[Path]:
     """Draws all heads of all layers for a text; returns the pictures and their explorer."""
     sentence = options.only_sentence("a language model")
-    Tagger(config.data, options.source_tag)
-    run = load_trained(folder, config)
-    maps = run.predictor.attention(run.variables, sentence)
+    Tagger(run.config.data, options.source_tag)
+    trained = run.load_trained()
+    maps = trained.predictor.attention(trained.variables, sentence)
     if not maps.weights:
-        architecture = config.model.architecture
+        architecture = run.config.model.architecture
         raise UserError(f"config.model.architecture={architecture} has no attention to draw")
-    place = draw.text_folder(folder, sentence)
-    return draw.draw_attention(maps, run.steps, place, folder, options)
+    place = draw.text_folder(run.folder, sentence)
+    return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:

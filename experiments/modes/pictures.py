@@ -3,15 +3,14 @@
 import logging
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments.attention import draw
 from experiments.modes.classification import draw_results, print_kinds
 from experiments.process.options import Options
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.runs.workdir import known_results, load_trained
+from transformer.runs.json_files import known_results
+from transformer.runs.run import Run
 from transformer.tasks.pictures import PictureTask
 
 logger = logging.getLogger(__name__)
@@ -19,24 +18,24 @@ logger = logging.getLogger(__name__)
 EXAMPLES = 6  # pictures shown after training
 
 
-def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def attention(run: Run, options: Options) -> list[Path]:
     """Draws all heads of all layers over a picture, and over its question; returns the files."""
     picture = needed_picture(options)
     if options.translation is not None:
         raise UserError("--translation is for translators and captioners: leave it out")
-    run = load_trained(folder, config)
-    classifier = run.predictor
+    trained = run.load_trained()
+    classifier = trained.predictor
     line = "\t".join(filter(None, (picture, options.sentence)))
-    maps = classifier.attention(run.variables, line)
+    maps = classifier.attention(trained.variables, line)
     if not maps.weights:
         raise UserError(
-            f"config.model.architecture={config.model.architecture} has no attention to draw: "
+            f"config.model.architecture={run.config.model.architecture} has no attention to draw: "
             "train a Transformer"
         )
     name = f"{Path(picture).stem} {options.sentence or ''}"
-    place = draw.text_folder(folder, name, picture)
-    files = draw.draw_attention(maps, run.steps, place, folder, options)
-    [[best, *_]] = classifier.predict(run.variables, [line])
+    place = draw.text_folder(run.folder, name, picture)
+    files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
+    [[best, *_]] = classifier.predict(trained.variables, [line])
     title = f"{options.sentence or Path(picture).name}  {best.label} ({best.probability:.2f})"
     return [*files, *draw_picture(maps, title, place)]
 

@@ -4,8 +4,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments.attention import draw
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, join_lines, line_mode, two_columns
@@ -15,7 +13,7 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
-from transformer.runs.workdir import load_trained
+from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 
 logger = logging.getLogger(__name__)
@@ -24,21 +22,21 @@ EXAMPLES = 5  # translations shown after training, and for the first of them its
 
 
 @line_mode
-def translate(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def translate(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the translation of each line; a blank line stays blank.
 
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
     numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
     may have ends of lines: they are written as blanks.
     """
-    run = load_trained(folder, config)
-    translator = run.predictor
+    trained = run.load_trained()
+    translator = trained.predictor
     encode = translator.source_tokenizer.encode
-    split = Segmenter(config, folder, encode, translator.max_length)
-    for first, chunk in lines.chunks(prepare=lambda: translator.prepare(run.variables)):
-        results = translate_lines(translator, run.variables, split, chunk, first, lines.advance)
+    split = Segmenter(run.config, run.folder, encode, translator.max_length)
+    for first, chunk in lines.chunks(prepare=lambda: translator.prepare(trained.variables)):
+        results = translate_lines(translator, trained.variables, split, chunk, first, lines.advance)
         for number, best in enumerate(results, first):
-            yield from write_best(number, best, config.decode.num_best)
+            yield from write_best(number, best, run.config.decode.num_best)
 
 
 def write_best(number: int, best: Sequence[Translation], count: int) -> list[str]:
@@ -49,40 +47,42 @@ def write_best(number: int, best: Sequence[Translation], count: int) -> list[str
 
 
 @line_mode
-def score(config: ConfigDict, folder: Path, lines: Lines) -> Iterator[str]:
+def score(run: Run, lines: Lines) -> Iterator[str]:
     """Yields for each line `source<TAB>target` the log-probability of the target and its tokens.
 
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
     stays blank.
     """
-    run = load_trained(folder, config)
+    trained = run.load_trained()
 
     def parse(line: str, number: int) -> tuple[str, str] | None:
-        if "\t" not in line and run.predictor.is_blank(line):
+        if "\t" not in line and trained.predictor.is_blank(line):
             return None
         return two_columns(line, f"line {number}", "score")
 
-    for first, chunk in lines.chunks(parse, lambda: run.predictor.prepare_score(run.variables)):
+    for first, chunk in lines.chunks(
+        parse, lambda: trained.predictor.prepare_score(trained.variables)
+    ):
         sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
-        scores = run.predictor.score(
-            run.variables, sources, targets, first_line=first, done=lines.advance
+        scores = trained.predictor.score(
+            trained.variables, sources, targets, first_line=first, done=lines.advance
         )
         for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
             yield f"{log_prob:.4f}\t{tokens}" if pair else ""
 
 
-def attention(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def attention(run: Run, options: Options) -> list[Path]:
     """Draws all heads of all layers for a sentence; returns the pictures and their explorer."""
-    source = Tagger(config.data, options.source_tag)(options.needed_sentence(), "--sentence")
-    run = load_trained(folder, config)
-    translator = run.predictor
+    source = Tagger(run.config.data, options.source_tag)(options.needed_sentence(), "--sentence")
+    trained = run.load_trained()
+    translator = trained.predictor
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
-    maps = translator.attention(run.variables, source, options.translation)
+    maps = translator.attention(trained.variables, source, options.translation)
     if not maps.weights:
         raise UserError(draw.NO_ATTENTION.format(use="draw"))
-    place = draw.text_folder(folder, source, options.translation)
-    return draw.draw_attention(maps, run.steps, place, folder, options)
+    place = draw.text_folder(run.folder, source, options.translation)
+    return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:

@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
-from ml_collections import ConfigDict
 from rich.table import Table
 
 from experiments.display.labels import labels_of, visible
@@ -27,7 +26,7 @@ from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
-from transformer.runs.workdir import load_trained
+from transformer.runs.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -57,19 +56,19 @@ class Map(NamedTuple):
     title: str
 
 
-def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[Path]:
+def embeddings(run: Run, options: Options) -> Iterator[Path]:
     """Draws maps of a model's token embeddings, t-SNE and PCA; yields the files as they are made.
 
     They are pictures, a page to search and zoom, and the arrays behind both. With `options.token`
     nothing is drawn: the nearest neighbours of the token, or of a sum of tokens, are printed.
     """
-    run = load_trained(folder, config)
-    tables = run.predictor.token_tables(run.variables)
+    trained = run.load_trained()
+    tables = trained.predictor.token_tables(trained.variables)
     if options.token is not None:
         for table in neighbour_tables(tables, options.token):
             print_table(table)
         return
-    place = folder / "figures" / "embeddings"
+    place = run.folder / "figures" / "embeddings"
     arrays, pages, vocabularies = {}, [], {}
     for name, (vectors, tokenizer) in tables.items():
         pieces = tokenizer.pieces(range(len(vectors)))
@@ -102,7 +101,7 @@ def embeddings(config: ConfigDict, folder: Path, options: Options) -> Iterator[P
     yield place / "embeddings.npz"
     kinds = [name for name, *_ in TOKEN_GROUPS]
     data = {"tables": pages, "vocabularies": list(vocabularies.values()), "kinds": kinds}
-    title = f"Token embeddings of {config.name}"
+    title = f"Token embeddings of {run.config.name}"
     yield write_page(place / "embeddings.html", "embeddings.html", title=title, data=data)
 
 

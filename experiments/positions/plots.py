@@ -18,7 +18,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from ml_collections import ConfigDict
 
 from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
 from experiments.positions import phasors
@@ -30,7 +29,7 @@ from experiments.positions.values import (
     offset_errors,
     offset_rotation,
 )
-from transformer.runs.workdir import check_same_run, load_trained
+from transformer.runs.run import CHECKPOINTS, Run
 
 MAX_POSITIONS = 128
 WIDTH, CAPTION = 7.0, 96  # inches, characters
@@ -51,18 +50,18 @@ EPSILON = float(np.finfo(np.float32).eps)
 Errors = Mapping[str, Mapping[str, Float[np.ndarray, "_"]]]
 
 
-def positions(config: ConfigDict, folder: Path) -> Iterator[Path]:
+def positions(run: Run) -> Iterator[Path]:
     """Draws every encoding in a model of this size; yields the files.
 
     Encodings that the run's model has are drawn with its parameters, if it has a checkpoint; all
     others as they are initialised.
     """
-    check_same_run(folder, config)
-    trained = load_trained(folder, config) if (folder / "checkpoints").is_dir() else None
-    model = model_config(config)
+    run.check_same()
+    trained = run.load_trained() if (run.folder / CHECKPOINTS).is_dir() else None
+    model = model_config(run.config.model)
     count = min(MAX_POSITIONS, model.max_length)
-    place = folder / "figures" / "positions"
-    every = list(encodings(model, config.seed, trained))
+    place = run.folder / "figures" / "positions"
+    every = list(encodings(model, run.config.seed, trained))
     yield from draw(every, count, place)
     if model.d_model % 2 == 0:  # dimensions turn in pairs
         tables = {

@@ -20,7 +20,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.additive import BASE
 from transformer.model.positions.base import LAYER_HOOKS, STACK_HOOKS, use_hooks
 from transformer.model.positions.registry import REGISTRY, acts_in, check_encodings, fitting_names
-from transformer.runs.workdir import TrainedRun
+from transformer.runs.run import TrainedRun
 
 logger = logging.getLogger(__name__)
 
@@ -116,11 +116,11 @@ def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Ite
             yield Encoding(name, sizes, params, origin)
 
 
-def model_config(config: ConfigDict) -> ModelConfig:
-    """Returns the sizes of a config as those of a Transformer, or raises UserError."""
+def model_config(settings: ConfigDict) -> ModelConfig:
+    """Returns the sizes in `config.model` as those of a Transformer, or raises UserError."""
     fields = (field.name for field in dataclasses.fields(ModelConfig))
-    values = {name: config.model[name] for name in fields if name in config.model}
-    if not has_heads(config.model):  # its number of heads counts for nothing, and may not fit
+    values = {name: settings[name] for name in fields if name in settings}
+    if not has_heads(settings):  # its number of heads counts for nothing, and may not fit
         heads = math.gcd(values["d_model"], values["num_heads"])
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
     # Pictures are made of any encoding, whatever the model has and however many layers there are.

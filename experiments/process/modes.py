@@ -24,9 +24,9 @@ class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: its dotted path, in which {task} stands for the task's module. It takes the config
-        and the run's folder, and `Options` if the mode reads flags; it returns the files it wrote,
-        as it writes them, or None.
+      function: its dotted path, in which {task} stands for the task's module. It takes the run,
+        and `Options` if the mode reads flags; it returns the files it wrote, as it writes them, or
+        None.
       help: a line for --help.
       flags: the fields of `Options` that it reads.
       tasks: that have it; all if it names none.

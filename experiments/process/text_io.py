@@ -11,9 +11,8 @@ import select
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, TypeVar
+from typing import BinaryIO, TextIO, TypeVar
 
-from ml_collections import ConfigDict
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -30,6 +29,7 @@ from transformer.data.files.text import (
 )
 from transformer.errors import UserError
 from transformer.files import delete_leftovers, naming, whole_file
+from transformer.runs.run import Run
 from transformer.training.progress import line_progress
 
 logger = logging.getLogger(__name__)
@@ -79,23 +79,23 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
         yield files.enter_context(device or whole_file(target))
 
 
-def line_mode(answer: Callable[[Any, Path, "Lines"], Iterator[str]]) -> Callable:
+def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
     """Turns a function that answers lines into a mode that reads --input and writes --output.
 
-    It takes the config, the run's folder and the lines, and yields the lines of its answers.
+    It takes the run and the lines, and yields the lines of its answers.
     """
 
     @functools.wraps(answer)
-    def mode(config: ConfigDict, folder: Path, options: Options) -> None:
+    def mode(run: Run, options: Options) -> None:
         source, count = input_file(options.input), 0
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(open_output(options.output, source))
             stream = stack.enter_context(source.open("rb")) if source else sys.stdin.buffer
-            tag = Tagger(config.data, options.source_tag)
+            tag = Tagger(run.config.data, options.source_tag)
             lines = Lines(stream, source or "standard input", tag)
             bar = line_progress(lines.total, output.isatty() or lines.typed)
             lines.advance = stack.enter_context(bar)
-            for text in answer(config, folder, lines):
+            for text in answer(run, lines):
                 print(text, file=output, flush=True)
                 count += 1
         if options.output is not None:

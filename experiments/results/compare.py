@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.display import web_page
 from experiments.display.web_page import shortened
 from experiments.process.options import Options
 from experiments.results import courses, figures, table
 from experiments.results.notes import comparison_notes
-from experiments.results.runs import RUNS_EXAMPLE, comparable, read_systems, stopped_runs
+from experiments.results.runs import RUNS_EXAMPLE, comparable, list_stopped, read_systems
 from experiments.results.statistics import CONFIDENCE, ROUNDING
 from experiments.results.systems import Comparison, System, compare
 from experiments.results.table import Table
@@ -25,6 +24,7 @@ from experiments.results.texts import length_buckets
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts of each direction that are shown
@@ -33,7 +33,7 @@ MAX_TEXT_LENGTH = 600  # characters of a text
 WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]|\s+")
 
 
-def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Path]:
+def compare_runs(run: Run, options: Options) -> list[Path]:
     """Writes the comparison of `--runs` as Markdown and a page, and prints it.
 
     The files come first: standard output may be closed early, as by `| head`. Neither a config nor
@@ -50,7 +50,7 @@ def compare_runs(config: ConfigDict, folder: Path, options: Options) -> list[Pat
     names = [each.metric for each in comparisons]
     course, more = courses.read_training(measures, systems, names, levels)
     notes = comparison_notes(measures, systems, comparisons)
-    if stopped := stopped_runs(run.folder for system in systems for run in system.runs):
+    if stopped := list_stopped(Run(each.folder) for system in systems for each in system.runs):
         notes.append(f"Scored before the end of the training: {', '.join(stopped)}.")
     notes += more
     perturbed = table.copies_tables(systems)

@@ -17,7 +17,7 @@ from experiments.results.texts import UnreadableError, read_columns, read_lines
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
-from transformer.runs.workdir import TrainedRun
+from transformer.runs.run import TrainedRun
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from experiments.display.labels import visible
 from transformer.data.pairs import Pair
 from transformer.model.build import has_cross_attention
-from transformer.runs.workdir import TrainedRun
+from transformer.runs.run import TrainedRun
 
 MAX_DRAWN_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture

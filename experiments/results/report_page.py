@@ -23,16 +23,10 @@ from experiments.results.outputs import Group
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.runs import json_files
-from transformer.runs.workdir import (
-    TrainedRun,
-    check_same_run,
-    load_config,
-    load_results,
-    load_trained,
-)
+from transformer.runs.run import REPORT, Run, TrainedRun
+from transformer.runs.workdir import load_config
 from transformer.tasks.base import Task
 
-REPORT = "report.html"
 # Pictures of `figures/` that a report shows where they are, and what they are.
 PICTURES = {
     "examples.png": "Pictures of the test set, and below what the class token looks at",
@@ -64,34 +58,28 @@ class Picture(NamedTuple):
     height: int
 
 
-def report(config: ConfigDict, folder: Path) -> Iterable[Path]:
+def report(run: Run) -> Iterable[Path]:
     """Makes the report of a run again, with its checkpoint if that is still there."""
-    check_same_run(folder, config)
-    results = load_results(folder)
+    run.check_same()
+    results, task = run.results, tasks.REGISTRY[run.config.task]
     if results is None:
         raise UserError(
-            f"{folder} has no results.json, so there is nothing to report: train to the end, or "
-            "score what there is by --mode=evaluate"
+            f"{run.folder} has no results.json, so there is nothing to report: train to the end, "
+            "or score what there is by --mode=evaluate"
         )
     missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
-        trained = load_trained(folder, config)
-        if config.task == "captioning":  # its texts are names, of pictures that a task knows
-            task = tasks.REGISTRY[config.task].from_folder(folder, config)
-            trained = dataclasses.replace(trained, predictor=task.predictor)
+        trained = run.load_trained()
+        if run.config.task == "captioning":  # its texts are names, of pictures that a task knows
+            predictor = task.from_folder(run.folder, run.config).predictor
+            trained = dataclasses.replace(trained, predictor=predictor)
     except UserError as error:
-        return [write(config, folder, results, None, str(error))]
+        return [write(run, results, None, str(error))]
     same = list(trained.steps) == results["averaged_steps"]
-    return [write(config, folder, results, trained if same else None, missing)]
+    return [write(run, results, trained if same else None, missing)]
 
 
-def write(
-    config: ConfigDict,
-    folder: Path,
-    results: dict[str, Any],
-    trained: TrainedRun | None,
-    missing: str = "",
-) -> Path:
+def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing: str = "") -> Path:
     """Writes `report.html` into a run's folder; returns it.
 
     Args:
@@ -99,16 +87,18 @@ def write(
       trained: the model they are of; None if it is not there.
       missing: says why, to the reader, if it is not there.
     """
+    config, folder = run.config, run.folder
     recorded = json_files.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
     # The report shows the run's config: the flags of a mode do not change the training.
     recorded = load_config(folder)
+    differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
     behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
     if behaviour.get("step") != results["step"]:  # of other weights
         behaviour = {}
     pictures, damaged = _pictures(folder / "figures")
-    task = tasks.REGISTRY[config.task]
+    task, decode = tasks.REGISTRY[config.task], run_tables.decode_of(config.decode, results)
     return web_page.write_page(
         folder / REPORT,
         "report.html",
@@ -128,15 +118,15 @@ def write(
         signatures=run_tables.signatures(results),
         costs=run_tables.cost_table(results, task.unit),
         curves=_curves(folder / "metrics.jsonl"),
-        decoding=run_tables.decode_table(config, results),
-        groups=_groups(config, folder, results, trained, missing),
+        decoding=run_tables.decode_table(decode, config.task),
+        groups=_groups(run, decode, results, trained, missing),
         pictures=pictures,
         damaged=damaged,
         pages=[str(page.relative_to(folder)) for page in sorted(folder.glob("figures/**/*.html"))],
         data=data and run_tables.data_tables(data),
         preview=data and data.get("preview"),
-        differing=run_tables.config_table(recorded),
-        command=run_tables.command(recorded),
+        differing=run_tables.config_table(differing),
+        command=run_tables.command(differing),
         config=_json(recorded.to_dict()),
         downloads={
             name: _link("application/json", f"{_json(value)}\n".encode())
@@ -152,17 +142,17 @@ def record_data(task: Task, folder: Path) -> None:
 
 
 def _groups(
-    config: ConfigDict,
-    folder: Path,
+    run: Run,
+    decode: ConfigDict,
     results: dict[str, Any],
     trained: TrainedRun | None,
     missing: str,
 ) -> list[Group]:
-    decode, split = run_tables.decode_of(config, results), run_tables.main_split(results)
+    folder, split = run.folder, run_tables.main_split(results)
     try:
         if name := json_files.damaged_text(folder, results):
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
-        return outputs.REGISTRY[config.task](decode, folder, split, trained, missing)
+        return outputs.REGISTRY[run.config.task](decode, folder, split, trained, missing)
     except UserError as error:
         return [Group("samples", "Texts", [str(error)])]
 

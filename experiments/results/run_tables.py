@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -98,16 +99,15 @@ def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
 
 
-def decode_of(config: ConfigDict, results: dict[str, Any]) -> Any:
+def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
     """Returns `config.decode` of the final scores, which may not be the config's of today."""
-    return ConfigDict({**config.decode, **results.get(DECODE, {})})
+    return ConfigDict({**settings, **results.get(DECODE, {})})
 
 
-def decode_table(config: ConfigDict, results: dict[str, Any]) -> Table | None:
+def decode_table(decode: ConfigDict, task: str) -> Table | None:
     """Returns the settings of the search for the scored translations, of a run that translates."""
-    if config.task not in SEARCHED:
+    if task not in SEARCHED:
         return None
-    decode = decode_of(config, results)
     rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
     return Table("The search that made the scored translations", ["", ""], rows)
 
@@ -215,15 +215,15 @@ def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
     return [(k, v, defaults[k]) for k, v in flatten(config).items() if v != defaults[k]]
 
 
-def config_table(config: ConfigDict) -> Table:
-    """Returns the keys that differ from their defaults."""
-    rows = [[key, _shown(value), _shown(default)] for key, value, default in differing(config)]
+def config_table(keys: Iterable[tuple[str, Any, Any]]) -> Table:
+    """Returns the table of keys that differ from their defaults, see `differing`."""
+    rows = [[key, _shown(value), _shown(default)] for key, value, default in keys]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 
 
-def command(config: ConfigDict) -> str:
-    """Returns the shell command that trains with this config again, whatever file it came from."""
-    flags = [shlex.quote(f"--config.{k}={_as_flag(value)}") for k, value, _ in differing(config)]
+def command(keys: Iterable[tuple[str, Any, Any]]) -> str:
+    """Returns the shell command that trains again with keys that differ from their defaults."""
+    flags = [shlex.quote(f"--config.{key}={_as_flag(value)}") for key, value, _ in keys]
     start = "python launch.py --config=configs/base.py --workdir=runs/again"
     return " \\\n    ".join([start, *flags])
 

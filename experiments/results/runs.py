@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from experiments.results.systems import (
     ScoredRun,
@@ -22,9 +21,8 @@ from transformer import variants
 from transformer.config import flatten
 from transformer.config.keys import having
 from transformer.errors import UserError, one_line, shorten
-from transformer.runs import json_files, workdir
-from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.progress import RunProgress, total_steps
+from transformer.runs import workdir
+from transformer.runs.run import Run, State
 from transformer.runs.sweep_folder import COMMAND, find_trials
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
@@ -34,29 +32,29 @@ SEEDS_OF_NAME = re.compile(r"(/|[_.-]s(eed)?)?[_.-]*\d*$")
 FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
-def read_systems(runs: str, test_set: str | None) -> tuple[TaskMeasures, list[System]]:
+def read_systems(flag: str, test_set: str | None) -> tuple[TaskMeasures, list[System]]:
     """Returns the task's measures and the systems of a comparison, the baseline first.
 
     Args:
-      runs: SYSTEM,SYSTEM[,...]; a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name it. A
+      flag: SYSTEM,SYSTEM[,...]; a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name it. A
         folder of a sweep over seeds stands for its runs.
       test_set: an evaluation that all runs have; None for their own test set.
     """
-    named = _parse(runs)
+    named = _parse(flag)
     folders = [folder for _, own in named for folder in own]
-    configs = {folder: workdir.load_config(folder) for folder in folders}
-    task = configs[folders[0]].task
-    for folder, config in configs.items():
-        if config.task != task:
+    runs = {folder: Run(folder) for folder in folders}
+    task = runs[folders[0]].config.task
+    for folder, run in runs.items():
+        if run.config.task != task:
             raise UserError(
-                f"{folders[0]} and {folder} are of different tasks, {task} and {config.task}: "
+                f"{folders[0]} and {folder} are of different tasks, {task} and {run.config.task}: "
                 "compare runs of one task"
             )
     for _, (first, *others) in named:
         for folder in others:
-            _check_same_setting(first, configs[first], folder, configs[folder])
+            _check_same_setting(runs[first], runs[folder])
     measures = REGISTRY[task]
-    runs_of = {folder: _read_run(folder, configs[folder], measures, test_set) for folder in folders}
+    runs_of = {folder: _read_run(run, measures, test_set) for folder, run in runs.items()}
     for folder in folders[1:]:
         check_same_texts(runs_of[folders[0]], runs_of[folder], measures.same)
     unlike = find_unlike(list(runs_of.values()), ["test"])
@@ -145,25 +143,22 @@ def _runs_of(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # or damaged
 
 
-def _check_same_setting(
-    first: Path, first_config: ConfigDict, other: Path, other_config: ConfigDict
-) -> None:
+def _check_same_setting(first: Run, other: Run) -> None:
     """Raises UserError unless two runs of a system differ in nothing but their seed."""
-    ours, theirs = flatten(first_config), flatten(other_config)
+    ours, theirs = flatten(first.config), flatten(other.config)
     keys = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
-    files, others = variants.read(first), variants.read(other)
+    files, others = variants.read(first.folder), variants.read(other.folder)
     keys += [f"the file of {n!r}" for n in files if files[n][-64:] != others.get(n, files[n])[-64:]]
     if keys:
         raise UserError(
-            f"{first} and {other} are not seeds of one setting: they differ in "
+            f"{first.folder} and {other.folder} are not seeds of one setting: they differ in "
             f"{shorten(', '.join(keys))}: join seeds alone by +, and divide systems by commas"
         )
 
 
-def _read_run(
-    folder: Path, config: ConfigDict, measures: TaskMeasures, test_set: str | None
-) -> ScoredRun:
+def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:
     """A finished run with its outputs for a test set and the scores of these."""
+    folder = run.folder
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"
     if test_set is not None and not path.exists():
@@ -176,7 +171,7 @@ def _read_run(
     if not path.exists():
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")
     results = read_results(folder, place)
-    newest = workdir.newest_step(folder)
+    newest = run.step
     if newest > results.get("step", newest):
         scored = f"trained to step {newest:,}, scored at {results['step']:,}"
         if test_set is None:
@@ -187,20 +182,9 @@ def _read_run(
         )
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
-    return read_run(folder, place, results, measures, measures.of_sums, config)
+    return read_run(folder, place, results, measures, measures.of_sums, run.config.data)
 
 
-def stopped_runs(folders: Iterable[Path]) -> list[str]:
+def list_stopped(runs: Iterable[Run]) -> list[str]:
     """Returns the folder and the step of each run whose training stopped before its end."""
-    stopped = []
-    for folder in folders:
-        config, step = workdir.load_config(folder).train, workdir.newest_step(folder)
-        data = json_files.read_run(folder).get("data")
-        if not step or (config.epochs and data is None):  # no file tells
-            continue
-        with Checkpoints((folder / "checkpoints").absolute(), read_only=True) as checkpoints:
-            saved = checkpoints.read_progress(step)
-        last = total_steps(config, data["batches_per_epoch"] if data else 0)
-        if saved is not None and RunProgress(**saved).find_limit(step, config, last) is None:
-            stopped.append(f"{folder} (step {step:,})")
-    return stopped
+    return [f"{run.folder} (step {run.step:,})" for run in runs if run.state == State.STARTED]

@@ -217,15 +217,15 @@ def read_run(
     results: dict[str, Any],
     measures: TaskMeasures,
     metrics: Collection[str],
-    config: ConfigDict | None = None,
+    data: ConfigDict | None = None,
 ) -> ScoredRun:
     """Returns a run with its outputs, which have the scores of its results in these metrics.
 
-    The tags that its config has before sources are no part of the test set.
+    The tags that its `config.data` puts before sources are no part of the test set.
     """
     scores = results[measures.split]
     try:
-        outputs = measures.read(place, scores, config)
+        outputs = measures.read(place, scores, data)
     except UnreadableError as error:
         raise UserError(f"{error.path} cannot be read ({error.reason}): {_fix(folder)}") from None
     for name in metrics if measures.all_texts else ():

@@ -58,7 +58,7 @@ class TaskMeasures:
     curves: tuple[str, ...]  # metrics that are drawn of the validation while training
     noun: str  # a text of the test set
     made: str  # the outputs for them
-    read: Callable[..., Outputs]  # of the folder of a test set, its scores and the run's config
+    read: Callable[..., Outputs]  # of the folder of a test set, its scores and `config.data`
     of_sums: dict[str, OfSums]  # scores of any of the texts by their metric, the main one first
     changes: str  # the metric by which single texts are compared
     signed: tuple[str, ...]  # metrics whose signatures must be the same

@@ -65,20 +65,20 @@ def read_columns(path: Path) -> list[list[str]]:
 
 
 def read_translations(
-    folder: Path, scores: dict[str, Any], config: ConfigDict | None = None
+    folder: Path, scores: dict[str, Any], data: ConfigDict | None = None
 ) -> Outputs:
     """Returns the outputs of a translator for a test set.
 
-    The signature of BLEU in its scores names the tokenizer. The tags that the run's config has
-    before sources are no part of the test set.
+    The signature of BLEU in its scores names the tokenizer. The tags that the run's `config.data`
+    puts before sources are no part of the test set.
     """
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
     texts = read_lines(folder / TRANSLATIONS)
     given = {name: read_lines(folder / name) for name in names}
-    if config is not None:
-        split = Tagger(config.data, None).split
+    if data is not None:
+        split = Tagger(data, None).split
         given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
     sources, first, *more = given.values()
     # A sentence with fewer references than another has an empty line; sacreBLEU takes None.
@@ -100,7 +100,7 @@ def read_translations(
     return Outputs(given, shown, texts, count_words(sources), counts)
 
 
-def read_predictions(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
+def read_predictions(folder: Path, scores: Any = None, data: Any = None) -> Outputs:
     """Returns the outputs of a classifier for a test set."""
     truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
     counts = {"accuracy": _count([a == b for a, b in zip(truth, predicted, strict=True)])}
@@ -110,7 +110,7 @@ def read_predictions(folder: Path, scores: Any = None, config: Any = None) -> Ou
     return Outputs({PREDICTIONS: given}, shown, outputs, count_words(texts), counts.__getitem__)
 
 
-def read_likelihoods(folder: Path, scores: Any = None, config: Any = None) -> Outputs:
+def read_likelihoods(folder: Path, scores: Any = None, data: Any = None) -> Outputs:
     """Returns the scores of a language model for the segments that it keeps."""
     *numbers, texts = read_columns(folder / LIKELIHOODS)
     nats = -np.array(numbers[0], np.float64)

@@ -3,19 +3,18 @@
 import logging
 from pathlib import Path
 
-from ml_collections import ConfigDict
-
 from experiments.process.options import Options
 from transformer.errors import UserError
 from transformer.runs.loaded import LoadedRun, load
-from transformer.runs.workdir import load_trained, run_folder
+from transformer.runs.run import Run
+from transformer.runs.workdir import run_folder
 
 logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
 
 
-def serve(config: ConfigDict, folder: Path, options: Options) -> None:
+def serve(run: Run, options: Options) -> None:
     """Serves the run of a folder, and those of `--also`, until a signal comes."""
     try:
         from experiments.serve import server
@@ -24,7 +23,7 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
-    folders = [folder, *(run_folder(name) for name in _split(options.also))]
+    folders = [run.folder, *(run_folder(name) for name in _split(options.also))]
     names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
     with server.listen(host, port) as listening:
@@ -33,7 +32,7 @@ def serve(config: ConfigDict, folder: Path, options: Options) -> None:
                 f"--host={host}: everybody who reaches this address can use it, and nothing is "
                 "encrypted: see docs/serving.md"
             )
-        runs = [LoadedRun(folder, config, load_trained(folder, config)), *map(load, folders[1:])]
+        runs = [LoadedRun(run.folder, run.config), *map(load, folders[1:])]
         served = list(map(Served, names, runs))
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place

@@ -84,6 +84,7 @@ class Study:
         folder: Path,
     ):
         self.config, self.space, self.folder = config, space or {}, folder
+        self._address = _address(config.sweep, folder)
         self.trials: dict[int, PlannedTrial] | None = None
         self.left_out: list[int] = []
         self._leases: dict[int, Lease] = {}  # that this worker took, by the number of the attempt
@@ -95,7 +96,7 @@ class Study:
     def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
         """Connects to the storage, and lists the trials that it lacks."""
         higher = find(self.config.train.best_metric).higher_is_better
-        self._storage = _open_storage(self.config, self.folder)
+        self._storage = _open_storage(self._address)
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=identity(self.folder, self.config.name),
@@ -106,13 +107,12 @@ class Study:
         self._check_same()
         if trials is not None:
             known = _known(self._study)
-            self.trials = trial_configs.number_trials(self.config, trials, known)
+            self.trials = trial_configs.number_trials(trials, known)
             self.left_out = [number for number in known.values() if number not in self.trials]
             new = [t for number, t in self.trials.items() if number not in known.values()]
             # Those of one structure follow one another, so that a worker finds them together.
             for trial in itertools.chain(*trial_configs.group_trials(new)):
-                values = trial_configs.settings(self.config, trial)
-                self._enqueue(trial=trial.number, settings=values)
+                self._enqueue(trial=trial.number, settings=trial.settings)
         else:
             listed = set(map(_number, self._study.get_trials(deepcopy=False)))
             for number in sorted(set(range(self.config.sweep.trials)) - listed):
@@ -125,7 +125,7 @@ class Study:
 
     def reached(self) -> contextlib.AbstractContextManager[None]:
         """Turns a storage's failure into one line, a `SweepError`."""
-        return _reached(self.config, self.folder)
+        return _reached(self._address, self.folder)
 
     def ask(self, work: Callable[[], Answer], waits: bool = True) -> Answer:
         """Returns what the storage answers; if it goes away, waits until it is back.
@@ -333,11 +333,11 @@ def find_trials(
     """Returns the trials by number, as the study of the folder counts them if there is one."""
     known = {}
     if (folder / "study.id").exists():
-        with _reached(config, folder), contextlib.suppress(KeyError):  # it has no such study
-            name = identity(folder, config.name)
-            storage = _open_storage(config, folder)
+        address = _address(config.sweep, folder)
+        with _reached(address, folder), contextlib.suppress(KeyError):  # it has no such study
+            name, storage = identity(folder, config.name), _open_storage(address)
             known = _known(optuna.load_study(study_name=name, storage=storage))
-    return trial_configs.number_trials(config, trials, known)
+    return trial_configs.number_trials(trials, known)
 
 
 def identity(folder: Path, name: str) -> str:
@@ -348,27 +348,27 @@ def identity(folder: Path, name: str) -> str:
     return read_json(path, {"name": str}, fix)["name"]
 
 
-def _address(config: ConfigDict, folder: Path) -> str:
-    return config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
+def _address(settings: ConfigDict, folder: Path) -> str:
+    return settings.storage or f"sqlite:///{folder / 'study.db'}"
 
 
-def _open_storage(config: ConfigDict, folder: Path) -> optuna.storages.RDBStorage:
+def _open_storage(address: str) -> optuna.storages.RDBStorage:
     """The storage; raises ArgumentError or ImportError if its address can never work."""
     kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
     try:
-        return optuna.storages.RDBStorage(_address(config, folder), kwargs)
+        return optuna.storages.RDBStorage(address, kwargs)
     except (ValueError, TypeError) as error:  # of a port or an option
         raise ArgumentError(str(error)) from None
 
 
 @contextlib.contextmanager
-def _reached(config: ConfigDict, folder: Path) -> Iterator[None]:
+def _reached(address: str, folder: Path) -> Iterator[None]:
     """Turns a storage's failure into one line, a `SweepError`."""
     try:
         yield
     except (SQLAlchemyError, optuna.exceptions.StorageInternalError, ImportError) as error:
         reason = " ".join(str(error.__cause__ or error).split())[:200]
-        address = re.sub("(//[^:@/]*):.*@", r"\1:***@", _address(config, folder))  # the password
+        address = re.sub("(//[^:@/]*):.*@", r"\1:***@", address)  # the password
         raise SweepError(
             f"the sweep's storage {address} cannot be reached ({reason}): what was trained is in "
             f"{folder}; check --config.sweep.storage, and start the same command again"

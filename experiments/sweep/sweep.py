@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from experiments.display.plotting import save_figure
 from experiments.display.web_page import figure_svg, render
-from experiments.evaluate import run
+from experiments.evaluate.run import train
 from experiments.results import table as tables
 from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
 from experiments.results.notes import sweep_notes
@@ -28,6 +28,7 @@ from experiments.sweep.worker import Worker
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 CAPTIONS = {
     "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
@@ -70,7 +71,7 @@ def sweep(
         if only not in listed:
             raise UserError(f"--trial={only} is not there: this sweep has {_numbers(listed)}")
         logger.info(listed[only].name)
-        return run.train(listed[only].config, listed[only].folder)
+        return train(Run(listed[only].folder, listed[only].config))
     if (folder / "config.json").exists():
         raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from transformer.checks import check, check_model, check_scores, check_start, ch
 from transformer.config import assign, flatten, value_of
 from transformer.config.keys import having, signing
 from transformer.errors import UserError, shorten
+from transformer.runs.run import Run
 from transformer.tasks.translation import check_vocabularies
 from transformer.training.start import check_source
 
@@ -29,6 +30,9 @@ class PlannedTrial(NamedTuple):
     values: dict[str, Any]  # that it sets, by dotted key
     config: ConfigDict  # the whole of it
     folder: Path  # of its run
+    # What it changes of the config that all start from, as JSON: by this it is known again. Its
+    # place in the list, and what else it sets that is so anyway, make no difference.
+    settings: str
 
     @property
     def name(self) -> str:
@@ -86,7 +90,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
     try:
         if not isinstance(values, Mapping):
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
-        config = ConfigDict(config.to_dict())
+        before, config = flatten(config), ConfigDict(config.to_dict())
         for key, value in values.items():
             set_key(config, key, value)
         recipe.apply(config, values)
@@ -95,10 +99,17 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
             check_part(config)
         if config.task == "translation":
             check_vocabularies(config, config.tokenizer.joint)
-        check_source(config, trial_folder(folder, number))
+        check_source(Run(trial_folder(folder, number), config))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None
-    return PlannedTrial(number, dict(values), config.lock(), trial_folder(folder, number))
+    changed = {
+        key: value
+        for key, value in flatten(config).items()
+        if value != before[key] and not key.startswith("sweep.")
+    }
+    settings = json.dumps(changed, sort_keys=True)
+    place = trial_folder(folder, number)
+    return PlannedTrial(number, dict(values), config.lock(), place, settings)
 
 
 def trial_folder(folder: Path, number: int) -> Path:
@@ -155,18 +166,8 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     return "; ".join(lines[:MAX_SHOWN]) + more
 
 
-def settings(config: ConfigDict, trial: PlannedTrial) -> str:
-    """Returns what a trial changes of the config that all start from, by which it is known again.
-
-    Its place in the list, and what else it sets that is so anyway, make no difference.
-    """
-    before, after = flatten(config), flatten(trial.config)
-    changed = {k: v for k, v in after.items() if v != before[k] and not k.startswith("sweep.")}
-    return json.dumps(changed, sort_keys=True)
-
-
 def number_trials(
-    config: ConfigDict, trials: Sequence[PlannedTrial], known: Mapping[str, int]
+    trials: Sequence[PlannedTrial], known: Mapping[str, int]
 ) -> dict[int, PlannedTrial]:
     """Returns the trials by the numbers that they have, or get, in their study.
 
@@ -175,7 +176,7 @@ def number_trials(
     """
     taken, numbered = set(known.values()), {}
     for place, trial in enumerate(trials):
-        number = known.get(settings(config, trial))
+        number = known.get(trial.settings)
         if number is None:
             number = place if place not in taken else max(*taken, len(trials) - 1) + 1
             taken.add(number)

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from optuna.trial import Trial as Attempt
 
-from experiments.evaluate import run
+from experiments.evaluate import run as scoring
 from experiments.process import environment
 from experiments.results import report_page
 from experiments.sweep.study import Study, SweepError
@@ -23,6 +23,7 @@ from transformer.data.encode import batched
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
 from transformer.runs import workdir
+from transformer.runs.run import Run, State
 from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
 from transformer.training.programs import StepPrograms
@@ -267,10 +268,8 @@ class Worker:
         return None
 
     def _score(self, trial: PlannedTrial, attempt: Attempt, task: Any) -> None:
-        if workdir.is_scored(trial.folder, workdir.newest_step(trial.folder)):
-            results = workdir.known_results(trial.folder)
-        else:
-            results = run.score(task, trial.config, trial.folder)
+        run = Run(trial.folder, trial.config)
+        results = run.scores or scoring.score(task, run)
         metric = trial.config.train.best_metric
         value = results["validation"][metric]
         if not math.isfinite(value):
@@ -297,11 +296,10 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
     try:
         for trial, run in zip(trials, runs, strict=True):
             run.checkpoints.check_fingerprint(run.task.fingerprint(), run.task.text_digest())
-            workdir.claim(trial.folder, trial.config)
+            run.claim()
             run.task.save_assets(trial.folder)
-            if not run.finished():
-                for name in ("results.json", "weights.json"):
-                    (trial.folder / name).unlink(missing_ok=True)
+            if run.state < State.TRAINED:
+                run.delete_results()
                 environment.record(trial.folder)
                 report_page.record_data(run.task, trial.folder)
     except BaseException:

@@ -15,7 +15,7 @@ from transformer import tasks
 from transformer.data import held_out
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
-from transformer.runs import workdir
+from transformer.runs import json_files
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -169,7 +169,7 @@ def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mo
     refused(*train, *gone, says="gone")  # a control
     ended = command(f"--mode={mode}", f"--workdir={folder}")
     assert ended.code == 0, ended.err
-    before, after = (workdir.known_results(each) for each in (tiny.workdir, folder))
+    before, after = (json_files.known_results(each) for each in (tiny.workdir, folder))
     for split in ("validation", "test"):
         before[split].pop("seconds"), after[split].pop("seconds")
     assert after == before

@@ -8,6 +8,7 @@ from experiments.results import run_tables as tables
 from runs import Unigrams, identical, make_trainer, unigram_config
 from transformer.files import write_json
 from transformer.runs import json_files
+from transformer.runs.run import Run
 from transformer.tasks.base import Task
 from transformer.training.run import TrainingRun
 
@@ -38,7 +39,7 @@ def scored_start(folder, **changes):
     task = Scored()
     json_files.record_run(folder, init_from={**START, **changes})
     for _ in range(2):
-        run._score_start(task, base.get_config(), folder, "params")
+        run._score_start(task, Run(folder, base.get_config()), "params")
     return task.calls, json_files.read_run(folder)["init_from"]
 
 
@@ -88,7 +89,7 @@ def test_scores_that_are_not_comparable_are_left_out_with_a_line(tmp_path, chang
     elif change == "signature":
         results["test"] = {**SCORES, "bleu_signature": "tok:intl"}
     config.decode.batch_size += 1  # which changes no score
-    kept = run._comparable(start, results, config)
+    kept = run._comparable(start, results, run._search(Run(tmp_path, config)))
     assert kept == (START if change else start)
     assert ["left out: they were made with other keys" in line for line in caplog.messages] == (
         [True] if change else []

@@ -151,7 +151,7 @@ def test_factors_are_read_from_the_command_line_kept_in_json_and_shown_as_they_w
     assert config.train.learning_rate_factors == (("layers_{0,1}/", 0.1), ("output", 0.002))
     again = complete(ConfigDict({"train": flatten(config.train)}))
     assert flatten(again) == flatten(config)
-    shown = tables.command(config)
+    shown = tables.command(tables.differing(config))
     assert "--config.train.learning_rate_factors=layers_{0,1}/=0.1,output=0.002" in shown
     override(config, "train.learning_rate_factors", "output=0.5")
     assert config.train.learning_rate_factors == (("output", 0.5),)

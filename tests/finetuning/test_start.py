@@ -17,6 +17,7 @@ from transformer.data.tokenizer import load_tokenizer
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source, start_from, table_rows
@@ -32,7 +33,7 @@ def task_of(config, folder=None):
 def save_source(config, folder):
     """A run's folder with one checkpoint, of random parameters, which it returns by name."""
     task = task_of(config)
-    workdir.claim(folder, config)
+    Run(folder, config).claim()
     task.save_assets(folder)
     run, draw = TrainingRun(task, config, folder), np.random.default_rng(0).normal
     shapes = task.predictor.param_shapes()
@@ -47,7 +48,7 @@ def task_from(config, folder, source, **changes):
     config = complete(config)
     config.train.init_from, config.seed = str(source), 7
     config.update_from_flattened_dict(changes)
-    check_source(config, folder)
+    check_source(Run(folder, config))
     folder.mkdir(exist_ok=True)
     return config, task_of(config)
 
@@ -56,12 +57,14 @@ def loaded(config, folder, source, **changes):
     """The parameters with which such a run starts if its seed drew zeros, and its task."""
     config, task = task_from(config, folder, source, **changes)
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), task.predictor.param_shapes())
-    return named_leaves(jax.device_get(start_from(config, task.predictor, zeros, folder))), task
+    return named_leaves(
+        jax.device_get(start_from(Run(folder, config), task.predictor, zeros))
+    ), task
 
 
 def check_fits(config, folder, source, **changes):
     config, task = task_from(config, folder, source, **changes)
-    check_fit(config, task.predictor)
+    check_fit(Run(folder, config), task.predictor)
 
 
 def started(config, folder, source, **changes):
@@ -266,7 +269,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
     def go_on(folder, stop=False):
         nonlocal step
         task = task_of(config, folder)
-        workdir.claim(folder, config)
+        Run(folder, config).claim()
         task.save_assets(folder)
         trainer = Trainer([TrainingRun(task, config, folder)], None, step, snapshots=False)
         step = trainer.train_step
@@ -280,7 +283,7 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
     assert workdir.newest_step(broken) == 2
     shutil.rmtree(source)
     config.data.cache_dir = str(tmp_path / "other_cache")
-    check_source(config, broken)
+    check_source(Run(broken, config))
     task = go_on(broken)
     assert workdir.newest_step(broken) == 4
     states = [newest_state(task, config, folder) for folder in (whole, broken)]
@@ -291,4 +294,4 @@ def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_pa
             assert identical(x, theirs[name]) == ("layers" in name), name
     # Control: a run that has not begun needs it.
     with pytest.raises(UserError, match="does not exist"):
-        check_source(config, tmp_path / "fresh")
+        check_source(Run(tmp_path / "fresh", config))

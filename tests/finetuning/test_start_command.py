@@ -12,6 +12,7 @@ from tiny_run import command, refused, shared_run
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 
 TABLE = "target_embedding/table"
@@ -52,21 +53,21 @@ def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so
     config.train.init_from = str(tmp_path / "secret")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").touch()
-    told = commands.describe_text(config, tmp_path / "run")
+    told = commands.describe_text(Run(tmp_path / "run", config))
     assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
     commands.forget_places(config, training=True)
     assert config.train.init_from
     commands.forget_places(config, training=False)
     assert config.train.init_from == ""
     (tmp_path / "run" / "checkpoints" / "5").mkdir(parents=True)
-    assert commands.describe_text(config, tmp_path / "run") is None
+    assert commands.describe_text(Run(tmp_path / "run", config)) is None
 
 
 def test_results_and_report_say_where_the_weights_came_from(tiny, tmp_path):
     start = {"folder": "/runs/old", "steps": [20, 40], "parameters": 1000, "loaded": 900,
              "frozen": 10, "new": ["output/kernel"],
              "tables": {TABLE: {"carried": 30, "new": 5}}}  # fmt: skip
-    results = {**workdir.known_results(tiny.workdir), tables.START: start}
+    results = {**json_files.known_results(tiny.workdir), tables.START: start}
     path = tmp_path / "results.json"
     write_json(path, results)
     [line] = [row[1] for row in tables.cost_table(json_files.read_results(path), "tokens").rows
@@ -84,10 +85,10 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
          "data.cache_dir": str(tmp_path / "cache")}
     )  # fmt: skip
     assert train(config, tmp_path / "run") is None
-    results = workdir.known_results(tmp_path / "run")
+    results = json_files.known_results(tmp_path / "run")
     assert results[tables.START]["folder"] == str(tiny.workdir)
     first = json_files.first_scores(results[tables.START])
-    before = workdir.known_results(tiny.workdir)
+    before = json_files.known_results(tiny.workdir)
     assert bool(first) == (results[tables.START]["loaded"] == results["parameters"])
     own = before["validation"]["loss"]
     assert results["validation"]["loss"] < own + 0.05
@@ -99,7 +100,7 @@ def test_a_whole_run_starts_trains_and_is_scored(tiny, tmp_path, initial):
         same = ("bleu", "chrf", "bleu_ci", "bleu_signature")
         assert [first["test"][name] for name in same] == [before["test"][name] for name in same]
         assert train(config, tmp_path / "run") is None
-        assert workdir.known_results(tmp_path / "run") == results
+        assert json_files.known_results(tmp_path / "run") == results
     assert "starts from" in (tmp_path / "run" / "report.html").read_text("utf-8")
 
 

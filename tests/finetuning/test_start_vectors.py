@@ -16,6 +16,7 @@ from transformer.checks import check_start
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
 from transformer.training.start_vectors import check_vectors, read_vectors, start_with_vectors
@@ -41,8 +42,9 @@ def started(config, folder):
     draw = np.random.default_rng(0).normal
     fresh = jax.tree.map(lambda x: draw(size=x.shape).astype(x.dtype), predictor.param_shapes())
     folder.mkdir()
-    check_vectors(config, predictor)
-    after = start_with_vectors(config, predictor, fresh, folder)
+    run = Run(folder, config)
+    check_vectors(run, predictor)
+    after = start_with_vectors(run, predictor, fresh)
     return named_leaves(fresh), named_leaves(jax.device_get(after)), predictor
 
 
@@ -158,7 +160,7 @@ def test_vectors_that_do_not_fit_are_refused_before_the_run(change, says, tmp_pa
     }
     config = text_config("classification", tmp_path / "text", TEXT, **changes)
     with pytest.raises(UserError, match=says):
-        check_vectors(config, tasks.REGISTRY[config.task](config).predictor)
+        check_vectors(Run(tmp_path, config), tasks.REGISTRY[config.task](config).predictor)
 
 
 def test_vectors_and_weights_of_another_run_exclude_each_other(tmp_path):
@@ -177,7 +179,7 @@ def test_a_resumed_run_needs_no_file_and_ends_with_the_same_bits(tmp_path):
 
     def go_on(folder, stop=False):
         task = tasks.REGISTRY[config.task](config, folder=folder)
-        workdir.claim(folder, config)
+        Run(folder, config).claim()
         task.save_assets(folder)
         trainer = Trainer([TrainingRun(task, config, folder)], snapshots=False)
         trainer.on_evaluation = lambda step, numbers: stop

@@ -25,7 +25,7 @@ from transformer.metrics import registry, text
 from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
 from transformer.runs import weights
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.progress import RunProgress
+from transformer.runs.run import RunProgress
 from transformer.runs.sweep_folder import find_trials
 from transformer.training.progress import Progress
 

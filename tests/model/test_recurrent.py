@@ -11,14 +11,13 @@ from test_stepwise import full_pass, search
 from test_transformer import gradients_by_token
 
 import reference_recurrent as reference
-from experiments.modes import translation
 from reference import float64
 from tiny_models import tiny_config, tiny_inputs
 from tiny_run import CONFIG, command, refused, shared_folder
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 from transformer.model.recurrent import attention as recurrent_attention
 from transformer.model.recurrent.model import RecurrentModel
-from transformer.runs.workdir import TrainedRun
+from transformer.runs.run import Run, TrainedRun
 
 B, M, L, V = 3, 5, 7, 23
 ATTENTIONS = tuple(recurrent_attention.REGISTRY)
@@ -274,16 +273,16 @@ def test_a_recurrent_run_translates_scores_and_draws(run):
 
 @pytest.mark.full
 def test_a_model_without_attention_has_none_to_draw(run, monkeypatch):
-    load = translation.load_trained
+    load = Run.load_trained
 
-    def without(folder, config):
-        translator = load(folder, config).predictor
+    def without(self):
+        translator = load(self).predictor
         changes = {**vars(translator.model.config), "recurrent_attention": "none"}
         translator.model = RecurrentModel(type(translator.model.config)(**changes))
         params = jax.jit(translator.init_params)(jax.random.key(0))
         return TrainedRun(translator, {"params": params})
 
-    monkeypatch.setattr(translation, "load_trained", without)
+    monkeypatch.setattr(Run, "load_trained", without)
     says = ("recurrent_attention=none", "no attention to draw", "recurrent_attention=additive")
     flags = ("--sentence=a b c", "--translation=a b c")
     refused("--mode=attention", f"--workdir={run}", *flags, says=says)

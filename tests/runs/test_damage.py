@@ -14,6 +14,7 @@ from runs import without_search
 from tiny_run import command, forget_weights, refused, unsealed, without_pictures
 from transformer.errors import UserError
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 
 
 def remove_parameters(checkpoint):
@@ -32,7 +33,7 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_is_used(copy, c
     assert ended.code == 0
     assert "checkpoint 40 is damaged" in ended.err
     assert len(ended.out.splitlines()) == 1
-    assert workdir.load_trained(copy, workdir.load_config(copy)).steps == [20]
+    assert Run(copy).load_trained().steps == [20]
 
 
 def test_where_no_checkpoint_can_be_read_none_is_deleted(tiny, copy):
@@ -176,7 +177,7 @@ def make_tables(folder: Path, config) -> None:
         tables.main_score(config.task, results)
         tables.score_table(config.task, results)
         tables.signatures(results)
-        tables.decode_table(config, results)
+        tables.decode_table(tables.decode_of(config.decode, results), config.task)
         tables.cost_table(results, "tokens")
         tables.duration(results["wall_seconds"])
         tables.class_table(results["validation"])

@@ -20,6 +20,7 @@ from transformer.errors import UserError
 from transformer.files import SEAL, OddFileError, read_json, write_json
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
+from transformer.runs.run import Run
 
 SECONDS = 20  # for one use of a folder
 FULL = (pytest.mark.full, pytest.mark.slow)
@@ -44,10 +45,10 @@ def in_time():
 def use_run(folder: Path) -> list:
     """All that modes use of a run, apart from pictures."""
     workdir.check_folder(folder)
-    config, results = workdir.load_config(folder), workdir.known_results(folder)
+    config, results = workdir.load_config(folder), json_files.known_results(folder)
     if name := json_files.damaged_text(folder, results):
         raise UserError(f"{name} is damaged")
-    trained = workdir.load_trained(folder, config)
+    trained = Run(folder, config).load_trained()
     params = {k: np.asarray(v).tobytes() for k, v in named_leaves(trained.variables).items()}
     recorded = json_files.read_run(folder)
     pairs = [held_out.read_pairs(folder, split) for split in ("validation", "test")]
@@ -64,7 +65,7 @@ def use_sweep(folder: Path) -> list:
     return [
         experiment and (experiment.config.to_json(), experiment.trials),
         study.identity(folder, ""),
-        [(workdir.load_config(own).to_json(), workdir.known_results(own)) for own in trials],
+        [(workdir.load_config(own).to_json(), json_files.known_results(own)) for own in trials],
     ]
 
 

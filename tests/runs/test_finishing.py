@@ -11,7 +11,7 @@ from experiments.evaluate import run
 from experiments.process import modes
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
-from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.training.loop import Trainer
 
 RAISED = 48
@@ -59,7 +59,7 @@ def test_a_finished_run_whose_checkpoints_are_gone_is_neither_trained_nor_change
     assert (results(copy), lines(copy)) == (before, metrics)
     for name in ("results.json", "weights.json"):
         (copy / name).unlink()
-    workdir.refuse_results(copy)  # control
+    Run(copy).refuse_results()  # control
 
 
 def test_what_is_scored_is_not_scored_again_for_the_sake_of_the_report(tiny, copy, monkeypatch):

@@ -13,7 +13,7 @@ from tiny_run import refused
 from transformer import variants
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY
-from transformer.runs.workdir import claim, load_config
+from transformer.runs.workdir import load_config
 
 pytestmark = pytest.mark.full
 

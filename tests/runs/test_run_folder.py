@@ -17,6 +17,7 @@ from tiny_run import STEPS, command, refused, without_pictures
 from transformer.config import assign, flatten
 from transformer.errors import UserError
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 TEXTS = ("", ".source", ".reference")  # of a split: its translations and what they are read with
 
@@ -54,7 +55,7 @@ def test_line_i_of_the_written_texts_is_sentence_i_whatever_it_holds():
 
 
 def test_the_table_names_the_steps_whose_weights_are_scored(tiny, capsys):
-    results = workdir.load_results(tiny.workdir)
+    results = Run(tiny.workdir).results
     run.print_results(results, "translation")
     assert "step 40, 4,112 parameters" in capsys.readouterr().out
     later = {**results, "step": 1200}
@@ -133,7 +134,7 @@ train.patience train.max_nonfinite_steps train.mesh train.deadline"""
 
 
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):
-    workdir.claim(tmp_path, base.get_config())
+    Run(tmp_path, base.get_config()).claim()
     allowed = []
     for key, value in flatten(base.get_config()).items():
         config = base.get_config()
@@ -144,7 +145,7 @@ def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optim
         }
         assign(config, key, other.get(type(value), lambda x: x + 1)(value))
         with contextlib.suppress(UserError):
-            workdir.check_same_run(tmp_path, config, training=True)
+            Run(tmp_path, config).check_same(training=True)
             allowed.append(key)
     groups = ("decode.", "evaluate.", "sweep.")
     free = {key for key in allowed if not key.startswith(groups)}
@@ -162,12 +163,12 @@ def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optim
 def test_a_run_is_used_but_not_trained_on_if_it_is_computed_otherwise(
     tmp_path, key, value, difference
 ):
-    workdir.claim(tmp_path, base.get_config())
+    Run(tmp_path, base.get_config()).claim()
     config = base.get_config()
     assign(config, key, value)
-    workdir.check_same_run(tmp_path, config)
+    Run(tmp_path, config).check_same()
     with pytest.raises(UserError, match=difference):
-        workdir.check_same_run(tmp_path, config, training=True)
+        Run(tmp_path, config).check_same(training=True)
 
 
 # -- paths and what is left over
@@ -176,10 +177,10 @@ def test_a_run_is_used_but_not_trained_on_if_it_is_computed_otherwise(
 def test_a_relative_path_opens_a_run(copy, monkeypatch):
     monkeypatch.chdir(copy.parent)
     folder = Path(copy.name)
-    used = workdir.load_trained(folder, workdir.load_config(folder)).steps
+    used = Run(folder).load_trained().steps
     assert used == [STEPS]
     with pytest.raises(UserError, match=r"/nowhere is not a folder"):
-        workdir.load_trained(Path("nowhere"), workdir.load_config(folder))
+        Run(Path("nowhere"), workdir.load_config(folder)).load_trained()
 
 
 def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):
@@ -187,5 +188,5 @@ def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):
     for path in (dead, alive):
         path.touch()
     os.utime(dead, (0, 0))
-    workdir.claim(copy, workdir.load_config(copy))
+    Run(copy).claim()
     assert [path.exists() for path in (dead, alive)] == [False, True]

@@ -13,8 +13,10 @@ import safetensors.numpy
 from log_lines import heard
 from runs import identical, toy_config, without_search
 from transformer.errors import UserError
-from transformer.runs import weights, workdir
+from transformer.runs import weights
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.run import Run
+from transformer.runs.weights import Weights
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
@@ -71,7 +73,7 @@ def plus(params, *others):
 def fill(folder, run, trees):
     """A run's folder whose checkpoints have these parameters, each evaluated."""
     task, config, _ = run
-    workdir.claim(folder, config)
+    Run(folder, config).claim()
     task.save_assets(folder)
     with Checkpoints(folder / "checkpoints", 10, "loss") as checkpoints:
         for step, params in enumerate(trees, 1):
@@ -84,7 +86,7 @@ def fill(folder, run, trees):
 
 def used(folder, config):
     with heard() as said:
-        run = workdir.load_trained(folder, config)
+        run = Run(folder, config).load_trained()
     variables, steps = run.variables, run.steps
     return variables["params"], list(steps), said
 
@@ -112,7 +114,7 @@ def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
     task, config, params = run
     for folder, steps in ((averaging_helps, [1, 2, 3]), (averaging_harms, [1])):
         with heard() as said:
-            choice = weights.choose(task, config, folder)
+            choice = Weights(folder, config).choose(task)
         scores = {each["what"]: each["score"] for each in choice["candidates"]}
         assert choice["steps"] == steps
         assert (scores["last"] < scores["best"]) == (folder == averaging_helps)
@@ -136,7 +138,7 @@ def test_what_the_config_asks_for_is_obeyed(run, averaging_harms):
         asked = config.copy_and_resolve_references()
         asked.evaluate.checkpoint = rule
         with heard() as said:
-            choice = weights.choose(task, asked, averaging_harms, keep=False)
+            choice = Weights(averaging_harms, asked).choose(task, keep=False)
         assert (choice["steps"], choice["candidates"]) == (steps, [])
         assert f"evaluate.checkpoint={rule}" in said[0]
         assert used(averaging_harms, asked)[1:] == (steps, [])
@@ -147,7 +149,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     run, averaging_helps
 ):
     task, config, _ = run
-    scores = weights.choose(task, config, averaging_helps)["candidates"]
+    scores = Weights(averaging_helps, config).choose(task)["candidates"]
     assert scores[0]["what"] == "best"
     best = scores[0]["steps"]
 
@@ -169,7 +171,7 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     expect("is damaged")
     path.unlink()
     expect("weights.json is missing")
-    weights.choose(task, config, averaging_helps)
+    Weights(averaging_helps, config).choose(task)
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         progress = {"fingerprint": task.fingerprint()}
         checkpoints.save(4, {"params": run[2]}, progress)
@@ -180,7 +182,7 @@ def test_a_damaged_candidate_is_named_and_left_out(run, averaging_helps, said):
     task, config, _ = run
     [path] = (averaging_helps / "checkpoints" / "2" / "params" / "d").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
-    choice = weights.choose(task, config, averaging_helps)
+    choice = Weights(averaging_helps, config).choose(task)
     assert said[0] == "scoring the mean of the last 3 on validation ..."
     assert said[1].startswith("checkpoint 2 is damaged")
     assert choice["candidates"]
@@ -199,18 +201,18 @@ def test_a_damaged_best_one_that_alone_is_chosen_is_left_out(run, averaging_harm
             checkpoints.record_evaluation(step, {"loss": 99.0}, checkpoints.newest_progress())
     [path] = (averaging_harms / "checkpoints" / "1" / "params" / "d").iterdir()
     path.write_bytes(b"")
-    assert weights.choose(task, config, averaging_harms)["steps"] != [1]
+    assert Weights(averaging_harms, config).choose(task)["steps"] != [1]
     assert any(line.startswith("checkpoint 1 is damaged") for line in said)
 
 
 def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_helps):
     task, config, _ = run
-    choice = weights.choose(task, config, averaging_helps)
+    choice = Weights(averaging_helps, config).choose(task)
     with Checkpoints(averaging_helps / "checkpoints", 10, "loss") as checkpoints:
         mean = checkpoints.restore_weights([1, 2, 3], task.predictor.param_shapes())
     shutil.rmtree(averaging_helps / "checkpoints")
     with heard() as said:
-        found = workdir.load_trained(averaging_helps, config)
+        found = Run(averaging_helps, config).load_trained()
     assert identical(found.variables["params"], mean)
     # Other programs can read them.
     arrays = safetensors.numpy.load_file(averaging_helps / "weights.safetensors")
@@ -220,12 +222,12 @@ def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_h
     assert found.progress == {"fingerprint": task.fingerprint(), "step": 3}
     before = {path: path.read_bytes() for path in averaging_helps.glob("weights.*")}
     assert {path.name for path in before} >= {"weights.json", "weights.safetensors"}
-    assert weights.choose(task, config, averaging_helps)["steps"] == choice["steps"]
+    assert Weights(averaging_helps, config).choose(task)["steps"] == choice["steps"]
     assert all(path.read_bytes() == data for path, data in before.items())
     other = config.copy_and_resolve_references()
     other.evaluate.checkpoint = "last"
     with pytest.raises(UserError, match=r"no checkpoints any more.*copy the checkpoints back"):
-        weights.choose(task, other, averaging_helps, keep=False)
+        Weights(averaging_helps, other).choose(task, keep=False)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "weights.json"])
@@ -234,7 +236,7 @@ def test_without_checkpoints_what_is_damaged_or_missing_is_named(
     name, damage, run, averaging_helps
 ):
     task, config, _ = run
-    weights.choose(task, config, averaging_helps)
+    Weights(averaging_helps, config).choose(task)
     shutil.rmtree(averaging_helps / "checkpoints")
     path = averaging_helps / name
     if damage == "missing":
@@ -243,7 +245,7 @@ def test_without_checkpoints_what_is_damaged_or_missing_is_named(
         path.write_bytes(path.read_bytes()[:-2] + b"xx")
     says = f"{name} is {'missing' if damage == 'missing' else 'not what was written'}"
     with pytest.raises(UserError, match=f"{says}.*restore the original") as error:
-        workdir.load_trained(averaging_helps, config)
+        Run(averaging_helps, config).load_trained()
     assert "no checkpoints any more" not in str(error.value)
 
 
@@ -252,10 +254,10 @@ def test_scores_of_other_settings_are_compared_with_none_of_the_training(run, av
     scored = []
     measure = task.evaluate
     with mock.patch.object(task, "evaluate", lambda *a, **k: scored.append(a) or measure(*a, **k)):
-        kept = weights.choose(task, config, averaging_helps)["candidates"]
+        kept = Weights(averaging_helps, config).choose(task)["candidates"]
         assert len(scored) == len(kept) - 1
         (averaging_helps / "weights.json").unlink()
-        others = weights.choose(task, config, averaging_helps, keep=False)["candidates"]
+        others = Weights(averaging_helps, config).choose(task, keep=False)["candidates"]
     assert len(scored) == 2 * len(kept) - 1
     # The control: with the settings of the training, the scores are the same.
     assert others == kept
@@ -266,7 +268,7 @@ def test_if_they_are_damaged_the_checkpoints_are_read_and_the_next_scoring_store
     damage, run, averaging_helps
 ):
     task, config, _ = run
-    weights.choose(task, config, averaging_helps)
+    Weights(averaging_helps, config).choose(task)
     path = averaging_helps / "weights.safetensors"
     right, data = used(averaging_helps, config)[0], path.read_bytes()
     if damage == "missing":
@@ -278,15 +280,15 @@ def test_if_they_are_damaged_the_checkpoints_are_read_and_the_next_scoring_store
     assert steps == [1, 2, 3]
     assert len(said) == 1
     assert "reading the checkpoints" in said[0]
-    weights.choose(task, config, averaging_helps)
+    Weights(averaging_helps, config).choose(task)
     assert path.read_bytes() == data
 
 
 def test_those_of_another_model_are_refused(run, averaging_helps):
     task, config, _ = run
-    weights.choose(task, config, averaging_helps)
+    Weights(averaging_helps, config).choose(task)
     other = config.copy_and_resolve_references()
     other.model.d_ff += 1
     (averaging_helps / "config.json").write_text(json.dumps(other.to_dict()))
     with pytest.raises(UserError, match=r"weights\.safetensors are not of the model"):
-        workdir.load_trained(averaging_helps, other)
+        Run(averaging_helps, other).load_trained()

@@ -101,8 +101,8 @@ def without_pictures():
     These take half of the time of a tiny run; the shared run has them.
     """
 
-    def report(task, config, folder, results):
-        page.write(config, folder, results, None)
+    def report(task, run, results):
+        page.write(run, results, None)
 
     from experiments.results import report_page as page
 
@@ -111,23 +111,23 @@ def without_pictures():
 
 
 @contextlib.contextmanager
-def loading_once(module):
-    """The commands of a module share a run's model meanwhile, if they have the same config.
+def loading_once():
+    """Commands share a run's model meanwhile, if they have the same config.
 
-    What it has compiled for one of them, it need not compile for the next.
-
-    Args:
-      module: has `load_trained`; nobody may change the folders that its commands read.
+    What it has compiled for one of them, it need not compile for the next. Nobody may change the
+    folders that they read.
     """
-    load, runs = module.load_trained, {}
+    from transformer.runs.run import Run  # imports JAX, which not every test needs
 
-    def kept(folder, config):
-        key = folder, config.to_json()
+    load, runs = Run.load_trained, {}
+
+    def kept(self, steps=()):
+        key = self.folder, self.config.to_json(), *steps
         if key not in runs:
-            runs[key] = load(folder, config)
+            runs[key] = load(self, steps)
         return runs[key]
 
-    with mock.patch.object(module, "load_trained", kept):
+    with mock.patch.object(Run, "load_trained", kept):
         yield
 
 

@@ -11,13 +11,13 @@ from ml_collections import ConfigDict
 
 import tiny_run
 from configs import base
-from experiments.modes import classification
 from experiments.results import outputs as report_texts
 from runs import count_programs
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
 from transformer.inference import batching
 from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 
 
@@ -34,7 +34,7 @@ def train(folder: Path, *changes: str, rows=ROWS, name="run"):
 
 @pytest.fixture(scope="module", autouse=True)
 def once():
-    with loading_once(classification):
+    with loading_once():
         yield
 
 
@@ -128,7 +128,7 @@ def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
 ):
     monkeypatch.setattr(batching, "MIN_LENGTH", 4)
     folder = trained["transformer"]
-    run = workdir.load_trained(folder, workdir.load_config(folder))
+    run = Run(folder).load_trained()
     if prepared:
         run.predictor.prepare(run.variables)
     with count_programs() as programs:
@@ -209,7 +209,7 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
         "--sentence=a",
         says="architecture=bag_of_embeddings with config.model.pooling=",
     )
-    workdir.claim(tmp_path, base.get_config())
+    Run(tmp_path, base.get_config()).claim()
     translator = f"--workdir={tmp_path}"
     refused(translator, "--mode=classify", says="is not for config.task=translation")
     (tmp_path / "config.py").write_text(tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache")))

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.modes import language_model
 from experiments.results.texts import read_likelihoods
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
@@ -17,6 +16,7 @@ from tiny_run import command, loading_once, refused, shared_folder, without_pict
 from transformer.data.documents.encode import Documents, encode_text
 from transformer.inference import batching
 from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask, scores_of
 
 RUNNING = ("tokenizer.kind=char", "tokenizer.keep_spaces=True", "data.documents=file")
@@ -35,7 +35,7 @@ def train(folder: Path, text: str, *changes: str):
 
 @pytest.fixture(scope="module", autouse=True)
 def once():
-    with loading_once(language_model):
+    with loading_once():
         yield
 
 
@@ -111,7 +111,7 @@ def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, p
 
 @pytest.mark.parametrize("name", ["lines", "running"])
 def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(name, trained, tmp_path):
-    run = workdir.load_trained(trained[name], workdir.load_config(trained[name]))
+    run = Run(trained[name]).load_trained()
     documents = [" ".join((LINES * 2)[:13]), LINES[0]]
     text = encode_text(documents, run.predictor.tokenizer, whole=False)
     pieces = list(run.predictor.score_chunks(run.variables, text, 12, 99))
@@ -176,7 +176,7 @@ def test_texts_are_the_same_while_the_cache_grows(trained, monkeypatch):
         for first_room in (128, 2):
             monkeypatch.setattr(batching, "MIN_LENGTH", 2 if first_room == 2 else 16)
             monkeypatch.setattr("transformer.inference.search.PROMPT_ROOM", first_room)
-            run = workdir.load_trained(folder, config)
+            run = Run(folder, config).load_trained()
             texts[name, first_room] = run.predictor.write(run.variables, prompts)
             grown = run.predictor._writer._grow._cache_size()
             assert bool(grown) == (first_room == 2)
@@ -194,7 +194,7 @@ def test_a_line_of_another_length_is_answered_without_compiling_once_prepared(
     config = workdir.load_config(trained["lines"])
     config.decode.max_new_tokens = 2 if search == "beam" else 3  # so that a line has 4 tokens
     config.decode.search = "sample" if search == "score" else search
-    run = workdir.load_trained(trained["lines"], config)
+    run = Run(trained["lines"], config).load_trained()
     predictor = run.predictor
     prepare = predictor.prepare_score if search == "score" else predictor.prepare
     if prepared:
@@ -232,7 +232,7 @@ def test_a_search_writes_as_many_new_tokens_as_greedy_sampling(trained):
     for search in ("sample", "beam"):
         for most in (1, 2, 2**31 - 1):
             config.decode.update({"search": search, "max_new_tokens": most})
-            run = workdir.load_trained(trained["lines"], config)
+            run = Run(trained["lines"], config).load_trained()
             [[best], *_] = run.predictor.write(run.variables, ["one red", "two"])
             texts[search, most] = best.text
     assert len(texts["beam", 1].split()) == 3  # one more than the prompt
@@ -253,7 +253,7 @@ def test_a_prompt_that_fills_the_context_cannot_be_searched(trained, tmp_path, m
 
 
 def test_the_end_of_a_text_is_shown_even_if_a_character_of_it_is_incomplete(trained, monkeypatch):
-    run = workdir.load_trained(trained["lines"], workdir.load_config(trained["lines"]))
+    run = Run(trained["lines"]).load_trained()
     predictor = run.predictor
     texts = {3: "one", 4: "one \ufffd", 5: "one é", 6: "one é\ufffd"}  # by the number of tokens
     monkeypatch.setattr(predictor.tokenizer, "decode", lambda ids: texts[len(ids)])

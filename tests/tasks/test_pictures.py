@@ -17,6 +17,7 @@ from transformer.checks import check, check_start
 from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.tasks.pictures import PictureTask, QuestionTask, train_tokenizer
 from transformer.training.run import TrainingRun
 
@@ -108,7 +109,7 @@ def test_a_line_that_cannot_be_answered_is_refused(folder, photo, line, message)
 
 def test_a_blank_line_has_no_answer_and_the_others_have_theirs(folder, photo):
     path, question, _ = photo
-    run = workdir.load_trained(folder / "run", workdir.load_config(folder / "run"))
+    run = Run(folder / "run").load_trained()
     answers = run.predictor.predict(run.variables, ["", f"{path}\t{question}", " "])
     assert [len(classes) > 0 for classes in answers] == [False, True, False]
 

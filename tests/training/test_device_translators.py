@@ -11,6 +11,7 @@ from device_processes import on_devices
 
 from runs import toy_config
 from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
@@ -25,7 +26,7 @@ def train_translator(folder, steps=4):
     config = translator_config(folder, steps)
     task = TranslationTask(config)
     folder.mkdir(exist_ok=True)
-    workdir.claim(folder, config)
+    Run(folder, config).claim()
     task.save_assets(folder)
     assert Trainer([TrainingRun(task, config, folder)]).run()
 
@@ -33,7 +34,7 @@ def train_translator(folder, steps=4):
 def translate(folder, *outputs):
     """Writes the translations of a few texts, and the digest of the weights."""
     config = workdir.load_config(folder)
-    run = workdir.load_trained(folder, config)
+    run = Run(folder, config).load_trained()
     translator, variables = run.predictor, run.variables
     found = translator.translate(variables, ["a b c", "d", "e f a"])
     texts = [(best.text, best.tokens) for [best, *_] in found]  # scores differ by rounding
@@ -43,7 +44,7 @@ def translate(folder, *outputs):
 
 def use_everywhere(folder):
     """Checks that a translator on all devices divides its work, and finds what one device does."""
-    run = workdir.load_trained(folder, workdir.load_config(folder))
+    run = Run(folder).load_trained()
     translator = run.predictor
     variables = jax.device_put(jax.device_get(run.variables), jax.devices()[0])
     texts = ["a b c", "d", "e f a", "b", "c c", "f a b e", "d e", "a"]
@@ -90,7 +91,7 @@ def test_a_translator_of_any_number_of_devices_is_used_and_goes_on_with_any_othe
             copy = tmp_path / f"copy_{trained}_{count}"
             shutil.copytree(folder, copy)
             on_devices(count, go_on, copy)
-            run = workdir.load_trained(copy, translator_config(copy, 6))
+            run = Run(copy, translator_config(copy, 6)).load_trained()
             variables, steps = run.variables, run.steps
             assert list(steps) == [6]
             weights.append(jax.tree.leaves(variables))

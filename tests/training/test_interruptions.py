@@ -109,7 +109,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     config, whole = unbroken
     step = [5, 10, 12][place]
     for attempt in range(5):
-        assert not Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].finished()
+        assert not Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].ended_by()
         places = [0] if attempt else [place]
         assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
         assert saved_steps(tmp_path)[-1] == step
@@ -118,7 +118,7 @@ def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_pa
     [line] = [line for line in said if "left out" in line]
     assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
     assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].finished()
+    assert Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].ended_by()
     assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
 
 

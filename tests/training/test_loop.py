@@ -19,7 +19,7 @@ from tiny_run import unsealed
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.progress import RunProgress
+from transformer.runs.run import RunProgress
 from transformer.training import run as run_module
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
@@ -158,7 +158,7 @@ def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_p
     assert said.count(line) == 1
     assert said[-1].startswith("training ended at step 17: train.steps=17")
     assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
-    assert Trainer([TrainingRun(Unigrams(), config, tmp_path)]).runs[0].finished()
+    assert Trainer([TrainingRun(Unigrams(), config, tmp_path)]).runs[0].ended_by()
 
 
 def test_a_run_goes_on_over_fewer_nonfinite_steps_and_counts_them(tmp_path):
@@ -308,7 +308,7 @@ def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_p
 
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
     def finished(**changes):
-        return TrainingRun(Unigrams(), unigram_config(**changes), tmp_path).finished()
+        return TrainingRun(Unigrams(), unigram_config(**changes), tmp_path).ended_by()
 
     trainer = trained(tmp_path)
     assert trainer.runs[0].total_steps == 12

@@ -11,9 +11,8 @@ from transformer.checks import check
 from transformer.config import assign, default_config
 from transformer.errors import UserError
 from transformer.files import partial_folder
-from transformer.runs import weights
-from transformer.runs.progress import RunProgress
-from transformer.runs.workdir import claim
+from transformer.runs.run import Run, RunProgress
+from transformer.runs.weights import Weights
 from transformer.tasks.translation import make_translator, save_tokenizers
 
 
@@ -32,11 +31,11 @@ def import_marian(folder: str | Path, output: str | Path) -> Path:
         assign(config, key, value)
     check(config)
     predictor = make_translator(config, *tokenizers)
-    with partial_folder(output) as run:
-        claim(run, config)
-        save_tokenizers(run, *tokenizers)
+    with partial_folder(output) as place:
+        Run(place, config).claim()
+        save_tokenizers(place, *tokenizers)
         progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))
-        weights.store(run, config, unflatten_dict(params, sep="/"), progress)
-        marian_import.keep(folder, run)
-        run.rename(output)
+        Weights(place, config).store(unflatten_dict(params, sep="/"), progress)
+        marian_import.keep(folder, place)
+        place.rename(output)
     return output

@@ -30,6 +30,13 @@ def read_results(path: Path) -> dict[str, Any] | None:
     return read_json(path, RESULTS, fix) if path.exists() else None
 
 
+def known_results(folder: Path) -> dict[str, Any]:
+    """Returns the scores of a run that has been scored, see `read_results`."""
+    results = read_results(folder / "results.json")
+    assert results is not None, f"{folder} is not scored"
+    return results
+
+
 def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     """Returns the name of a text behind the results in a folder that was changed; '' for none."""
     for name, digest in results.get(FILE_DIGESTS, {}).items():

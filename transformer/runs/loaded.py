@@ -23,7 +23,8 @@ from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
-from transformer.runs import workdir
+from transformer.runs.run import Run
+from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask
 
@@ -67,8 +68,8 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
       settings: keys of `decode` and `evaluate` to use in place of the run's, such as
         {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
     """
-    folder = workdir.run_folder(folder)
-    config = workdir.load_config(folder)
+    folder = run_folder(folder)
+    config = load_config(folder)
     for key, value in (settings or {}).items():
         assign(config, key, value)
         if key not in having("scores", "implementation"):
@@ -80,10 +81,10 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
             )
     check(config)
     check_scores(config)
-    return LoadedRun(folder, config, workdir.load_trained(folder, config))
+    return LoadedRun(folder, config)
 
 
-class LoadedRun:
+class LoadedRun(Run):
     """A trained run, in memory.
 
     Texts are lists of strings, and results are in their order; the result of a text does not depend
@@ -91,13 +92,12 @@ class LoadedRun:
     seconds for XLA's programs.
 
     Attributes:
-      folder: of the run.
-      config: its config, with the settings of `load`.
       trained: its model and variables.
     """
 
-    def __init__(self, folder: Path, config: ConfigDict, trained: workdir.TrainedRun[Any]):
-        self.folder, self.config, self.trained = folder, config, trained
+    def __init__(self, folder: Path, config: ConfigDict):
+        super().__init__(folder, config)
+        self.trained = self.load_trained()
 
     def __repr__(self) -> str:
         steps = ", ".join(map(str, self.trained.steps))
@@ -285,11 +285,6 @@ class LoadedRun:
             name: Embeddings(tokenizer.pieces(range(len(vectors))), vectors)
             for name, (vectors, tokenizer) in tables.items()
         }
-
-    @property
-    def results(self) -> dict[str, Any] | None:
-        """The scores of the run, see `results.json`; None if it is not scored yet."""
-        return workdir.load_results(self.folder)
 
     # -- inside
 

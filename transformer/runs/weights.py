@@ -63,239 +63,222 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
     return choices
 
 
-def choose(task: Any, config: ConfigDict, folder: Path, keep: bool = True) -> dict[str, Any]:
-    """Chooses the weights of a trained run, logs the choice, and scores candidates if necessary.
+class Weights:
+    """The weights of the run in a folder, and the rule by which its config chooses them."""
 
-    A saved choice is used if it still fits the run; with its weights, it needs no checkpoint.
+    def __init__(self, folder: Path, config: ConfigDict):
+        self.folder, self.metric = folder, config.train.best_metric
+        self.rule = {
+            "rule": config.evaluate.checkpoint,
+            "average": config.evaluate.average_last_n,
+            "metric": self.metric,
+        }
+        self.is_compared = self.rule["rule"] == "auto" and self.rule["average"] > 1
+        # The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them.
+        self.model = json.loads(json.dumps(config.model.to_dict()))
 
-    Args:
-      keep: whether to save the choice and the weights in the run's folder, for other modes;
-        otherwise the scoring settings may be others than during the training.
+    def choose(self, task: Any, keep: bool = True) -> dict[str, Any]:
+        """Chooses the weights of a trained run, logs it, and scores candidates if necessary.
 
-    Returns:
-      `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`, and
-      `candidates`, [{"what", "steps", "score"}, ...], the compared candidates.
-    """
-    with _checkpoints(folder, config) as checkpoints:
-        choice = _read(folder, config, checkpoints.steps())
-        if isinstance(choice, str):
-            _check_any(folder, checkpoints.steps(), choice)
-            choice = _compare(task, config, checkpoints, recorded=keep)
-        stored = choice.pop(STORED, None)
-        if keep and checkpoints.steps() and not _is_written(folder, stored):
-            template = task.predictor.param_shapes()
-            weights, steps = _restore(checkpoints, config, choice["steps"], template)
-            if steps != choice["steps"]:  # a damaged one had not to be read to be compared
-                choice |= {"steps": steps, "candidates": []}
-            store(folder, config, weights, checkpoints.newest_progress(), choice)
-    logger.info(_line(choice))
-    return choice
+        A saved choice is used if it still fits the run; with its weights, it needs no checkpoint.
 
+        Args:
+          keep: whether to save the choice and the weights in the run's folder, for other modes;
+            otherwise the scoring settings may be others than during the training.
 
-def store(
-    folder: Path, config: ConfigDict, weights: Any, progress: Any, choice: Any = None
-) -> None:
-    """Writes weights and their choice; without one, they are of no training of ours: of step 0."""
-    choice = choice or {**_rule(config), "newest_step": 0, "steps": [0], "candidates": []}
-    arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
-    data = safetensors.numpy.save(arrays)
-    write_bytes(folder / WEIGHTS, data)
-    stored = {
-        "digest": hashlib.sha256(data).hexdigest(),
-        "bytes": len(data),
-        "progress": progress,
-        "model": _model(config),
-    }
-    write_json(folder / CHOICE, {**choice, STORED: stored})
-
-
-def load(
-    folder: Path,
-    config: ConfigDict,
-    template: Callable[[], Any],
-    fingerprint: str,
-    steps: Sequence[int] = (),
-) -> tuple[Any, list[int], dict[str, Any]]:
-    """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
-
-    Those that were stored apart need no checkpoint.
-
-    Args:
-      template: returns shapes and dtypes of the weights; to trace a model for them takes a while.
-      fingerprint: the fingerprint of the tokenizers that the run's progress must have.
-      steps: in place of the choice in the folder.
-    """
-    with _checkpoints(folder, config) as checkpoints:
-        choice = _read(folder, config, checkpoints.steps())
-        if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
-            stored = choice[STORED]
-            check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
-            try:
-                arrays = safetensors.numpy.load(_read_file(folder, stored))
-                if stored["model"] != _model(config):  # its config has changed
-                    expected = describe_leaves(named_leaves(template()))
-                    what = f"the weights in {folder / WEIGHTS}"
-                    check_leaves(describe_leaves(arrays), expected, what)
-                weights = jax.device_put(unflatten_dict(arrays, sep="/"))
-                return weights, choice["steps"], stored["progress"]
-            except DamageError as error:
-                _check_any(folder, checkpoints.steps(), str(error))
-                logger.warning(f"{folder}: {error}: reading the checkpoints")
-                steps = choice["steps"]
-        _check_any(folder, checkpoints.steps(), choice)
-        checkpoints.check_fingerprint(fingerprint)
-        if not steps and _is_compared(config):
-            steps = _by_rule(checkpoints, config)
-            logger.warning(f"{folder}: {choice}: using checkpoint {steps[0]:,}, the best so far")
-        weights, used = _restore(checkpoints, config, steps, template())
-        return weights, used, checkpoints.newest_progress()
-
-
-def _restore(
-    checkpoints: Checkpoints, config: ConfigDict, steps: Sequence[int], template: Any
-) -> tuple[Any, list[int]]:
-    """The mean weights of checkpoints, or by the config's rule, and which; no damaged ones."""
-    damaged: set[int | None] = set()
-    while True:
-        used = list(steps) or _by_rule(checkpoints, config, damaged)
-        try:
-            return checkpoints.restore_weights(used, template), used
-        except DamageError as error:
-            logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-            damaged.add(error.step)
-            steps = ()
-
-
-def _is_written(folder: Path, stored: Mapping[str, Any] | None) -> bool:
-    """Whether the weights that were stored apart are there and undamaged."""
-    try:
-        return stored is not None and bool(_read_file(folder, stored))
-    except DamageError:
-        return False
-
-
-def _read_file(folder: Path, stored: Mapping[str, Any]) -> bytes:
-    try:
-        data = read_file(folder / WEIGHTS, stored["bytes"])
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise DamageError(f"{WEIGHTS} is missing") from None
-    except OddFileError as error:
-        raise DamageError(f"{WEIGHTS} is not what was written: {error.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != stored["digest"]:
-        raise DamageError(f"{WEIGHTS} is not what was written")
-    return data
-
-
-def _model(config: ConfigDict) -> dict[str, Any]:
-    """The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them."""
-    return json.loads(json.dumps(config.model.to_dict()))
-
-
-def _check_any(folder: Path, steps: Sequence[int], damage: Any = "") -> None:
-    """Raises UserError where weights are needed that only a checkpoint has, and there is none."""
-    if steps:
-        return
-    is_stored = (folder / WEIGHTS).exists() or (folder / CHOICE).exists()
-    if is_stored and isinstance(damage, str) and WHOLE not in damage:
-        why = f"{damage}, and there are no checkpoints to read in its place"
-        raise UserError(f"{folder}: {why}: restore the original")
-    if is_stored:
-        raise UserError(
-            f"{folder} has no checkpoints any more, and other weights than the stored ones are in "
-            "them alone: leave config.evaluate as it is there, or copy the checkpoints back"
-        )
-    raise UserError(f"{folder} has no checkpoint yet: train until the first one is saved")
-
-
-def _checkpoints(folder: Path, config: ConfigDict) -> Checkpoints:
-    place = folder / "checkpoints"
-    return Checkpoints(place, best_metric=config.train.best_metric, read_only=True)
-
-
-def _is_compared(config: ConfigDict) -> bool:
-    return config.evaluate.checkpoint == "auto" and config.evaluate.average_last_n > 1
-
-
-def _rule(config: ConfigDict) -> dict[str, Any]:
-    return {
-        "rule": config.evaluate.checkpoint,
-        "average": config.evaluate.average_last_n,
-        "metric": config.train.best_metric,
-    }
-
-
-def _read(folder: Path, config: ConfigDict, steps: Sequence[int]) -> dict[str, Any] | str:
-    """The saved choice of a run, or the reason why there is none that fits.
-
-    Args:
-      steps: of its checkpoints; none if they were deleted.
-    """
-    path = folder / CHOICE
-    if not path.exists():
-        return f"{CHOICE} is missing, which the end of the training writes"
-    try:
-        choice = read_sealed(path, SHAPE)
-    except DamageError as error:
-        return f"the choice of weights is damaged ({error})"
-    whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
-    if _rule(config).items() <= choice.items() and choice["steps"] and (whole or not steps):
+        Returns:
+          `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`,
+          and `candidates`, [{"what", "steps", "score"}, ...], the compared candidates.
+        """
+        with self._checkpoints() as checkpoints:
+            choice = self._read(checkpoints.steps())
+            if isinstance(choice, str):
+                self._check_any(checkpoints.steps(), choice)
+                choice = self._compare(task, checkpoints, recorded=keep)
+            stored = choice.pop(STORED, None)
+            if keep and checkpoints.steps() and not self._is_written(stored):
+                template = task.predictor.param_shapes()
+                weights, steps = self._restore(checkpoints, choice["steps"], template)
+                if steps != choice["steps"]:  # a damaged one had not to be read to be compared
+                    choice |= {"steps": steps, "candidates": []}
+                self.store(weights, checkpoints.newest_progress(), choice)
+        logger.info(_line(choice))
         return choice
-    return f"the choice of weights in {path} {WHOLE}"
 
+    def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
+        """Writes weights and their choice; without one, they are imported: of step 0."""
+        choice = choice or {**self.rule, "newest_step": 0, "steps": [0], "candidates": []}
+        arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
+        data = safetensors.numpy.save(arrays)
+        write_bytes(self.folder / WEIGHTS, data)
+        stored = {
+            "digest": hashlib.sha256(data).hexdigest(),
+            "bytes": len(data),
+            "progress": progress,
+            "model": self.model,
+        }
+        write_json(self.folder / CHOICE, {**choice, STORED: stored})
 
-def _by_rule(
-    checkpoints: Checkpoints, config: ConfigDict, damaged: Collection[int | None] = ()
-) -> list[int]:
-    """The steps that the config specifies; if it specifies a comparison, the best single one."""
-    steps = [step for step in checkpoints.steps() if step not in damaged]
-    if not steps:
-        raise all_damaged(checkpoints.folder)
-    scores = {s: score for s, score in checkpoints.scores().items() if s in steps}
-    if config.evaluate.checkpoint == "last" or not scores:
-        return steps[-1:]
-    if config.evaluate.checkpoint == "average":
-        return list(scores)[-config.evaluate.average_last_n :]
-    return [max(scores, key=scores.__getitem__)]
+    def load(
+        self,
+        template: Callable[[], Any],
+        fingerprint: str,
+        steps: Sequence[int] = (),
+    ) -> tuple[Any, list[int], dict[str, Any]]:
+        """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
 
+        Those that were stored apart need no checkpoint.
 
-def _compare(
-    task: Any, config: ConfigDict, checkpoints: Checkpoints, recorded: bool
-) -> dict[str, Any]:
-    """Scores the candidates on validation, as evaluations during the training do.
+        Args:
+          template: returns shapes and dtypes of the weights; to trace a model takes a while.
+          fingerprint: the fingerprint of the tokenizers that the run's progress must have.
+          steps: in place of the choice in the folder.
+        """
+        with self._checkpoints() as checkpoints:
+            choice = self._read(checkpoints.steps())
+            if not isinstance(choice, str) and list(steps) in ([], choice["steps"]):
+                stored = choice[STORED]
+                check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
+                try:
+                    arrays = safetensors.numpy.load(self._read_file(stored))
+                    if stored["model"] != self.model:  # its config has changed
+                        expected = describe_leaves(named_leaves(template()))
+                        what = f"the weights in {self.folder / WEIGHTS}"
+                        check_leaves(describe_leaves(arrays), expected, what)
+                    weights = jax.device_put(unflatten_dict(arrays, sep="/"))
+                    return weights, choice["steps"], stored["progress"]
+                except DamageError as error:
+                    self._check_any(checkpoints.steps(), str(error))
+                    logger.warning(f"{self.folder}: {error}: reading the checkpoints")
+                    steps = choice["steps"]
+            self._check_any(checkpoints.steps(), choice)
+            checkpoints.check_fingerprint(fingerprint)
+            if not steps and self.is_compared:
+                steps = self._by_rule(checkpoints)
+                logger.warning(
+                    f"{self.folder}: {choice}: using checkpoint {steps[0]:,}, the best so far"
+                )
+            weights, used = self._restore(checkpoints, steps, template())
+            return weights, used, checkpoints.newest_progress()
 
-    Args:
-      recorded: whether these scored the best checkpoint with the present settings.
-    """
-    metric, template = config.train.best_metric, task.predictor.param_shapes()
-    sign = 1.0 if find(metric).higher_is_better else -1.0
-    scores = checkpoints.scores()
-    choice = {**_rule(config), "newest_step": checkpoints.steps()[-1], "candidates": []}
-    if not (_is_compared(config) and scores):
-        return choice | {"steps": _by_rule(checkpoints, config)}
-    measured: dict[tuple[int, ...], tuple[float, float]] = {}
-    while True:
-        compared = candidates(scores, config.evaluate.average_last_n)
+    def _restore(
+        self, checkpoints: Checkpoints, steps: Sequence[int], template: Any
+    ) -> tuple[Any, list[int]]:
+        """The mean weights of checkpoints, or by the config's rule, and which; no damaged ones."""
+        damaged: set[int | None] = set()
+        while True:
+            used = list(steps) or self._by_rule(checkpoints, damaged)
+            try:
+                return checkpoints.restore_weights(used, template), used
+            except DamageError as error:
+                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
+                damaged.add(error.step)
+                steps = ()
+
+    def _is_written(self, stored: Mapping[str, Any] | None) -> bool:
+        """Whether the weights that were stored apart are there and undamaged."""
         try:
-            for kind, steps in compared.items():
-                if kind == BEST and recorded:
-                    measured[tuple(steps)] = scores[steps[0]]
-                elif tuple(steps) not in measured:
-                    logger.info(f"scoring {_describe(kind, steps)} on validation ...")
-                    weights = checkpoints.restore_weights(steps, template)
-                    numbers = task.evaluate(weights, "validation", final=False)
-                    del weights  # two trees in memory are enough
-                    measured[tuple(steps)] = rank(numbers, metric)
-            break
+            return stored is not None and bool(self._read_file(stored))
+        except DamageError:
+            return False
+
+    def _read_file(self, stored: Mapping[str, Any]) -> bytes:
+        try:
+            data = read_file(self.folder / WEIGHTS, stored["bytes"])
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise DamageError(f"{WEIGHTS} is missing") from None
+        except OddFileError as error:
+            raise DamageError(f"{WEIGHTS} is not what was written: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() != stored["digest"]:
+            raise DamageError(f"{WEIGHTS} is not what was written")
+        return data
+
+    def _check_any(self, steps: Sequence[int], damage: Any = "") -> None:
+        """Raises UserError if weights are needed that only a checkpoint has, and there is none."""
+        if steps:
+            return
+        is_stored = (self.folder / WEIGHTS).exists() or (self.folder / CHOICE).exists()
+        if is_stored and isinstance(damage, str) and WHOLE not in damage:
+            why = f"{damage}, and there are no checkpoints to read in its place"
+            raise UserError(f"{self.folder}: {why}: restore the original")
+        if is_stored:
+            raise UserError(
+                f"{self.folder} has no checkpoints any more, and other weights than the stored "
+                "ones are in them alone: leave config.evaluate as it is there, or copy the "
+                "checkpoints back"
+            )
+        raise UserError(f"{self.folder} has no checkpoint yet: train until the first one is saved")
+
+    def _checkpoints(self) -> Checkpoints:
+        place = self.folder / "checkpoints"
+        return Checkpoints(place, best_metric=self.metric, read_only=True)
+
+    def _read(self, steps: Sequence[int]) -> dict[str, Any] | str:
+        """The saved choice of a run, or the reason why there is none that fits.
+
+        Args:
+          steps: of its checkpoints; none if they were deleted.
+        """
+        path = self.folder / CHOICE
+        if not path.exists():
+            return f"{CHOICE} is missing, which the end of the training writes"
+        try:
+            choice = read_sealed(path, SHAPE)
         except DamageError as error:
-            logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-            del scores[error.step]  # pyright: ignore[reportArgumentType]  # it has a step
-            if not scores:
-                raise all_damaged(checkpoints.folder) from error
-    for kind, steps in compared.items():
-        score, _ = measured[tuple(steps)]
-        value = sign * score if math.isfinite(score) else None
-        choice["candidates"].append({"what": kind, "steps": steps, "score": value})
-    return choice | {"steps": max(compared.values(), key=lambda steps: measured[tuple(steps)])}
+            return f"the choice of weights is damaged ({error})"
+        whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
+        if self.rule.items() <= choice.items() and choice["steps"] and (whole or not steps):
+            return choice
+        return f"the choice of weights in {path} {WHOLE}"
+
+    def _by_rule(self, checkpoints: Checkpoints, damaged: Collection[int | None] = ()) -> list[int]:
+        """The steps that the config specifies; of a comparison, the best single one."""
+        steps = [step for step in checkpoints.steps() if step not in damaged]
+        if not steps:
+            raise all_damaged(checkpoints.folder)
+        scores = {s: score for s, score in checkpoints.scores().items() if s in steps}
+        if self.rule["rule"] == "last" or not scores:
+            return steps[-1:]
+        if self.rule["rule"] == "average":
+            return list(scores)[-self.rule["average"] :]
+        return [max(scores, key=scores.__getitem__)]
+
+    def _compare(self, task: Any, checkpoints: Checkpoints, recorded: bool) -> dict[str, Any]:
+        """Scores the candidates on validation, as evaluations during the training do.
+
+        Args:
+          recorded: whether these scored the best checkpoint with the present settings.
+        """
+        metric, template = self.metric, task.predictor.param_shapes()
+        sign = 1.0 if find(metric).higher_is_better else -1.0
+        scores = checkpoints.scores()
+        choice = {**self.rule, "newest_step": checkpoints.steps()[-1], "candidates": []}
+        if not (self.is_compared and scores):
+            return choice | {"steps": self._by_rule(checkpoints)}
+        measured: dict[tuple[int, ...], tuple[float, float]] = {}
+        while True:
+            compared = candidates(scores, self.rule["average"])
+            try:
+                for kind, steps in compared.items():
+                    if kind == BEST and recorded:
+                        measured[tuple(steps)] = scores[steps[0]]
+                    elif tuple(steps) not in measured:
+                        logger.info(f"scoring {_describe(kind, steps)} on validation ...")
+                        weights = checkpoints.restore_weights(steps, template)
+                        numbers = task.evaluate(weights, "validation", final=False)
+                        del weights  # two trees in memory are enough
+                        measured[tuple(steps)] = rank(numbers, metric)
+                break
+            except DamageError as error:
+                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
+                del scores[error.step]  # pyright: ignore[reportArgumentType]  # it has a step
+                if not scores:
+                    raise all_damaged(checkpoints.folder) from error
+        for kind, steps in compared.items():
+            score, _ = measured[tuple(steps)]
+            value = sign * score if math.isfinite(score) else None
+            choice["candidates"].append({"what": kind, "steps": steps, "score": value})
+        return choice | {"steps": max(compared.values(), key=lambda steps: measured[tuple(steps)])}
 
 
 def _line(choice: Mapping[str, Any]) -> str:

@@ -1,29 +1,22 @@
-"""A run's folder: its config, its lock and the trained model in it."""
+"""The folder of a run: its name, its lock, its config, and the links in it."""
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import re
 import stat
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer import tasks, variants
+from transformer import variants
 from transformer.checks import check
-from transformer.config import complete, flatten
-from transformer.config.keys import FREE, having
+from transformer.config import complete
 from transformer.errors import UserError
-from transformer.files import mismatch, read_json, write_json
-from transformer.inference.base import Predictor, Variables
-from transformer.inference.batching import on_all_devices
-from transformer.runs import weights
-from transformer.runs.json_files import read_results
+from transformer.files import mismatch, read_json
 from transformer.runs.sweep_folder import refuse_sweep
 
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
@@ -33,26 +26,6 @@ TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 # A run's config has these; other missing keys, which are newer than the run, get their defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
-STALE_SECONDS = 3600  # a file that is half written is no longer being written
-
-PredictorT = TypeVar("PredictorT", bound=Predictor)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainedRun(Generic[PredictorT]):
-    """The trained model of a run's folder.
-
-    Attributes:
-      predictor: the model in use.
-      variables: the variables to apply it with, `{"params": ...}`.
-      steps: the steps of the checkpoints whose mean the parameters are, or of the only one.
-      progress: the progress of the run, see `RunProgress`; empty if unknown.
-    """
-
-    predictor: PredictorT
-    variables: Variables
-    steps: Sequence[int] = ()
-    progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -94,69 +67,6 @@ def newest_step(folder: Path) -> int:
     return max((int(p.name) for p in folder.glob("checkpoints/*") if p.name.isdigit()), default=0)
 
 
-def refuse_results(folder: Path) -> None:
-    """Raises UserError if a run without checkpoints has results, which would pass for new ones."""
-    if names := [name for name in ("results.json", "weights.json") if (folder / name).exists()]:
-        raise UserError(
-            f"{folder} has {names[0]} but no checkpoints, so its training cannot be resumed: "
-            f"restore {folder / 'checkpoints'}, use another folder, or delete "
-            f"{' and '.join(names)} there to train from the beginning"
-        )
-
-
-def claim(folder: Path, config: ConfigDict) -> None:
-    """Writes the config to the folder, which makes it a run's folder."""
-    check_same_run(folder, config, training=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.rglob("*.partial"):  # of `files.whole_file`
-        if time.time() - path.stat().st_mtime > STALE_SECONDS:
-            path.unlink()
-    variants.save(folder, config.to_dict())
-    write_json(folder / "config.json", config.to_dict())
-
-
-def check_same_run(folder: Path, config: ConfigDict, training: bool = False) -> None:
-    """Raises UserError if the folder has a run of another config, or a link out of it.
-
-    Args:
-      training: whether the paths of the text and how the model is computed must be the same, too.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file: name a folder")
-    check_folder(folder)
-    if not (folder / "config.json").exists():
-        return
-    theirs, ours = (_comparable(each, training) for each in (load_config(folder), config))
-    differing = [
-        f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
-        for key in sorted(ours)
-        if theirs[key] != ours[key]
-    ]
-    if differing:
-        cause = ""
-        if config.recipe != "none" and {*having("recipe")}.issuperset(
-            key.split()[0] for key in differing
-        ):
-            cause = f"config.recipe={config.recipe} counts the text: is it that of the run? "
-        raise UserError(
-            f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use another "
-            "folder, or name this one alone, without a config, to use the config that is there"
-            + (f"; config.train.init_from={folder} starts from its weights" if training else "")
-        )
-
-
-def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
-    """The values of a config that must be a run's own, see `check_same_run`."""
-    free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
-
-    values = {key: value for key, value in flatten(config).items() if key not in free}
-    values["data.corpora"] = [
-        {key: value for key, value in corpus.items() if f"data.{key}" not in free}
-        for corpus in values["data.corpora"]
-    ]
-    return values
-
-
 def check_folder(folder: Path, linked: bool = True) -> None:
     """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
@@ -193,16 +103,6 @@ def _is_odd(path: str) -> bool:
         return False
 
 
-def other_settings(folder: Path, config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value} of the scoring settings that differ from the run's, sorted."""
-    theirs, ours = flatten(load_config(folder)), flatten(config)
-    return {
-        key: ours[key]
-        for key in sorted(ours)
-        if key.startswith(("decode.", "evaluate.")) and ours[key] != theirs[key]
-    }
-
-
 def load_config(folder: Path) -> ConfigDict:
     """Returns the config that made a run; keys that are newer than the run have their default."""
     check_folder(folder)
@@ -232,43 +132,3 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
     except (ValueError, AttributeError, UserError) as error:  # ConfigDict has names of its own
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     return config
-
-
-def load_trained(folder: Path, config: ConfigDict, steps: Sequence[int] = ()) -> TrainedRun[Any]:
-    """Returns a run's model with its weights.
-
-    Args:
-      steps: the steps of the checkpoints to use, in place of the run's own choice.
-    """
-    folder = folder.absolute()  # Orbax needs an absolute path
-    check_same_run(folder, config)
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder: name that of a run")
-    predictor = tasks.REGISTRY[config.task].load(folder, config)
-    params, used, progress = weights.load(
-        folder, config, predictor.param_shapes, predictor.fingerprint(), steps
-    )
-    return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
-
-
-def load_results(folder: Path) -> dict[str, Any] | None:
-    """Returns the scores of a finished run, or None if it has none yet."""
-    return read_results(folder / "results.json")
-
-
-def known_results(folder: Path) -> dict[str, Any]:
-    """Returns the scores of a run that has been scored, see `load_results`."""
-    results = load_results(folder)
-    assert results is not None, f"{folder} is not scored"
-    return results
-
-
-def is_scored(folder: Path, step: int) -> bool:
-    """Returns whether `results.json` holds the scores of a run that has come to `step`."""
-    results = load_results(folder)
-    return results is not None and results["step"] == step
-
-
-def is_finished(folder: Path, step: int) -> bool:
-    """Returns whether a run that was trained to `step` is scored and has its report."""
-    return is_scored(folder, step) and (folder / "report.html").exists()

@@ -141,7 +141,7 @@ class Trainer:
             # Several are stacked on the host, and need no place on a device until then.
             states.append(jax.device_get(state) if self.runs[1:] else state)
         # A damaged checkpoint has been moved away. A single run that is finished reports so itself.
-        done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.finished()}
+        done = {i for i, run in enumerate(self.runs) if self.runs[1:] and run.ended_by()}
         self._trained = [i for i in range(len(self.runs)) if i not in done]
         steps = {self.runs[i].saved_step for i in self._trained or [0]}
         if len(steps) > 1:
@@ -276,7 +276,7 @@ class Trainer:
                     raise
                 self.failures[i] = str(error)
                 self.on_failure(i, str(error))
-                logger.warning(f"{self.runs[i].workdir.name}: {error}")
+                logger.warning(f"{self.runs[i].folder.name}: {error}")
         self._trained = [i for i in self._trained if i not in self.failures]
         if shown:
             total = sum(values["tokens_per_second"] for values in shown)
@@ -374,7 +374,7 @@ class Trainer:
         nonfinite_steps = np.ravel(jax.device_get(state.nonfinite_steps))
         for i, run in enumerate(self.runs):
             if i not in self.failures:
-                name = f"{run.workdir.name}: " if len(self.runs) > 1 else ""
+                name = f"{run.folder.name}: " if len(self.runs) > 1 else ""
                 logger.info(name + run.ending(run.saved_step, int(nonfinite_steps[i])))
         return True
 

@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
-from transformer.files import write_json
 from transformer.metrics.tokens import summarize, to_list
 from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
@@ -22,7 +21,7 @@ from transformer.optim.parameters import rules_of
 from transformer.optim.schedules import learning_rate, remaining_rate
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
-from transformer.runs.progress import RunProgress, total_steps
+from transformer.runs.run import CHECKPOINTS, MAX_ATTEMPTS, Run, RunProgress, total_steps
 from transformer.tasks.base import Task
 from transformer.training.start import start_from
 from transformer.training.start_vectors import start_with_vectors
@@ -31,14 +30,13 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 logger = logging.getLogger(__name__)
 
 DECIDE_EVERY = 10  # steps after which several processes look at clock and signals, at the latest
-MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
 # By optimizer, the lowest and the highest peak that train a model; not those of Adafactor, which
 # are relative to the parameters.
 PEAKS = {"adam": (1e-5, 0.1), "adamw": (1e-5, 0.1), "muon": (1e-5, 0.1), "lion": (1e-6, 0.01)}
 MIN_FACTOR = 0.05  # of noam
 
 
-class TrainingRun:
+class TrainingRun(Run):
     """The bookkeeping of one run, which trains alone or with others.
 
     Args:
@@ -50,7 +48,8 @@ class TrainingRun:
     """
 
     def __init__(self, task: Task, config: ConfigDict, workdir: Path, writes: bool = True):
-        self.task, self.config, self.workdir = task, config, workdir
+        super().__init__(workdir, config)
+        self.task, self.epoch_length = task, task.plan.epoch_length
         self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
         settings = config.optimizer
         self.optimizer = optimizers.make_optimizer(
@@ -64,10 +63,10 @@ class TrainingRun:
             self.rules.factor,
             settings.muon_momentum,
         )
-        self.total_steps = total_steps(config.train, task.plan.epoch_length)
-        self.evaluate_every = config.train.evaluate_every or task.plan.epoch_length
+        self.total_steps = total_steps(config.train, self.epoch_length)
+        self.evaluate_every = config.train.evaluate_every or self.epoch_length
         self.checkpoints = Checkpoints(
-            workdir / "checkpoints",
+            workdir / CHECKPOINTS,
             max(config.train.keep_last, config.evaluate.average_last_n),
             config.train.best_metric,
             read_only=not writes,
@@ -96,7 +95,7 @@ class TrainingRun:
         numbers = {
             "learning_rate": settings.learning_rate,
             "warmup_steps": settings.warmup_steps,
-            "total_steps": _count_updates(self.total_steps, self.config),
+            "total_steps": self._count_updates(self.total_steps),
             "decay_fraction": settings.decay_fraction,
             "weight_decay": settings.weight_decay,
             "ema_decay": self.config.train.ema_decay,
@@ -135,7 +134,7 @@ class TrainingRun:
         if not (train.init_from or train.source_vectors or train.target_vectors):
             return fresh
         start = start_from if train.init_from else start_with_vectors
-        return self.fresh_state(start(self.config, self.task.predictor, fresh.params, self.workdir))
+        return self.fresh_state(start(self, self.task.predictor, fresh.params))
 
     def start_writing(self) -> None:
         """Opens the run's metrics for the steps after the newest checkpoint.
@@ -146,9 +145,9 @@ class TrainingRun:
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
         logged = not self.progress.line_sums
-        writer = MetricsWriter(self.workdir, step, evaluated, logged)
+        writer = MetricsWriter(self.folder, step, evaluated, logged)
         self._writer = self._files.enter_context(contextlib.closing(writer))
-        for path in snapshot_files(self.workdir):
+        for path in snapshot_files(self.folder):
             if int(path.stem) >= step + evaluated:
                 path.unlink()
 
@@ -156,20 +155,6 @@ class TrainingRun:
         """Waits until everything is written, and closes the files."""
         self._files.close()
         self.checkpoints.close()
-
-    def finished(self) -> str | None:
-        """Returns the setting that ended the run, or None.
-
-        It is None as well if the newest checkpoint needs more training or evaluation.
-        """
-        newest = self.checkpoints.steps()[-1:]
-        saved = self.checkpoints.read_progress(newest[0]) if newest else None
-        if saved is None:
-            return None
-        evaluated = (
-            self.checkpoints.evaluated(newest[0]) or self.count_attempts(newest[0]) >= MAX_ATTEMPTS
-        )
-        return self.ended(newest[0], RunProgress(**saved)) if evaluated else None
 
     def ended(self, step: int, progress: RunProgress | None = None) -> str | None:
         """Returns the setting that ends the run after `step` steps, or None if none does."""
@@ -185,7 +170,7 @@ class TrainingRun:
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
         if nonfinite_steps:
             line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
-        updates, warmup = _count_updates(step, self.config), self.config.optimizer.warmup_steps
+        updates, warmup = self._count_updates(step), self.config.optimizer.warmup_steps
         if updates < warmup:
             line += (
                 f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
@@ -210,7 +195,7 @@ class TrainingRun:
                 f"warning: optimizer.weight_decay={settings.weight_decay:g} has no effect with "
                 "optimizer.name=adam: set config.optimizer.name=adamw"
             )
-        updates, warmup = _count_updates(self.total_steps, self.config), settings.warmup_steps
+        updates, warmup = self._count_updates(self.total_steps), settings.warmup_steps
         if updates < 2 * warmup:
             logger.warning(
                 f"warning: {updates} updates are planned and the learning rate rises for "
@@ -219,7 +204,7 @@ class TrainingRun:
 
     def describe_rate(self, step: int) -> str:
         """Returns the end of a line on a resumed run: how a rate that falls to zero goes on."""
-        schedule, updates = self.config.optimizer.schedule, _count_updates(step + 1, self.config)
+        schedule, updates = self.config.optimizer.schedule, self._count_updates(step + 1)
         rate = remaining_rate(schedule, updates, self.hparams())
         line = f": the learning rate goes on at {rate:.0%} of its peak, from zero if the run had "
         line += f"ended, and is zero at step {self.total_steps:,} (optimizer.schedule={schedule})"
@@ -252,7 +237,7 @@ class TrainingRun:
         tokens, progress = float(sums.weight), self.progress
         progress.tokens += tokens
         schedule = self.config.optimizer.schedule
-        updates = _count_updates(step, self.config)
+        updates = self._count_updates(step)
         rate = learning_rate(schedule, updates, self.hparams(), self.task.d_model)
         values = {
             **summarize(sums),
@@ -301,26 +286,15 @@ class TrainingRun:
         self._warned_step = step
         return False
 
-    def count_attempts(self, step: int, change: int = 0) -> int:
-        """Returns how often the evaluation of a saved state has begun; records a change of it.
-
-        Args:
-          change: 1 before an evaluation; -1 after one that did not end by a fault of its own.
-        """
-        path = self.checkpoints.folder / str(step) / "evaluation_attempts.json"
-        try:
-            attempts = int(path.read_text())
-        except (FileNotFoundError, ValueError):
-            attempts = 0
-        if change:
-            write_json(path, attempts + change)
-        return attempts + change
+    def _count_updates(self, steps: int) -> int:
+        """The number of updates that this many batches make."""
+        return math.ceil(steps / self.config.optimizer.gradient_accumulation_steps)
 
     def write_snapshot(self, step: int, snapshot: Snapshot) -> None:
         """Writes the attention snapshot after `step` steps, if the task has one."""
         if not snapshot.arrays:
             return
-        write_snapshot(self.workdir, step, snapshot.arrays)
+        write_snapshot(self.folder, step, snapshot.arrays)
         self._writer.write(step, "heads", snapshot.numbers)
 
     def record(self, step: int, scores: dict[str, Any]) -> dict[str, int | float]:
@@ -337,11 +311,6 @@ class TrainingRun:
         progress = {**dataclasses.asdict(self.progress), "line_sums": []}
         self.checkpoints.record_evaluation(step, numbers, progress)
         return numbers
-
-
-def _count_updates(steps: int, config: ConfigDict) -> int:
-    """The number of updates that this many batches make."""
-    return math.ceil(steps / config.optimizer.gradient_accumulation_steps)
 
 
 def warmup_fix(updates: int) -> str:

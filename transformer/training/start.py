@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ml_collections import ConfigDict
 
 from transformer.config import flatten, value_of
 from transformer.config.keys import having
@@ -23,7 +22,8 @@ from transformer.optim.parameters import (
     named_leaves,
     rules_of,
 )
-from transformer.runs import json_files, workdir
+from transformer.runs import json_files
+from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
 from transformer.tasks.base import initial_folder
 
@@ -153,81 +153,81 @@ def _shown(shape: tuple[int, ...] | None) -> str:
 # -- the run that another one starts from
 
 
-def check_source(config: ConfigDict, folder: Path) -> None:
-    """Checks the run that the one in `folder` starts from, unless that has started."""
-    if not config.train.init_from:
+def check_source(run: Run) -> None:
+    """Checks the run that this one starts from, unless it has started."""
+    name = run.config.train.init_from
+    if not name:
         return
-    if Path(config.train.init_from).expanduser().resolve() == folder.resolve():
+    if Path(name).expanduser().resolve() == run.folder.resolve():
         raise UserError(
-            f"{KEY}={config.train.init_from} is the folder of this run itself: give the new run a "
-            "folder of its own, or leave the key out to go on with the run"
+            f"{KEY}={name} is the folder of this run itself: give the new run a folder of its own, "
+            "or leave the key out to go on with the run"
         )
-    if not workdir.newest_step(folder):
-        _read_config(config)
+    if not run.step:
+        _open_source(run)
 
 
-def check_fit(config: ConfigDict, predictor: Predictor) -> None:
+def check_fit(run: Run, predictor: Predictor) -> None:
     """Checks, before a run is there, that the parameters fit which it starts from."""
-    if not config.train.init_from:
+    if not run.config.train.init_from:
         return
-    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
-    with _naming(config, other):
-        source = REGISTRY[other.task].load(folder, other)
-        _check_classes(config, predictor, source)
-        here, there = predictor.param_shapes(), source.param_shapes()
+    source, pattern = _open_source(run), run.config.train.init_pattern
+    with _naming(run, source):
+        other = REGISTRY[source.config.task].load(source.folder, source.config)
+        _check_classes(pattern, predictor, other)
+        here, there = predictor.param_shapes(), other.param_shapes()
         check_shapes(
             named_leaves(here),
             named_leaves(there),
             table_rows(predictor, here),
-            table_rows(source, there),
-            config.train.init_pattern,
+            table_rows(other, there),
+            pattern,
         )
 
 
-def start_from(config: ConfigDict, predictor: Predictor, fresh: Params, place: Path) -> Params:
+def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
     """Returns parameters that are the source's as far as the config says; writes what was loaded.
 
     Args:
       predictor: the model that will be trained, and whose parameters the seed draws `fresh`.
-      place: the folder of its run.
     """
-    folder, other = Path(config.train.init_from).expanduser(), _read_config(config)
-    with _naming(config, other):
-        trained = workdir.load_trained(folder, other)
-        _check_classes(config, predictor, trained.predictor)
-        source = trained.variables["params"]
+    source, pattern = _open_source(run), run.config.train.init_pattern
+    with _naming(run, source):
+        trained = source.load_trained()
+        _check_classes(pattern, predictor, trained.predictor)
+        params = trained.variables["params"]
         carried = carry(
             named_leaves(jax.device_get(fresh)),
-            named_leaves(jax.device_get(source)),
+            named_leaves(jax.device_get(params)),
             table_rows(predictor, fresh),
-            table_rows(trained.predictor, source),
-            config.train.init_pattern,
+            table_rows(trained.predictor, params),
+            pattern,
         )
-    if differing := _differing(config, other):
-        logger.warning("warning: %s was trained with %s", folder, differing)
-    start = _describe(carried, fresh, rules_of(config.train)) | {
-        "folder": str(folder.absolute()),
+    if differing := _differing(run, source):
+        logger.warning("warning: %s was trained with %s", source.folder, differing)
+    start = _describe(carried, fresh, rules_of(run.config.train)) | {
+        "folder": str(source.folder.absolute()),
         "steps": list(map(int, trained.steps)),
     }
-    before = json_files.read_run(place).get("init_from", {})
+    before = json_files.read_run(run.folder).get("init_from", {})
     if before | start == before:  # and perhaps it has the scores of these weights
         start = before
     if jax.process_index() == 0:
-        json_files.record_run(place, init_from=start)
+        json_files.record_run(run.folder, init_from=start)
     logger.info("%s", json_files.start_line(start))
     leaves = [jnp.asarray(carried.params[name]) for name in named_leaves(fresh)]
     return jax.tree.unflatten(jax.tree.structure(fresh), leaves)
 
 
 @contextlib.contextmanager
-def _naming(config: ConfigDict, other: ConfigDict) -> Iterator[None]:
+def _naming(run: Run, source: Run) -> Iterator[None]:
     """Puts the source before an error, and its keys that differ behind it."""
     try:
         yield
     except UserError as error:
-        differing = _differing(config, other)
+        differing = _differing(run, source)
         keys = f"; that run has {differing}" if differing else ""
-        raise UserError(f"{KEY}={config.train.init_from}: {error}{keys}") from None
+        raise UserError(f"{KEY}={run.config.train.init_from}: {error}{keys}") from None
 
 
 def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
@@ -244,31 +244,31 @@ def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[st
     }
 
 
-def _read_config(config: ConfigDict) -> ConfigDict:
-    """The config of the source, checked against that of the run that starts from it."""
+def _open_source(run: Run) -> Run:
+    """The source, whose config is checked against that of the run that starts from it."""
+    config = run.config
     folder = Path(config.train.init_from).expanduser()
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"{KEY}={config.train.init_from} {what}: name the folder of a run")
     try:
-        other = workdir.load_config(folder)
+        source = Run(folder)
     except UserError as error:
         raise UserError(f"{KEY}={config.train.init_from}: {error}") from None
     for key in ("task", "model.architecture"):
-        here, there = value_of(config, key), value_of(other, key)
+        here, there = value_of(config, key), value_of(source.config, key)
         if here != there:
             raise UserError(
                 f"{KEY}={config.train.init_from} is a run of config.{key}={there}, not {here}: "
                 f"name a run of the same, or set config.{key}={there}"
             )
-    shared = config.tokenizer.joint
-    if config.task == "translation" and initial_folder(config) and shared != other.tokenizer.joint:
+    here, there = config.tokenizer.joint, source.config.tokenizer.joint
+    if config.task == "translation" and initial_folder(config) and here != there:
         raise UserError(
-            f"config.tokenizer.joint={shared}, and {KEY}={config.train.init_from} has "
-            f"{other.tokenizer.joint}: set config.tokenizer.joint={other.tokenizer.joint}, or "
-            "config.tokenizer.initial=new"
+            f"config.tokenizer.joint={here}, and {KEY}={config.train.init_from} has {there}: set "
+            f"config.tokenizer.joint={there}, or config.tokenizer.initial=new"
         )
-    return other
+    return source
 
 
 def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
@@ -288,19 +288,19 @@ def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, l
     }
 
 
-def _check_classes(config: ConfigDict, predictor: Predictor, other: Predictor) -> None:
+def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None:
     """Raises UserError where the layer of other classes would be taken over."""
     here, there = (getattr(each, "labels", ()) for each in (predictor, other))
-    if here != there and re.search(config.train.init_pattern, f"{HEAD}kernel"):
+    if here != there and re.search(pattern, f"{HEAD}kernel"):
         raise UserError(
             f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
-            f"config.train.init_pattern='{leave_out(config.train.init_pattern, [HEAD])}'"
+            f"config.train.init_pattern='{leave_out(pattern, [HEAD])}'"
         )
 
 
-def _differing(config: ConfigDict, other: ConfigDict) -> str:
+def _differing(run: Run, source: Run) -> str:
     """The keys of the model that change what the parameters mean, and their values there."""
-    ours, theirs = flatten(config.model), flatten(other.model)
+    ours, theirs = flatten(run.config.model), flatten(source.config.model)
     return ", ".join(
         f"model.{key}={theirs[key]} (here {ours[key]})"
         for key in ours

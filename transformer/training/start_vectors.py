@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
-from ml_collections import ConfigDict
 
 from transformer.data.files.text import read_lines
 from transformer.errors import UserError
@@ -20,6 +19,7 @@ from transformer.inference.base import Params, Predictor
 from transformer.model.classifier import BAG
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files
+from transformer.runs.run import Run
 from transformer.training.start import named_tables
 
 logger = logging.getLogger(__name__)
@@ -76,14 +76,15 @@ class Vectors(NamedTuple):
     tokens: int
 
 
-def find_vectors(config: ConfigDict, predictor: Predictor, params: Params) -> Iterator[Vectors]:
+def find_vectors(run: Run, predictor: Predictor, params: Params) -> Iterator[Vectors]:
     """Yields the vectors that the config names; only the shapes of the parameters are read.
 
     A token has the vector of its word, or else of its word in small letters. Signs are words
     wherever they stand, other pieces only if they begin one. In a file of subwords, such as
     BPEmb's, in which `▁` begins a word, too, each piece is itself.
     """
-    tables, leaves = named_tables(predictor, params), named_leaves(params)
+    config, leaves = run.config, named_leaves(params)
+    tables = named_tables(predictor, params)
     only = "target" if config.task == "language_model" else "source"  # side of models that have one
     for side in ("source", "target"):
         if not (name := config.train[f"{side}_vectors"]):
@@ -117,23 +118,18 @@ def find_vectors(config: ConfigDict, predictor: Predictor, params: Params) -> It
         yield Vectors(side, file, table, ids, np.array([rows[i] for i in ids]), len(pieces))
 
 
-def check_vectors(config: ConfigDict, predictor: Predictor) -> None:
+def check_vectors(run: Run, predictor: Predictor) -> None:
     """Checks, before a run is there, that the vectors fit which it starts with."""
-    list(find_vectors(config, predictor, predictor.param_shapes()))
+    list(find_vectors(run, predictor, predictor.param_shapes()))
 
 
-def start_with_vectors(
-    config: ConfigDict, predictor: Predictor, fresh: Params, place: Path
-) -> Params:
+def start_with_vectors(run: Run, predictor: Predictor, fresh: Params) -> Params:
     """Returns the `fresh` parameters with the word vectors that the config names; records them.
 
     The vectors of a file are scaled by one factor, to the root mean square of the drawn table.
-
-    Args:
-      place: the folder of the run.
     """
     leaves, record = dict(named_leaves(jax.device_get(fresh))), {}
-    for side, file, name, ids, vectors, tokens in find_vectors(config, predictor, fresh):
+    for side, file, name, ids, vectors, tokens in find_vectors(run, predictor, fresh):
         table = np.array(leaves[name])
         table[ids] = vectors * np.sqrt(np.mean(table**2) / np.mean(vectors**2))
         leaves[name] = table
@@ -143,5 +139,5 @@ def start_with_vectors(
         count = f"{len(ids):,} of {tokens:,} tokens start with vectors of {file}"
         logger.info(f"{name}: {count} ({len(ids) / tokens:.0%})")
     if jax.process_index() == 0:
-        json_files.record_run(place, vectors=record)
+        json_files.record_run(run.folder, vectors=record)
     return jax.tree.unflatten(jax.tree.structure(fresh), list(map(jnp.asarray, leaves.values())))

@@ -16,7 +16,7 @@ from transformer.config import complete, flatten
 from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer.train import train_tokenizer
-from transformer.runs import workdir
+from transformer.runs.run import Run
 from transformer.tasks.corpora import read_text
 from transformer.tasks.translation import TranslationTask
 
@@ -97,16 +97,16 @@ def test_corpora_go_through_json_and_the_command_line_unchanged():
 
 def test_a_folder_chooses_no_place_within_a_corpus(tmp_path):
     config = with_corpora({"name": "a", "source": "files", "path": "/secret", "seed": 3})
-    workdir.claim(tmp_path, config)
-    assert "/secret/train.en" in commands.describe_text(config, tmp_path)
+    Run(tmp_path, config).claim()
+    assert "/secret/train.en" in commands.describe_text(Run(tmp_path, config))
     commands.forget_places(config, training=True)
     assert config.data.corpora[0]["path"] == "/secret"
     commands.forget_places(config, training=False)
     assert config.data.corpora == ({"name": "a", "source": "files", "seed": 3},)
-    workdir.check_same_run(tmp_path, config)
+    Run(tmp_path, config).check_same()
     config.data.corpora = ({"name": "a", "source": "files", "seed": 4},)
     with refused("data.corpora"):
-        workdir.check_same_run(tmp_path, config)
+        Run(tmp_path, config).check_same()
 
 
 # -- tags

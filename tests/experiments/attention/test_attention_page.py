@@ -18,7 +18,7 @@ from experiments.results.report_attention import CELL, cross_attention
 from log_lines import heard
 from tiny_run import command, refused, shared_run
 from transformer.analysis.attention import Attention
-from transformer.runs.workdir import TrainedRun, load_config, load_trained
+from transformer.runs.run import Run, TrainedRun
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_the_page_opens_where_it_is_asked_to(options, opens, tmp_path):
 
 def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tiny, tmp_path):
     """Its rows are compared with those that the model computes step by step as it writes."""
-    run = load_trained(tiny.workdir, load_config(tiny.workdir))
+    run = Run(tiny.workdir).load_trained()
     translator, variables = run.predictor, run.variables
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]

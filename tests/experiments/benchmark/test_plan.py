@@ -125,7 +125,7 @@ def test_the_key_for_a_cpu_with_amx_is_told_if_it_is_not_set(
     config = toy_config(tmp_path, **changes)
     monkeypatch.setattr(environment, "has_amx", lambda: amx)
     monkeypatch.setattr(plan, "measure", lambda *_: Measured(7, "", 1000, [1000] * 9, 1.0, [], 0.0))
-    found = plan.estimate(TranslationTask(config), config, Path(tmp_path / "run"), 10**9)
+    found = plan.estimate(TranslationTask(config), Path(tmp_path / "run"), 10**9)
     plan.print_plan(found)
     key = "config.model.matmul_dtype=bfloat16"
     assert found["faster"] == (key if told else None)
@@ -146,7 +146,7 @@ def test_the_cores_that_other_processes_use_are_told(tmp_path, monkeypatch, caps
     for cores, told in ((0.1, False), (1.44, True)):
         measured = Measured(7, "", 1000, [1000] * 9, 1.0, seconds, 0.0, cores)
         monkeypatch.setattr(plan, "measure", lambda *_, measured=measured: measured)
-        plan.print_plan(plan.estimate(task, task.config, Path(tmp_path / "run"), 10**9))
+        plan.print_plan(plan.estimate(task, Path(tmp_path / "run"), 10**9))
         assert ("other processes used 1.4 cores" in capsys.readouterr().out) is told
 
 
@@ -162,7 +162,7 @@ def test_a_shorter_training_is_named_if_the_recipe_takes_hours(
     seconds = [[step]] * len(measure.shapes_of(task.plan))
     measured = Measured(7, "", 1000, [1000] * 9, 1.0, seconds, 0.0)
     monkeypatch.setattr(plan, "measure", lambda *_: measured)
-    plan.print_plan(plan.estimate(task, config, Path(tmp_path / "run"), 10**9))
+    plan.print_plan(plan.estimate(task, Path(tmp_path / "run"), 10**9))
     assert capsys.readouterr().out.count("--config=configs/own_text.py:hour trains") == told
 
 
@@ -175,17 +175,17 @@ def test_a_step_that_needs_too_much_memory_is_not_taken_and_what_to_change_is_sa
     measured = Measured(7, "", 1000, [1000 + 100 * size], 1.0, [], 0.0)
     monkeypatch.setattr(plan, "measure", lambda *arguments: measured)
     # 0.8 * 5,000 bytes, less the state twice, are room for 20 tokens of 100 bytes.
-    found = plan.estimate(task, config, Path(tmp_path / "run"), 5000)
+    found = plan.estimate(task, Path(tmp_path / "run"), 5000)
     assert found["memory"]["largest_batch_tokens"] == 16
     assert found["time"] is None
     assert found["advice"].startswith("set --config.data.batch_tokens=16, ")
     assert found["advice"].endswith(f"gradient_accumulation_steps={math.ceil(size / 16)}")
     plan.print_plan(found)
     assert "the memory is too small: set --config.data.batch_tokens=16" in capsys.readouterr().out
-    assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 2000)["advice"]
+    assert "d_model" in plan.estimate(task, Path(tmp_path / "run"), 2000)["advice"]
     # Batches have eight rows at least, so fewer tokens are no help.
     config.data.batch_multiple = 8
-    assert "d_model" in plan.estimate(task, config, Path(tmp_path / "run"), 5000)["advice"]
+    assert "d_model" in plan.estimate(task, Path(tmp_path / "run"), 5000)["advice"]
     enough = 2 * 1000 + 100 * size
     assert measured.fits(round(enough / measure.MEMORY_FRACTION) + 1)
     assert not measured.fits(round(enough / measure.MEMORY_FRACTION) - 1)

@@ -13,6 +13,7 @@ from tiny_run import command, refused, shared_run
 from transformer.data import held_out
 from transformer.data.pairs import Pair
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 PAIRS = [
     Pair(f"The {noun} does not sleep in Vienna.", f"{noun} schläft nicht in Wien.")
@@ -29,18 +30,17 @@ def folder(tmp_path_factory, tmp_path):
     return folder
 
 
-def config_of(folder, source="grammar"):
+def run_of(folder, source="grammar"):
     config = workdir.load_config(folder).copy_and_resolve_references()
     config.data.source = source
-    return config
+    return Run(folder, config)
 
 
 def checks(folder, translate) -> dict[str, tuple[int, int]]:
     """(passed, lines) of each check, if this function of a case translates."""
-    config = config_of(folder)
-    texts = [translate(case) for case in make_cases(folder, config)]
+    texts = [translate(case) for case in make_cases(run_of(folder))]
     (folder / TRANSLATIONS).write_text("".join(f"{text}\n" for text in texts))
-    found = check_behaviour(folder, config, folder)["behaviour"]
+    found = check_behaviour(run_of(folder), folder)["behaviour"]
     assert all(own["low"] <= own["passed"] / own["lines"] <= own["high"] for own in found.values())
     return {check: (own["passed"], own["lines"]) for check, own in found.items()}
 
@@ -84,11 +84,7 @@ def test_a_check_passes_a_right_translation_alone(folder, pair, check, translate
     (folder / TRANSLATIONS).parent.mkdir(exist_ok=True)
     passed, lines = checks(folder, lambda case: translate(case.pair.target))[check]
     assert passed == lines * (pair is CHINESE if passes is None else passes)
-    words = {
-        case.pair.source
-        for case in make_cases(folder, config_of(folder))
-        if case.check == "one word"
-    }
+    words = {case.pair.source for case in make_cases(run_of(folder)) if case.check == "one word"}
     assert words <= {"他在看书", "हिन्दी", "है"}
 
 
@@ -104,11 +100,11 @@ def test_a_translator_that_copies_its_source_loops_or_writes_nothing_is_seen(fol
 
 
 def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder):
-    assert make_cases(folder, config_of(folder)) == make_cases(folder, config_of(folder))
-    assert "negation kept" not in {c.check for c in make_cases(folder, config_of(folder, "files"))}
+    assert make_cases(run_of(folder)) == make_cases(run_of(folder))
+    assert "negation kept" not in {c.check for c in make_cases(run_of(folder, "files"))}
     shutil.rmtree(folder / "held_out")
     held_out.save(folder, {"test": [Pair("A dog sleeps.", "Собака спит в доме.")]})
-    assert "name copied" not in {case.check for case in make_cases(folder, config_of(folder))}
+    assert "name copied" not in {case.check for case in make_cases(run_of(folder))}
 
 
 def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(tmp_path_factory, tmp_path):

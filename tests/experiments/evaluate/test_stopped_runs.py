@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from experiments.results.runs import stopped_runs
+from experiments.results.runs import list_stopped
 from tiny_run import command, shared_run, unsealed
+from transformer.runs.run import Run
 
 
 @pytest.fixture
@@ -33,13 +34,13 @@ def change(folder, **train):
 )
 def test_a_run_whose_training_stopped_before_its_end_is_named(copy, train, stopped):
     change(copy, **train)
-    assert stopped_runs([copy]) == [f"{copy} (step 40)"] * stopped
+    assert list_stopped([Run(copy)]) == [f"{copy} (step 40)"] * stopped
     # Without the files that tell its end it is not.
     if train.get("epochs"):
         (copy / "run.json").unlink()
     else:
         shutil.rmtree(copy / "checkpoints")
-    assert stopped_runs([copy]) == []
+    assert list_stopped([Run(copy)]) == []
 
 
 def test_a_comparison_and_the_evaluation_of_a_sweep_name_them(copy, tmp_path):

@@ -20,11 +20,12 @@ from transformer.data.parallel.sources import open_source
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 
 @pytest.fixture(scope="module", autouse=True)
 def once():
-    with loading_once(alignment):
+    with loading_once():
         yield
 
 
@@ -47,7 +48,7 @@ def aligned(tiny, tmp_path_factory):
 def by_hand(tiny):
     """Each test pair's links by every head, one pair after another, and their error rates."""
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config)
+    run = Run(tiny.workdir, config).load_trained()
     translator, variables = run.predictor, run.variables
 
     @jax.jit

@@ -14,6 +14,7 @@ from tiny_run import command, forget_weights, refused, shared_run
 from transformer import tasks
 from transformer.config import complete
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 STACKS = {"encoder_self": "encoder_layers_0", "decoder_self": "decoder_layers_0",
           "cross": "decoder_layers_0"}  # fmt: skip
@@ -32,7 +33,7 @@ def ranked(tiny, tmp_path_factory):
     ended = command("--mode=heads", f"--workdir={folder}")
     assert ended.code == 0, ended.err
     config = workdir.load_config(folder)
-    variables = workdir.load_trained(folder, config).variables
+    variables = Run(folder, config).load_trained().variables
     numbers = json.loads((folder / "figures" / "heads" / "head_importance.json").read_text())
     return ended, folder, numbers, tasks.REGISTRY[config.task](config), variables["params"]
 

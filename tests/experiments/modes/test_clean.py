@@ -9,7 +9,6 @@ from experiments.modes.clean import clean
 from experiments.process.process import logging_to
 from source_settings import refused
 from tiny_run import command
-from transformer.runs.workdir import claim
 
 KEPT = [("Hello world, here I am.", "Hallo Welt, hier bin ich."), ("One more.", "Noch einer.")]
 DROPPED = {

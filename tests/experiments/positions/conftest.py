@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tiny_run import shared_run
-from transformer.runs.workdir import load_config, load_trained
+from transformer.runs.run import Run
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(tiny):
     """Makes a trained run of parameters and the steps that they are the mean of."""
-    run = load_trained(tiny.workdir, load_config(tiny.workdir))
+    run = Run(tiny.workdir).load_trained()
     return lambda params, *steps: dataclasses.replace(
         run, variables={"params": params}, steps=steps
     )

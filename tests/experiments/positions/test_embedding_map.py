@@ -23,7 +23,7 @@ from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
 from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
-from transformer.runs import workdir
+from transformer.runs.run import Run
 
 NUMBERS = {"int8": "<i1", "uint8": "<u1", "uint16": "<u2", "uint32": "<u4"}
 TEXT = ("the House and the mouse", "the houses", "a $1 [bold] mouse the")
@@ -58,7 +58,7 @@ def tokenizers(tmp_path_factory):
 
 def trained_table(folder):
     """The table of the run's newest checkpoint, and the predictor."""
-    run = workdir.load_trained(folder, workdir.load_config(folder))
+    run = Run(folder).load_trained()
     predictor, variables = run.predictor, run.variables
     return np.asarray(variables["params"]["target_embedding"]["table"]), predictor
 

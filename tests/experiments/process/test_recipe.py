@@ -18,7 +18,7 @@ from transformer.config import assign, flatten
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.runs import workdir
+from transformer.runs.run import Run
 
 PAGE = ROOT / "configs/own_text.py"
 
@@ -144,8 +144,8 @@ def start(text, monkeypatch):
     seen = []
 
     def train(config, folder, processes):
-        workdir.check_same_run(folder, config, training=True)
-        workdir.claim(folder, config)
+        Run(folder, config).check_same(training=True)
+        Run(folder, config).claim()
         seen.append(flatten(config))
 
     monkeypatch.setattr("experiments.evaluate.run.train", train)

@@ -23,6 +23,7 @@ from transformer.data.files.text import read_lines
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +198,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     tiny, monkeypatch
 ):
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config)
+    run = Run(tiny.workdir, config).load_trained()
     translator, variables = run.predictor, run.variables
     seen = []
     search, nll = translator._search.search, translator._row_nll
@@ -224,7 +225,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
 
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_line_of_another_length_compiles_nothing_once_prepared(tiny, is_prepared):
-    run = workdir.load_trained(tiny.workdir, workdir.load_config(tiny.workdir))
+    run = Run(tiny.workdir).load_trained()
     if is_prepared:
         run.predictor.prepare(run.variables)
         run.predictor.prepare_score(run.variables)

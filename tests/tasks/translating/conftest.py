@@ -2,14 +2,14 @@
 
 import pytest
 
-from experiments.modes import translation as translating
 from tiny_run import command, loading_once, shared_run
 from transformer.runs import workdir
+from transformer.runs.run import Run
 
 
 @pytest.fixture(scope="module", autouse=True)
 def once():
-    with loading_once(translating):
+    with loading_once():
         yield
 
 
@@ -22,7 +22,7 @@ def tiny(tmp_path_factory):
 def loaded(tiny):
     """A translator and its parameters."""
     config = workdir.load_config(tiny.workdir)
-    run = workdir.load_trained(tiny.workdir, config)
+    run = Run(tiny.workdir, config).load_trained()
     translator, params = run.predictor, run.variables
     return translator, params
 

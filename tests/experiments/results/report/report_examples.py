@@ -8,12 +8,13 @@ from experiments.results import report_page as report
 from experiments.results.report_attention import MAX_DRAWN_TOKENS
 from transformer.data.words import Words
 from transformer.inference.translator import Translator
-from transformer.runs.workdir import load_results
+from transformer.runs.run import Run
 
 
 def same_page(config, folder):
     """The page of a run whose checkpoint is not read."""
-    return report.write(config, folder, load_results(folder), None, "nobody looked").read_text()
+    run = Run(folder, config)
+    return report.write(run, run.results, None, "nobody looked").read_text()
 
 
 class Reader(Translator):

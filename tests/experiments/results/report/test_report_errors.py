@@ -22,7 +22,8 @@ from experiments.results.outputs import (
 )
 from tiny_run import command
 from transformer.data.tokenizer import UNK_ID
-from transformer.runs.workdir import TrainedRun, load_config, load_results
+from transformer.runs.run import Run, TrainedRun
+from transformer.runs.workdir import load_config
 
 
 def decode(penalty, alpha=1.0):
@@ -111,13 +112,14 @@ def test_the_likelihoods_kept_of_translations_are_those_of_the_mode_score(tiny):
 
 
 def test_errors_are_judged_by_the_search_that_made_the_scores(tiny):
-    config, results = load_config(tiny.workdir), load_results(tiny.workdir)
+    config, results = load_config(tiny.workdir), Run(tiny.workdir).results
     assert results["decode"] == config.decode.to_dict()
 
     def told(results):
-        groups = report._groups(config, tiny.workdir, results, TrainedRun(Reader(), {}), "")
+        decode = tables.decode_of(config.decode, results)
+        groups = report._groups(Run(tiny.workdir), decode, results, TrainedRun(Reader(), {}), "")
         [note] = [note for group in groups for note in group.notes if "length penalty" in note]
-        return note, dict(tables.decode_table(config, results).rows)
+        return note, dict(tables.decode_table(decode, "translation").rows)
 
     note, table = told({**results, "decode": {**results["decode"], "beam_size": 7, "alpha": 0.25}})
     assert "length penalty (gnmt, alpha 0.25), as the search with a beam of 7 compares" in note

@@ -10,13 +10,14 @@ from report_examples import same_page
 from chromium import PHONE, opened, overflow
 from experiments.results import outputs as report_texts
 from tiny_run import command, forget_weights, refused, unsealed
-from transformer.runs.workdir import load_config, load_results
+from transformer.runs.run import Run
+from transformer.runs.workdir import load_config
 
 HOSTILE = '<script>alert("1")</script> & <b>'
 
 
 def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
-    results = load_results(tiny.workdir)
+    results = Run(tiny.workdir).results
     scores = results["test"]
     assert f"BLEU {scores['bleu']:,.2f} ± {scores['bleu_ci']:,.2f} on the 7 sentences" in page
     assert scores["chrf_signature"] in page
@@ -74,7 +75,7 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
 
 
 def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
-    results = {**load_results(copy), "averaged_steps": [20]}
+    results = {**Run(copy).results, "averaged_steps": [20]}
     (copy / "results.json").write_text(json.dumps(results))
     assert command("--mode=report", f"--workdir={copy}").code == 0
     page = (copy / "report.html").read_text()

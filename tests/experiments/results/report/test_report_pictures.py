@@ -11,7 +11,7 @@ from report_examples import Reader
 
 from experiments.results import report_page as report
 from experiments.results.report_attention import MAX_DRAWN_TOKENS, attention_map, cross_attention
-from transformer.runs.workdir import TrainedRun
+from transformer.runs.run import TrainedRun
 
 pytestmark = pytest.mark.full
 

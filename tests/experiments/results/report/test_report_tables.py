@@ -27,7 +27,7 @@ def test_the_command_makes_the_same_config_from_the_defaults(tiny):
     config = load_config(tiny.workdir)
     config.data.path, config.data.tfds_fields = "my 'own' texts", ("a", "b c")
     flags = subprocess.run(
-        ["sh", "-c", "printf '%s\\n' " + tables.command(config)],
+        ["sh", "-c", "printf '%s\\n' " + tables.command(tables.differing(config))],
         capture_output=True,
         text=True,
         check=True,

@@ -1,0 +1,298 @@
+"""A run: the one owner of its folder, which knows what is left to do of it."""
+
+import dataclasses
+import enum
+import functools
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from ml_collections import ConfigDict
+
+from transformer import tasks, variants
+from transformer.bridges.marian_import import ORIGIN
+from transformer.config import flatten
+from transformer.config.keys import FREE, having
+from transformer.errors import UserError
+from transformer.files import write_json
+from transformer.inference.base import Predictor, Variables
+from transformer.inference.batching import on_all_devices
+from transformer.metrics.registry import rank
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.json_files import read_results, read_run
+from transformer.runs.weights import CHOICE, Weights
+from transformer.runs.workdir import check_folder, load_config, newest_step
+
+CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
+MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
+STALE_SECONDS = 3600  # a file that is half written is no longer being written
+
+PredictorT = TypeVar("PredictorT", bound=Predictor)
+
+
+class State(enum.IntEnum):
+    """How far a run has come."""
+
+    NEW = enum.auto()  # it has no checkpoint
+    STARTED = enum.auto()  # it has to be trained further, or its newest checkpoint to be evaluated
+    TRAINED = enum.auto()  # a setting of its config has ended it
+    SCORED = enum.auto()  # and it has the scores of its newest checkpoint
+    REPORTED = enum.auto()  # and a report
+    IMPORTED = enum.auto()  # it is a model of another project
+
+
+@dataclasses.dataclass
+class RunProgress:
+    """The progress of a run apart from its state; saved with every checkpoint.
+
+    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` are of the steps
+    since the last line; `line_sums`, see `metrics.tokens.to_list`, is filled in checkpoints only.
+    `best` and `best_loss` are of the best evaluation, `last` and `lowest_loss` of all.
+    `text_digest` is that of the task, empty in older runs.
+    """
+
+    fingerprint: str
+    seconds: float = 0.0
+    training_seconds: float = 0.0
+    tokens: float = 0.0
+    best: float | None = None
+    best_loss: float = math.inf
+    best_step: int = 0
+    last: float | None = None
+    lowest_loss: float = math.inf
+    evaluations_since_best: int = 0
+    line_seconds: float = 0.0
+    line_steps: int = 0
+    line_sums: list[float] = dataclasses.field(default_factory=list)
+    text_digest: str = ""
+
+    def record(self, step: int, metric: str, numbers: Mapping[str, float]) -> None:
+        """Records an evaluation; while the loss falls, an equal or zero score costs no patience."""
+        value, loss = numbers[metric], numbers.get("loss", math.nan)
+        best = rank({"loss": self.best_loss, metric: self.best or 0.0}, metric)
+        if self.best is None or rank(numbers, metric) > best:
+            self.best, self.best_loss, self.best_step = value, loss, step
+            self.evaluations_since_best = 0
+        elif value not in (0, self.last) or not loss < self.lowest_loss:
+            self.evaluations_since_best += 1
+        self.last, self.lowest_loss = value, min(self.lowest_loss, loss)
+
+    def find_limit(self, step: int, settings: ConfigDict, last_step: int) -> str | None:
+        """Returns the setting that ends a run after `step` steps, or None if none does.
+
+        Args:
+          settings: `config.train`.
+          last_step: see `total_steps`.
+        """
+        if step >= last_step:
+            by_epochs = last_step < settings.steps
+            return (
+                f"train.{f'epochs={settings.epochs}' if by_epochs else f'steps={settings.steps}'}"
+            )
+        if 0 < settings.patience <= self.evaluations_since_best:
+            return f"train.patience={settings.patience} evaluations without a better one"
+        if 0 < settings.minutes * 60 <= self.seconds:
+            return f"train.minutes={settings.minutes}"
+        return None
+
+
+def total_steps(settings: ConfigDict, epoch_length: int) -> int:
+    """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
+    if not settings.epochs:
+        return settings.steps
+    # Without the rounding, 0.07 epochs of 100 batches are 8 steps.
+    return min(settings.steps, math.ceil(round(settings.epochs * epoch_length, 6)))
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun(Generic[PredictorT]):
+    """The trained model of a run's folder.
+
+    Attributes:
+      predictor: the model in use.
+      variables: the variables to apply it with, `{"params": ...}`.
+      steps: the steps of the checkpoints whose mean the parameters are, or of the only one.
+      progress: the progress of the run, see `RunProgress`; empty if unknown.
+    """
+
+    predictor: PredictorT
+    variables: Variables
+    steps: Sequence[int] = ()
+    progress: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Run:
+    """A folder, and the config with which its run is trained or used.
+
+    Attributes:
+      config: by default that of the folder; a command may change how the run is used and scored.
+      epoch_length: batches in an epoch; None if only the folder knows.
+    """
+
+    epoch_length: int | None = None
+
+    def __init__(self, folder: Path, config: ConfigDict | None = None):
+        self.folder = folder
+        if config is not None:
+            self.config = config
+
+    @functools.cached_property
+    def config(self) -> ConfigDict:
+        return load_config(self.folder)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it is a model of another project, which is not trained here."""
+        return (self.folder / ORIGIN).is_dir()
+
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint, or 0 if there is none."""
+        return newest_step(self.folder)
+
+    @property
+    def results(self) -> dict[str, Any] | None:
+        """The content of `results.json`, or None if the run is not scored yet."""
+        return read_results(self.folder / RESULTS)
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        """The results if they are those of the newest checkpoint, or the checkpoints are deleted.
+
+        A run may be scored before its training has ended.
+        """
+        results = self.results
+        return results if results and self.step in (0, results["step"]) else None
+
+    @property
+    def state(self) -> State:
+        """How far the run has come."""
+        if self.is_imported:
+            return State.IMPORTED
+        if self.step and self.ended_by() is None:
+            return State.STARTED
+        if self.scores is None:
+            return State.TRAINED if self.step else State.NEW
+        return State.REPORTED if (self.folder / REPORT).exists() else State.SCORED
+
+    def ended_by(self) -> str | None:
+        """Returns the setting that ended the training, or None if it must go on.
+
+        It must, too, to evaluate the newest checkpoint.
+        """
+        step, settings, length = self.step, self.config.train, self.epoch_length
+        with Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True) as checkpoints:
+            saved = checkpoints.read_progress(step) if step else None
+            is_evaluated = checkpoints.evaluated(step) or self.count_attempts(step) >= MAX_ATTEMPTS
+            if saved is None or not is_evaluated:
+                return None
+        if length is None:  # without the record, epochs count as over
+            length = (read_run(self.folder).get("data") or {}).get("batches_per_epoch", 0)
+        return RunProgress(**saved).find_limit(step, settings, total_steps(settings, length))
+
+    def count_attempts(self, step: int, change: int = 0) -> int:
+        """Returns how often the evaluation of a checkpoint has begun; records a change of it.
+
+        Args:
+          change: 1 before an evaluation; -1 after one that did not end by a fault of its own.
+        """
+        path = self.folder / CHECKPOINTS / str(step) / "evaluation_attempts.json"
+        try:
+            attempts = int(path.read_text())
+        except (FileNotFoundError, ValueError):
+            attempts = 0
+        if change:
+            write_json(path, attempts + change)
+        return attempts + change
+
+    def refuse_results(self) -> None:
+        """Raises UserError if results without checkpoints would pass for those of a new run."""
+        if names := [name for name in (RESULTS, CHOICE) if (self.folder / name).exists()]:
+            raise UserError(
+                f"{self.folder} has {names[0]} but no checkpoints, so its training cannot be "
+                f"resumed: restore {self.folder / CHECKPOINTS}, use another folder, or delete "
+                f"{' and '.join(names)} there to train from the beginning"
+            )
+
+    def delete_results(self) -> None:
+        """Deletes the scores and the choice of weights, which are of fewer steps or evaluations."""
+        for name in (RESULTS, CHOICE):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def claim(self) -> None:
+        """Writes the config to the folder, which makes it a run's folder."""
+        self.check_same(training=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.rglob("*.partial"):  # of `files.whole_file`
+            if time.time() - path.stat().st_mtime > STALE_SECONDS:
+                path.unlink()
+        variants.save(self.folder, self.config.to_dict())
+        write_json(self.folder / "config.json", self.config.to_dict())
+
+    def check_same(self, training: bool = False) -> None:
+        """Raises UserError if the folder has a run of another config, or a link out of it.
+
+        Args:
+          training: whether the paths of the text and how the model is computed must be the same,
+            too.
+        """
+        folder, recipe = self.folder, self.config.recipe
+        if folder.exists() and not folder.is_dir():
+            raise UserError(f"{folder} is a file: name a folder")
+        check_folder(folder)
+        if not (folder / "config.json").exists():
+            return
+        theirs, ours = (_comparable(each, training) for each in (load_config(folder), self.config))
+        differing = [
+            f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
+            for key in sorted(ours)
+            if theirs[key] != ours[key]
+        ]
+        if differing:
+            cause = ""
+            if recipe != "none" and {k.split()[0] for k in differing} <= {*having("recipe")}:
+                cause = f"config.recipe={recipe} counts the text: is it that of the run? "
+            raise UserError(
+                f"{folder} holds a run of another config: {'; '.join(differing)}. {cause}Use "
+                "another folder, or name this one alone, without a config, to use the config that "
+                "is there"
+                + (f"; config.train.init_from={folder} starts from its weights" if training else "")
+            )
+
+    def other_settings(self) -> dict[str, Any]:
+        """Returns {dotted key: value} of the scoring settings that differ from the folder's."""
+        theirs, ours = flatten(load_config(self.folder)), flatten(self.config)
+        return {
+            key: ours[key]
+            for key in sorted(ours)
+            if key.startswith(("decode.", "evaluate.")) and ours[key] != theirs[key]
+        }
+
+    def load_trained(self, steps: Sequence[int] = ()) -> TrainedRun[Any]:
+        """Returns the model with its weights.
+
+        Args:
+          steps: the steps of the checkpoints to use, in place of the run's own choice.
+        """
+        folder = self.folder.absolute()  # Orbax needs an absolute path
+        self.check_same()
+        if not folder.is_dir():
+            raise UserError(f"{folder} is not a folder: name that of a run")
+        predictor = tasks.REGISTRY[self.config.task].load(folder, self.config)
+        params, used, progress = Weights(folder, self.config).load(
+            predictor.param_shapes, predictor.fingerprint(), steps
+        )
+        return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
+
+
+def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
+    """The values of a config that must be a run's own, see `Run.check_same`."""
+    free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
+    values = {key: value for key, value in flatten(config).items() if key not in free}
+    values["data.corpora"] = [
+        {key: value for key, value in corpus.items() if f"data.{key}" not in free}
+        for corpus in values["data.corpora"]
+    ]
+    return values
