@@ -90,7 +90,7 @@ ALLOWED = {
     "transformer.mesh": ("transformer.errors",),
     "transformer.model.losses": ("transformer.model.matmul",),
     "transformer.decoding": BASE,
-    "transformer.optim": BASE,
+    "transformer.optim": (*BASE, "transformer.model.config"),
     "transformer.bridges": (
         *BASE,
         "transformer.data",
@@ -151,7 +151,7 @@ ALLOWED = {
         "transformer.training.step",
     ),
     "transformer.training.programs": ("transformer.signals",),
-    "transformer.config": (*BASE, "transformer.model.config"),
+    "transformer.config": (*BASE, "transformer.model.config", "transformer.optim"),
     "transformer.checks": (
         *BASE,
         "transformer.config",

@@ -18,6 +18,7 @@ from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import Workload
 from transformer.bridges.ctranslate2 import make_spec
 from transformer.config import assign, default_config, flatten
+from transformer.config.keys import having
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_arrays
@@ -29,24 +30,9 @@ from transformer.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 INSTALL = "pip install -r requirements-peers.txt"
-# Keys of a model that the peers have, too; of others they have the paper's value alone.
-FREE_KEYS = [f"model.dropout_{name}" for name in DropoutRates._fields] + [
-    f"model.{name}"
-    for name in (
-        *("d_model", "d_ff", "num_heads", "num_encoder_layers", "num_decoder_layers"),
-        *("max_length", "norm_epsilon", "tied_embeddings", "attention_bias"),
-        *("attention_implementation", "remat"),  # which change no number
-    )
-]
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
-PICTURES = ("patch_size", "picture_size", "picture_channels")
 SeenBatch = collections.namedtuple("SeenBatch", ["patches", "tokens", "labels"])
-TRAINING = (
-    *("model.dropout_layer", "model.dropout_word", "optimizer.gradient_accumulation_steps"),
-    *("train.r_drop", "train.freeze"),
-)
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # by the platform of JAX
-OPTIMIZER = ("name", "beta1", "beta2", "epsilon", "weight_decay", "clip_norm")
 
 
 def choose(text: str | None) -> list[str]:
@@ -84,14 +70,13 @@ def _difference(task: Task, trains: bool) -> str:
     if type(task.predictor) is not Translator and not sees:
         return f"config.task={config.task} cannot be compared: peers translate, or see pictures"
     paper, values = flatten(default_config()), flatten(config)
-    same = [key for key in paper if key.startswith("model.") and key not in FREE_KEYS]
-    needed: dict[str, tuple] = {
-        key: (paper[key],) for key in (*same, *(TRAINING if trains else ()))
-    }
+    same = {key for key in paper if key.startswith("model.")} - {*having("peers")}
+    dropouts = {f"model.dropout_{name}" for name in DropoutRates._fields}
+    same = same | {*having("work")} - {*having("peers")} if trains else same - dropouts
+    needed: dict[str, tuple] = {key: (paper[key],) for key in sorted(same)}
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
     if sees:
         needed |= {"model.positions": ("learned",), "model.pooling": ("first",)}
-        needed |= {f"model.{key}": (config.model[key],) for key in PICTURES}
     if trains:
         needed |= {"optimizer.name": ("adam", "adamw")}
         needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
@@ -109,7 +94,7 @@ def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, MeasuredSystem]:
     """Returns the systems of peers that train on a task's first batches, written into a folder."""
-    systems, config = {}, workload.config
+    systems, config, ours = {}, workload.config, having("peers")
     for name in (name for name in names if PEERS[name].keys):  # our step with other keys
         changed = copy.deepcopy(config)
         for key, value in PEERS[name].keys.items():
@@ -131,7 +116,7 @@ def training_peers(
         **of_pictures,
         "model": dataclasses.asdict(task.predictor.model.config),
         "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
-        "optimizer": {key: config.optimizer[key] for key in OPTIMIZER},
+        "optimizer": {k: v for k, v in config.optimizer.items() if f"optimizer.{k}" in ours},
         "label_smoothing": config.train.label_smoothing,
         "device": TORCH_DEVICES[jax.default_backend()],
         "bfloat16": config.model.dtype == "bfloat16",

@@ -25,6 +25,7 @@ from experiments.benchmark.summary import (
 from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
 from experiments.benchmark.workloads import Workload, first_sources, make_task
 from transformer.config import default_config, flatten
+from transformer.config.keys import having
 from transformer.data.encode import cache_folder
 from transformer.errors import RunError
 from transformer.files import write_json
@@ -38,12 +39,6 @@ SIZES, PRODUCTS = (2048, 8192), 4
 DECODED_SENTENCES = 128
 COLD, WARM = 1, 3  # starts
 LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
-# Keys of the model that the line of a workload names by their values, and others that change work.
-NAMED_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
-COUNTED = (
-    *("optimizer.clip_norm", "optimizer.gradient_accumulation_steps"),
-    *("train.ema_decay", "train.r_drop"),
-)
 
 
 class Setting(NamedTuple):
@@ -165,12 +160,13 @@ def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
 def describe(workload: Workload, task: Task) -> str:
     """Returns a line that is the same for the same work."""
     model, config = workload.config.model, workload.config
-    layers = f"{model.num_encoder_layers} + {model.num_decoder_layers} layers of {model.d_model}"
+    first = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
+    encoder, decoder, width, positions, dtype = (model[name] for name in first)
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
-    steps = f"{model.positions}, {model.dtype}, {parameters:,} parameters, {config.optimizer.name}"
+    layers = f"{encoder} + {decoder} layers of {width}, {positions}, {dtype}"
     values, usual = flatten(config), flatten(default_config())
     # Keys that change what is computed, with other values than the paper's.
-    keys = sorted((*(f"model.{name}" for name in {*config.model} - {*NAMED_KEYS}), *COUNTED))
+    keys = sorted((*(f"model.{name}" for name in {*model} - {*first}), *having("work")))
     others = (key for key in keys if values[key] != usual[key])
     changed = "".join(f", {key.partition('.')[2]}={values[key]}" for key in others)
     if workload.shape:
@@ -180,6 +176,7 @@ def describe(workload: Workload, task: Task) -> str:
         shapes = sorted(shapes_of(task.plan), key=lambda shape: shape.length)
         sizes = ", ".join(f"{shape.rows} x {shape.length}" for shape in shapes)
         text = f"own text in batches of {sizes} tokens"
+    steps = f"{parameters:,} parameters, {config.optimizer.name}"
     return f"{config.name}: {layers}, {steps}{changed}; {text}"
 
 

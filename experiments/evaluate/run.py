@@ -199,7 +199,7 @@ def _score_start(task: Task, run: Run, params: Any) -> None:
 
 
 def _search(run: Run) -> dict[str, Any]:
-    return {key: run.config.decode[key] for key in run_tables.SEARCHED_WITH}
+    return {k: v for k, v in run.config.decode.items() if f"decode.{k}" in having("search")}
 
 
 def _comparable(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer.config import complete, default_config, set_value, value_of, wrong_type
+from transformer.config.keys import KEYS
 from transformer.errors import UserError
 
 PAGES = Path(__file__).parents[2] / "configs"
@@ -99,7 +100,8 @@ def _find(name: str) -> Path:
 def override(config: ConfigDict, key: str, text: str) -> None:
     """Sets a key to the value that the text gives, in the type of the key."""
     value = value_of(config, key)
-    parse, example = LIST_KEYS.get(key, (lambda text: _parse(text, value), value))
+    is_list = PARSERS.keys() & KEYS[key].facts
+    parse, example = PARSERS[min(is_list)] if is_list else (lambda text: _parse(text, value), value)
     try:
         set_value(config, key, parse(text))
     except ValueError:
@@ -143,11 +145,11 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     return tuple((pair[1], float(pair[2])) for pair in pairs)
 
 
-# Keys whose lists are not of what their default holds, or where an empty part has a meaning: the
-# parser of a text, and an example.
-LIST_KEYS: dict[str, tuple[Callable[[str], Any], list]] = {
-    "data.corpora": (_parse_corpora, []),
-    "data.languages": (_parts, ["en", "de"]),
-    "tokenizer.symbols": (_parse_symbols, ["<URL>"]),
-    "train.learning_rate_factors": (_parse_factors, ["pattern=0.5"]),
+# By a fact of keys whose lists are not of what their default holds, or in which an empty part has a
+# meaning: the parser of a text, and an example.
+PARSERS: dict[str, tuple[Callable[[str], Any], list]] = {
+    "json": (_parse_corpora, []),
+    "parts": (_parts, ["en", "de"]),
+    "symbols": (_parse_symbols, ["<URL>"]),
+    "factors": (_parse_factors, ["pattern=0.5"]),
 }

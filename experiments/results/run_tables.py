@@ -12,6 +12,7 @@ from experiments.results.table import Table, with_interval
 from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
 from transformer.checks import SEARCHED
 from transformer.config import default_config, flatten
+from transformer.config.keys import having
 from transformer.data.held_out import is_split
 from transformer.metrics.registry import COUNTS, find
 from transformer.runs.json_files import first_scores, start_line
@@ -20,7 +21,6 @@ SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json
 BEHAVIOUR = "behaviour"  # name of an evaluation, and the key of its results
 MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% interval (Wilson)"}
-SEARCHED_WITH = ("beam_size", "length_penalty", "alpha", "max_ratio", "max_extra")
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -108,7 +108,7 @@ def decode_table(decode: ConfigDict, task: str) -> Table | None:
     """Returns the settings of the search for the scored translations, of a run that translates."""
     if task not in SEARCHED:
         return None
-    rows = [[f"decode.{name}", _shown(decode[name])] for name in SEARCHED_WITH]
+    rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
     return Table("The search that made the scored translations", ["", ""], rows)
 
 

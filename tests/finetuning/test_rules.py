@@ -17,6 +17,7 @@ from transformer.checks import check
 from transformer.config import complete, flatten
 from transformer.errors import UserError
 from transformer.model.losses import TokenSums
+from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
 from transformer.optim.parameters import ParameterRules, rules_of
 from transformer.runs.checkpoint import Checkpoints
@@ -42,7 +43,8 @@ def loss(params, batch, hparams, key):
 
 def states(rules, clip=1.0, accumulate=1, scale=1.0, name="adamw"):
     """The states before and after each of six steps."""
-    optimizer = make_optimizer(name, 0.9, 0.98, 1e-9, clip, accumulate, (), rules.factor)
+    limits = {"clip_norm": clip, "gradient_accumulation_steps": accumulate}
+    optimizer = make_optimizer(OptimizerConfig(name, **limits), (), rules.factor)
     step = jax.jit(make_train_step(loss, optimizer, "constant", 4, accumulate, rules))
     state = init_state(start(), optimizer, True, rules)
     return list(

@@ -28,6 +28,7 @@ from runs import identical
 from tiny_models import tiny_config
 from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
+from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer, update_count
 from transformer.optim.parameters import ParameterRules, named_leaves
 from transformer.runs.checkpoint import Checkpoints
@@ -60,8 +61,13 @@ def as_float32(flat):
     return {name: jnp.asarray(x, jnp.float32) for name, x in flat.items()}
 
 
+def config_of(name, accumulate=1, clip=0.0):
+    limits = {"clip_norm": clip, "gradient_accumulation_steps": accumulate}
+    return OptimizerConfig(name, BETA1, BETA2, EPSILON, MOMENTUM, **limits)
+
+
 def make(name, accumulate=1, stacked=(), clip=0.0):
-    return make_optimizer(name, BETA1, BETA2, EPSILON, clip, accumulate, stacked, momentum=MOMENTUM)
+    return make_optimizer(config_of(name, accumulate, clip), stacked)
 
 
 def ours(name, steps, decay=0.0, rates=RATES, clip=0.0, accumulate=1, weights=None):
@@ -257,9 +263,7 @@ def loss(params, batch, hparams, key):
 
 
 def make_step(name, accumulate=1, rules=ParameterRules()):  # noqa: B008
-    optimizer = make_optimizer(
-        name, BETA1, BETA2, EPSILON, 1.0, accumulate, (), rules.factor, MOMENTUM
-    )
+    optimizer = make_optimizer(config_of(name, accumulate, 1.0), (), rules.factor)
     step = make_train_step(loss, optimizer, "constant", 4, accumulate, rules)
     return step, init_state(nested(as_float32(start())), optimizer, True, rules)
 

@@ -16,6 +16,7 @@ from transformer.model.build import REGISTRY
 from transformer.model.classifier import Classifier
 from transformer.model.stack import stacked_modules
 from transformer.model.vision.inputs import PictureText
+from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
@@ -37,7 +38,9 @@ def of_one_number(params):
 def decayed(params, stacked, accumulate=1):
     """Names of the parameters that an update without any gradient changes, without layers."""
     params = of_one_number(params)
-    optimizer = make_optimizer("adamw", 0.9, 0.98, 1e-9, 0.0, accumulate, stacked)
+    optimizer = make_optimizer(
+        OptimizerConfig("adamw", gradient_accumulation_steps=accumulate), stacked
+    )
     gradient = jax.tree.map(jnp.zeros_like, params)
     numbers = {"learning_rate": 0.1, "weight_decay": 0.5}
     updates, _ = optimizer.update(gradient, optimizer.init(params), params, **numbers)

@@ -16,7 +16,7 @@ from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
 from transformer.files import DamageError
-from transformer.optim import optimizers
+from transformer.optim import OptimizerConfig, optimizers
 from transformer.runs import checkpoint, leaves
 from transformer.runs.checkpoint import Checkpoints
 from transformer.training.step import init_state
@@ -27,13 +27,16 @@ PROGRESS = {"fingerprint": "x"}
 FULL = (pytest.mark.full, pytest.mark.slow)
 
 
+OPTIMIZER = OptimizerConfig(clip_norm=1.0, gradient_accumulation_steps=3)
+
+
 def make_state(value: float, ema: bool = True):
     params = jax.tree.map(
         lambda shape: value + jnp.sin(jnp.arange(np.prod(shape), dtype=jnp.float32)).reshape(shape),
         SHAPES,
         is_leaf=lambda x: isinstance(x, tuple),
     )
-    return init_state(params, optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3), ema)
+    return init_state(params, optimizers.make_optimizer(OPTIMIZER), ema)
 
 
 def save(checkpoints, step, loss=None):
@@ -128,7 +131,7 @@ def test_averages_are_means_of_the_weights_and_frozen_ones_keep_their_bits(tmp_p
 
 @pytest.mark.parametrize("ema", [False, True])
 def test_a_restored_state_has_every_bit_the_optimizer_s_too(ema, tmp_path):
-    optimizer = optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 1.0, 3)
+    optimizer = optimizers.make_optimizer(OPTIMIZER)
     state = make_state(1 / 3, ema)
     gradient = jax.tree.map(lambda x: jnp.sin(x + 1e-3), state.params)
     for _ in range(4):  # one update, and one gradient of three gathered for the next

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from transformer.model.losses import TokenSums
+from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
 from transformer.training.placement import SingleRun, VmappedRuns
 from transformer.training.programs import CACHE_HIT, StepPrograms, look_ahead
@@ -131,7 +132,7 @@ def shaped_batch(rows, runs):
 
 def placed_step(place, runs):
     """The plain step and the state of one run; step, state and arguments of placed ones."""
-    optimizer = make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, 1)
+    optimizer = make_optimizer(OptimizerConfig())
     plain = make_train_step(squares, optimizer, "constant", 5, 1)
     placement = place(jax.devices(), runs)
     state = jax.device_get(init_state({"w": jnp.linspace(-1.0, 1.0, 5)}, optimizer, ema=False))

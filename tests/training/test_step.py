@@ -12,7 +12,7 @@ from runs import (
     toy_config,
 )
 from transformer.model.losses import TokenSums
-from transformer.optim import optimizers
+from transformer.optim import OptimizerConfig, optimizers
 from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
@@ -37,7 +37,7 @@ STEPS = {}
 
 def make_step(task, accumulate=1, schedule="constant", ema=False):
     """The step function, compiled once for each loss, and the first state."""
-    optimizer = optimizers.make_optimizer("adam", 0.9, 0.98, 1e-9, 0.0, accumulate)
+    optimizer = optimizers.make_optimizer(OptimizerConfig(gradient_accumulation_steps=accumulate))
     key = loss_key(task), accumulate, schedule
     if key not in STEPS:
         step = make_train_step(task.loss, optimizer, schedule, task.d_model, accumulate)

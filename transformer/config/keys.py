@@ -1,8 +1,9 @@
 """The keys of a config: of each its default, range, choices and facts, see `model.config.Key`.
 
 The defaults are the base model of "Attention Is All You Need" (Vaswani et al. 2017; sections in
-brackets) on the built-in grammar. Those of the model are in `model/config.py`. No model is
-imported, so that a misspelt key is answered before jax has started.
+brackets) on the built-in grammar. Those of the model are in `model/config.py`, those of the
+optimizer in `optim/__init__.py`. No model is imported, so that a misspelt key is answered before
+jax has started.
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from transformer.model.config import (
     ModelConfig,
     key,
 )
+from transformer.optim import OptimizerConfig
 
 FRACTION = (0, 1)
 
@@ -96,7 +98,7 @@ class DataConfig:
     # Several corpora of translation: a dict for each with the keys of `data` that it changes, and
     # name (for tables and files), weight (1.0), source_tag (tags put before each source, such as
     # "<2de>") and reverse (True swaps source and target). Set in a config file, or as JSON.
-    corpora: tuple = key((), facts="shared")
+    corpora: tuple = key((), facts="shared json")
     # Pairs of a corpus in an epoch ~ weight * pairs ** (1 / temperature) (Arivazhagan et al. 2019).
     temperature: float = key(1.0, (0.1, MAX_NUMBER), "shared")
     # Pictures: the column of a table, whose questions are text_field; whether picture files are
@@ -122,7 +124,8 @@ class DataConfig:
     max_length_ratio: float = key(3.0, (1, math.inf))  # longer over shorter side, see CleaningRules
     remove_duplicates: bool = key(True)
     remove_near_duplicates: bool = key(False)  # equal but for case, digits, punctuation, blanks
-    languages: tuple = key(("", ""))  # of a file's source and target, such as en,de; '' is any
+    # of a file's source and target, such as en,de; '' is any
+    languages: tuple = key(("", ""), facts="parts")
     # Smallest kept probability of a side's language, relative to the most probable language.
     min_language_ratio: float = key(0.05, FRACTION)
     # of a side's sentences, for a script to be usual; 0 keeps all
@@ -180,48 +183,20 @@ class TokenizerConfig:
     max_sentences: int = key(2_000_000, POSITIVE)
     split_digits: bool = key(False)  # each digit is a subword of its own
     # Strings that are always one subword and come back as they are, such as "{name}" or "<URL>".
-    symbols: tuple = key(())
+    symbols: tuple = key((), facts="symbols")
     # addresses, numbers, names are numbered tokens, and come back
     placeholders: bool = key(False, facts="structure")
     # Each training batch draws its segmentations; 0: the best ones, as in held-out text. bpe:
     # probability that a merge is left out, 0.1 in Provilkov et al. 2020.
-    bpe_dropout: float = key(0.0, FRACTION, "draws")
+    bpe_dropout: float = key(0.0, FRACTION, "draws draws_bpe")
     # unigram: exponent of a segmentation's probability (Kudo 2018); near 0 all are about as likely.
-    sampling_alpha: float = key(0.0, (0, 100), "draws")
+    sampling_alpha: float = key(0.0, (0, 100), "draws draws_unigram")
     sampling_sides: str = key("both", facts="draws")  # both | source | target
     # Files of existing sentencepiece models, the second for the target if not joint; '' trains one.
     model: str = key("", facts="path draws")
     target_model: str = key("", facts="path draws")
     # Blanks and ends of lines are tokens as they stand, for language models of running text.
     keep_spaces: bool = key(False)
-
-
-@dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
-    """The update of the parameters [5.3]."""
-
-    # adam [5.3] | adamw (Loshchilov and Hutter 2019) | lion (Chen et al. 2023), for a third to a
-    # tenth of Adam's rates | muon (Jordan et al. 2024) for kernels, adamw for the rest, at Adam's
-    # rates (Liu et al. 2025) | adafactor (Shazeer and Stern 2018), whose rates are relative to the
-    # RMS of a parameter: at most 0.01 in the paper; it uses no beta1, beta2 and epsilon
-    name: str = key("adam", choices=("adam", "adamw", "lion", "muon", "adafactor"))
-    beta1: float = key(0.9, BELOW_ONE)  # [5.3]
-    beta2: float = key(0.98, BELOW_ONE)  # [5.3]
-    epsilon: float = key(1e-9, (1e-15, 1))  # [5.3]
-    muon_momentum: float = key(0.95, BELOW_ONE)  # muon: of the gradients of kernels
-    # decoupled, times the learning rate; not with adam
-    weight_decay: float = key(0.0, NOT_NEGATIVE, "traced")
-    clip_norm: float = key(0.0, NOT_NEGATIVE)  # global norm of the gradient; 0 never clips
-    # noam [5.3, eq. 3] | inverse_sqrt | constant | cosine | linear | wsd (Hägele et al. 2024); the
-    # last three fall to zero at the end that train.steps or train.epochs sets
-    schedule: str = key("noam", choices="transformer.optim.schedules.SCHEDULES")
-    # wsd: of the updates, those in which the rate falls
-    decay_fraction: float = key(0.2, FRACTION, "traced")
-    # noam: a factor; others: the peak
-    learning_rate: float = key(1.0, NOT_NEGATIVE, "traced recipe")
-    warmup_steps: int = key(4000, NOT_NEGATIVE, "traced recipe")  # updates [5.3]
-    # batches per update; all tokens have the same weight
-    gradient_accumulation_steps: int = key(1, POSITIVE, "recipe")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,13 +212,13 @@ class TrainConfig:
     label_smoothing: float = key(0.1, BELOW_ONE, "traced recipe")  # [5.4]
     # Weight of the divergence between two passes with different dropout, 5 in Liang et al. 2021 for
     # translation; 0: one pass. A step takes twice the time and memory.
-    r_drop: float = key(0.0, NOT_NEGATIVE, "traced_above_zero")
+    r_drop: float = key(0.0, NOT_NEGATIVE, "traced_above_zero work")
     # none | balanced: equal total weight per class in the loss; for classification alone.
     class_weights: str = key("none", choices=("none", "balanced"))
     # Picture classes: alpha of mixup (Zhang et al. 2018), such as 0.2; 0 for none.
     mixup: float = key(0.0, NOT_NEGATIVE)
     # of weights, per update, for evaluation; 0: none
-    ema_decay: float = key(0.0, BELOW_ONE, "traced_above_zero")
+    ema_decay: float = key(0.0, BELOW_ONE, "traced_above_zero work")
     log_every: int = key(100, POSITIVE, "length")  # steps
     # steps; 0: once an epoch. A checkpoint is saved before each
     evaluate_every: int = key(1000, NOT_NEGATIVE, "length recipe")
@@ -273,23 +248,25 @@ class TrainConfig:
     # encoder_layers_0/self_attention/query/kernel: init_pattern chooses the parameters to load from
     # that run (the seed draws the rest), freeze those that are not trained ('': none).
     init_pattern: str = key(".*")
-    freeze: str = key("")
+    freeze: str = key("", facts="work")
     # (pattern, factor) pairs: the first that matches a parameter multiplies its learning rate
     # (Howard and Ruder 2018, 3.2); on the command line pattern=factor,pattern=factor.
-    learning_rate_factors: tuple = key(())
+    learning_rate_factors: tuple = key((), facts="factors")
 
 
 @dataclasses.dataclass(frozen=True)
 class DecodeConfig:
     """The search for a translation, and the sampling of a text."""
 
-    beam_size: int = key(4, (1, 10_000))  # [6.1]; 1 is greedy
+    beam_size: int = key(4, (1, 10_000), "search")  # [6.1]; 1 is greedy
     # gnmt [6.1] (Wu et al. 2016, eq. 14) | average | none
-    length_penalty: str = key("gnmt", choices="transformer.decoding.search.PENALTIES")
-    alpha: float = key(0.6, (-10, 10))  # exponent of the length penalty [6.1]
+    length_penalty: str = key(
+        "gnmt", facts="search", choices="transformer.decoding.search.PENALTIES"
+    )
+    alpha: float = key(0.6, (-10, 10), "search")  # exponent of the length penalty [6.1]
     # longest output: max_ratio * source length + max_extra, in tokens
-    max_ratio: float = key(1.0, NOT_NEGATIVE)
-    max_extra: int = key(50, NOT_NEGATIVE)  # [6.1]
+    max_ratio: float = key(1.0, NOT_NEGATIVE, "search")
+    max_extra: int = key(50, NOT_NEGATIVE, "search")  # [6.1]
     batch_size: int = key(64, (1, 65_536))  # sentences at once, divided among the cores of a CPU
     # translations, or classes, printed for each sentence, best first
     num_best: int = key(1, (1, 10_000))

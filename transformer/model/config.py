@@ -37,6 +37,15 @@ FACTS = {
     "tokens": "a limit in tokens, which does not change what is held out",
     "field": "how the text of an evaluation is read, too",
     "draws": "read after the training of a tokenizer",
+    "draws_bpe": "how much a tokenizer of kind bpe draws",
+    "draws_unigram": "how much a tokenizer of kind unigram draws",
+    "search": "which outputs a search finds, besides their number",
+    "peers": "of the peers of the benchmark, too; of other keys of a model they have the default",
+    "work": "besides the model, what a training step computes",
+    "json": "as text a JSON list of objects",
+    "parts": "as text a list of names, of which one may be empty",
+    "symbols": "as text a list of symbols, to which brackets and quotes belong",
+    "factors": "as text a list of pattern=factor",
     "structure": "besides what else the model has: a run has it from the one that it starts from",
 }
 
@@ -108,9 +117,10 @@ class ModelConfig:
     cell: str = key("lstm")
     # additive (Bahdanau et al. 2015) | multiplicative (Luong et al. 2015) | none: final states
     recurrent_attention: str = key("additive")
-    d_model: int = key(512, POSITIVE, "recipe")  # width of the residual stream [3.2.2]
-    d_ff: int = key(2048, POSITIVE, "recipe")  # inner width of the feed-forward layers [3.3]
-    num_heads: int = key(8, POSITIVE, "recipe")  # must divide d_model if head_size is 0 [3.2.2]
+    d_model: int = key(512, POSITIVE, "recipe peers")  # width of the residual stream [3.2.2]
+    d_ff: int = key(2048, POSITIVE, "recipe peers")  # inner width of the feed-forward layers [3.3]
+    # must divide d_model if head_size is 0 [3.2.2]
+    num_heads: int = key(8, POSITIVE, "recipe peers")
     head_size: int = key(0, NOT_NEGATIVE)  # width of a head; 0: d_model / num_heads [3.2.2]
     # 1: multi-query (Shazeer 2019), or grouped (Ainslie 2023); 0: num_heads
     num_kv_heads: int = key(0, NOT_NEGATIVE)
@@ -118,29 +128,31 @@ class ModelConfig:
     scale_scores: bool = key(True)  # by 1 / sqrt(d_k), d_k the width of a head [3.2.1]
     # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
-    num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe")  # [3.1]; a language model has none
-    num_decoder_layers: int = key(6, (0, MAX_LAYERS), "recipe")  # [3.1]; a classifier has none
+    # [3.1]; a language model has none
+    num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
+    # [3.1]; a classifier has none
+    num_decoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
     # all layers of a stack have the same parameters (Lan et al. 2020)
     share_layers: bool = key(False)
     scan_layers: bool = key(False)  # compile one layer per stack for any depth; slower on a CPU
     # activations are computed again for the gradient (Chen et al. 2016)
-    remat: bool = key(False, facts="start")
+    remat: bool = key(False, facts="start peers")
     # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
     activation: str = key("relu")
     # layer (Ba et al. 2016) | rms (Zhang and Sennrich 2019)
     norm: str = key("layer", choices=NORMS)
     # post [3.1] | pre (Xiong et al. 2020) | both (Ding et al. 2021)
     norm_position: str = key("post", choices=NORM_POSITIONS)
-    norm_epsilon: float = key(1e-6, (1e-15, 1))  # added to the variance
+    norm_epsilon: float = key(1e-6, (1e-15, 1), "peers")  # added to the variance
     # all three [3.4] | decoder: target and output | none
-    tied_embeddings: str = key("all", choices=TIED_EMBEDDINGS)
+    tied_embeddings: str = key("all", facts="peers", choices=TIED_EMBEDDINGS)
     output_bias: bool = key(False)  # added to the logits, as in Marian; the paper has none
-    attention_bias: bool = key(False)  # the paper's projections have none [3.2.2]
+    attention_bias: bool = key(False, facts="peers")  # the paper's projections have none [3.2.2]
     # plain: equation 1 as it stands | chunked: some queries at a time, so that memory grows with
     # the length, not its square | flash: cuDNN's (Dao et al. 2022), for NVIDIA GPUs and bfloat16,
     # without dropout of weights or encodings that change scores or weights
     attention_implementation: str = key(
-        "plain", facts="implementation start", choices=ATTENTION_IMPLEMENTATIONS
+        "plain", facts="implementation start peers", choices=ATTENTION_IMPLEMENTATIONS
     )
     # float32 | bfloat16: of activations; parameters are always float32
     dtype: str = key("float32", facts="start", choices=DTYPES)
@@ -161,12 +173,12 @@ class ModelConfig:
     # relative_shaw: tokens; longer distances share one vector
     shaw_distance: int = key(16, POSITIVE)
     # maximum length in tokens, and the size of a learned table of positions
-    max_length: int = key(512, (2, MAX_NUMBER), "start structure")
+    max_length: int = key(512, (2, MAX_NUMBER), "start structure peers")
     # Of pictures, which are squares: pixels of a patch's side (Dosovitskiy et al. 2021) and of the
     # whole side, and 3 channels (colour) or 1 (grey); 0: the source is text.
-    patch_size: int = key(0, NOT_NEGATIVE)
-    picture_size: int = key(64, (1, 4096), signs=SEEING)
-    picture_channels: int = key(3, (1, 3), signs=SEEING)
+    patch_size: int = key(0, NOT_NEGATIVE, "peers")
+    picture_size: int = key(64, (1, 4096), facts="peers", signs=SEEING)
+    picture_channels: int = key(3, (1, 3), facts="peers", signs=SEEING)
 
     def __post_init__(self):
         for name in ("source_vocab_size", "target_vocab_size"):
@@ -268,13 +280,13 @@ class DropoutConfig:
     """The dropout rates of `config.model`, which are call arguments, see `layers.DropoutRates`."""
 
     # on embeddings plus positions [5.4]
-    dropout_embedding: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe")
+    dropout_embedding: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe peers")
     # on each sub-layer's output [5.4]
-    dropout_residual: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe")
+    dropout_residual: float = key(0.1, BELOW_ONE, "traced_above_zero start recipe peers")
     # on attention weights; not in the paper, in tensor2tensor
-    dropout_attention: float = key(0.0, BELOW_ONE, "traced_above_zero start")
+    dropout_attention: float = key(0.0, BELOW_ONE, "traced_above_zero start peers")
     # inside the feed-forward layer; not in the paper
-    dropout_activation: float = key(0.0, BELOW_ONE, "traced_above_zero start")
+    dropout_activation: float = key(0.0, BELOW_ONE, "traced_above_zero start peers")
     # whole layers (Fan et al. 2020); not in the paper
     dropout_layer: float = key(0.0, BELOW_ONE, "traced_above_zero start")
     # embeddings of whole tokens (Sennrich et al. 2016); not in the paper

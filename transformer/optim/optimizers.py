@@ -13,6 +13,8 @@ import optax
 from jaxtyping import Array, Float, Int
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
+from transformer.optim import OptimizerConfig
+
 MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
 # Parts of the names of parameters that have two axes and are not decayed either: biases of
 # attention scores, weights of single units, and mixtures of heads, which start as the identity.
@@ -20,34 +22,25 @@ NOT_DECAYED = frozenset({"relative_bias", "grid_bias", "peepholes", "talk_scores
 
 
 def make_optimizer(
-    name: str,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    clip_norm: float,
-    accumulate: int,
+    config: OptimizerConfig,
     stacked: Collection[str] = (),
     factor: Callable[[str], float] = lambda name: 1.0,
-    momentum: float = 0.95,
 ) -> optax.GradientTransformationExtraArgs:
     """Returns an optimizer whose `update` takes `learning_rate` and `weight_decay` as keywords.
 
     Args:
-      name: see `make_direction`. Weights decay with all but "adam".
-      clip_norm: maximum global norm of the gradient; 0 disables clipping.
-      accumulate: batches per update. If more than one, `update` also takes `weight` and `due`, see
-        `_gathering`.
+      config: weights decay with all but "adam". With several batches per update, `update` also
+        takes `weight` and `due`, see `_gathering`.
       stacked: names of modules whose parameters have a leading axis of layers.
       factor: the factor of the learning rate of a parameter, by its name, such as
         "encoder_layers_0/norm/scale".
-      momentum: of Muon's matrices.
 
     Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2.
     """
-    clip = [by_shape(optax.clip_by_global_norm(clip_norm))] if clip_norm else []
-    direct = make_direction(name, beta1, beta2, epsilon, momentum, stacked)
-    optimizer = optax.chain(*clip, direct, _descend(name != "adam", stacked, factor))
-    return _gathering(optimizer) if accumulate > 1 else optimizer
+    clip = [by_shape(optax.clip_by_global_norm(config.clip_norm))] if config.clip_norm else []
+    direct = make_direction(config, stacked)
+    optimizer = optax.chain(*clip, direct, _descend(config.name != "adam", stacked, factor))
+    return _gathering(optimizer) if config.gradient_accumulation_steps > 1 else optimizer
 
 
 class Gathered(NamedTuple):
@@ -143,26 +136,19 @@ def _descend(
 
 
 def make_direction(
-    name: str,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    momentum: float,
-    stacked: Collection[str],
+    config: OptimizerConfig, stacked: Collection[str]
 ) -> optax.GradientTransformation:
     """Returns a transformation of a gradient into the direction of a step, to be subtracted.
 
-    Args:
-      name: "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1) | "lion" (Chen et al.
-        2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2) | "muon", see `_muon` |
-        "adafactor", see `_adafactor`.
+    "adam" and "adamw" share one (Kingma and Ba 2015, algorithm 1); "lion" is algorithm 2 of Chen et
+    al. 2023, "Symbolic Discovery of Optimization Algorithms"; see `_muon` and `_adafactor`.
     """
-    if name == "adafactor":
+    if config.name == "adafactor":
         return _adafactor(stacked)
-    adam = optax.scale_by_adam(beta1, beta2, epsilon)
-    if name == "muon":
-        return _muon(adam, momentum, stacked)
-    return by_shape(optax.scale_by_lion(beta1, beta2) if name == "lion" else adam)
+    if config.name == "lion":
+        return by_shape(optax.scale_by_lion(config.beta1, config.beta2))
+    adam = optax.scale_by_adam(config.beta1, config.beta2, config.epsilon)
+    return _muon(adam, config.muon_momentum, stacked) if config.name == "muon" else by_shape(adam)
 
 
 def count_own_axes(path: Any, param: Any, stacked: Collection[str]) -> int:

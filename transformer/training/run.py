@@ -16,7 +16,8 @@ from transformer.errors import RunError, UserError
 from transformer.metrics.tokens import summarize, to_list
 from transformer.model.losses import TokenSums
 from transformer.model.stack import stacked_modules
-from transformer.optim import optimizers
+from transformer.optim import OptimizerConfig
+from transformer.optim.optimizers import make_optimizer
 from transformer.optim.parameters import rules_of
 from transformer.optim.schedules import learning_rate, remaining_rate
 from transformer.runs.checkpoint import Checkpoints
@@ -51,18 +52,9 @@ class TrainingRun(Run):
         super().__init__(workdir, config)
         self.task, self.epoch_length = task, task.plan.epoch_length
         self.rules = rules_of(config.train, lambda: task.predictor.param_shapes())
-        settings = config.optimizer
-        self.optimizer = optimizers.make_optimizer(
-            settings.name,
-            settings.beta1,
-            settings.beta2,
-            settings.epsilon,
-            settings.clip_norm,
-            settings.gradient_accumulation_steps,
-            stacked_modules(config.model),
-            self.rules.factor,
-            settings.muon_momentum,
-        )
+        settings = OptimizerConfig(**config.optimizer)
+        stacked = stacked_modules(config.model)
+        self.optimizer = make_optimizer(settings, stacked, self.rules.factor)
         self.total_steps = total_steps(config.train, self.epoch_length)
         self.evaluate_every = config.train.evaluate_every or self.epoch_length
         self.checkpoints = Checkpoints(

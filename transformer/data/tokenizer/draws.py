@@ -19,6 +19,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
+from transformer.config.keys import having
 from transformer.data.batches import UNK_ID
 from transformer.errors import UserError
 
@@ -27,8 +28,12 @@ UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sen
 CACHED = 2**16  # words that are remembered
 NO_MERGE = -math.inf  # the score of two pieces that are not merged
 SHORT = 24  # characters of a word that is
-# By kind of tokenizer, the key that says how much is drawn.
-KEYS = {"bpe": "bpe_dropout", "unigram": "sampling_alpha"}
+# By kind of tokenizer, the key of `config.tokenizer` that says how much is drawn.
+KEYS = {
+    kind: key.removeprefix("tokenizer.")
+    for kind in ("bpe", "unigram")
+    for key in having(f"draws_{kind}")
+}
 SAMPLING_SIDES = ("both", "source", "target")
 
 
