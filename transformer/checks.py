@@ -21,7 +21,7 @@ from transformer.data.tokenizer.train import NORMALIZATIONS
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
-from transformer.model import build, flash
+from transformer.model import build, flash, losses
 from transformer.model.classifier import BAG, BagOfEmbeddings
 from transformer.model.config import ModelConfig, check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
@@ -68,7 +68,7 @@ def check(config: ConfigDict) -> None:
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
     _check_mesh(config)
-    _check_r_drop(config)
+    _check_passes(config.model, config.train)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, config.task)
@@ -207,16 +207,16 @@ def _check_corpora(config: ConfigDict) -> None:
             _check_value(key, values[key], f" of the corpus {name}")
 
 
-def _check_r_drop(config: ConfigDict) -> None:
-    """Raises UserError if the two passes of R-Drop are to be equal."""
-    model = config.model
+def _check_passes(model: ConfigDict, train: ConfigDict) -> None:
+    """Raises UserError if the passes that a term of the loss compares are to be equal."""
     network = BagOfEmbeddings if model.architecture == BAG else build.REGISTRY[model.architecture]
-    if config.train.r_drop and not any(model[f"dropout_{name}"] for name in network.row_dropouts):
-        raise UserError(
-            f"config.train.r_drop={config.train.r_drop} compares two passes with different "
-            "dropout, and there is none: set config.model.dropout_embedding, or "
-            "config.train.r_drop=0"
-        )
+    differ = any(model[f"dropout_{name}"] for name in network.row_dropouts)
+    for key, (_, passes) in losses.TERMS.items():
+        if passes > 1 and train[key] and not differ:
+            raise UserError(
+                f"config.train.{key}={train[key]} compares two passes with different dropout, and "
+                f"there is none: set config.model.dropout_embedding, or config.train.{key}=0"
+            )
 
 
 def check_start(config: ConfigDict) -> None:

@@ -9,7 +9,7 @@ import pytest
 from jax.extend.core import jaxprs_in_params
 
 from transformer.model import losses
-from transformer.model.losses import class_cross_entropy, cross_entropy, row_nll, two_passes
+from transformer.model.losses import class_cross_entropy, cross_entropy, repeat_rows, row_nll
 
 pytestmark = pytest.mark.device
 
@@ -173,14 +173,14 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient(chunk):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("r_drop", [None, 0.7])
-def test_an_accelerator_takes_all_chunks_in_their_order(chunk, monkeypatch, r_drop):
+@pytest.mark.parametrize("terms", [{}, {"r_drop": 0.7}])
+def test_an_accelerator_takes_all_chunks_in_their_order(chunk, monkeypatch, terms):
     """The other order of positions, traced for a GPU and computed here."""
-    features, table, *others = make_inputs() if r_drop is None else make_pairs()
+    features, table, *others = make_pairs() if terms else make_inputs()
 
     def run():
         def loss(features, table):
-            sums = cross_entropy(features, table, *others, 0.1, r_drop)
+            sums = cross_entropy(features, table, *others, 0.1, terms)
             return sums.loss, sums
 
         return jax.value_and_grad(loss, (0, 1), has_aux=True)(features, table)
@@ -223,6 +223,7 @@ def test_bfloat16_features_give_float32_sums_and_gradients_of_their_own_types():
 # -- R-Drop
 
 ALPHA = 0.7
+TERMS = {"r_drop": ALPHA}
 
 
 def make_pairs():
@@ -230,7 +231,7 @@ def make_pairs():
     rng = np.random.default_rng(5)
     features = jnp.asarray(rng.normal(size=(4, L, D)), jnp.float32)
     _, table, labels, weights = make_inputs()
-    return features, table, *(two_passes(x[:2], ALPHA) for x in (labels, weights))
+    return features, table, *(repeat_rows(x[:2], TERMS) for x in (labels, weights))
 
 
 def plain_r_drop(features, table, labels, weights, smoothing, alpha):
@@ -246,7 +247,7 @@ def test_the_divergence_of_one_token_by_hand():
     # Of three tokens, .5 .25 .25 and .25 .5 .25: both divergences are .25 ln 2.
     features = jnp.log(jnp.array([[[0.5, 0.25, 0.25]], [[0.25, 0.5, 0.25]]]))
     labels, weights = jnp.array([[2], [2]]), jnp.ones((2, 1))
-    sums = cross_entropy(features, jnp.eye(3), labels, weights, 0.0, jnp.float32(3.0))
+    sums = cross_entropy(features, jnp.eye(3), labels, weights, 0.0, {"r_drop": 3.0})
     by_hand = 2 * np.log(2) + 3.0 / 2 * 0.25 * np.log(2)
     np.testing.assert_allclose(sums, (by_hand, 2 * np.log(2), 0.0, 1.0), rtol=1e-6)
 
@@ -256,7 +257,7 @@ def test_r_drop_and_its_gradients_are_those_of_its_equations(chunk, smoothing):
     features, table, *others = make_pairs()
 
     def ours(f, t, alpha):
-        return 3.7 * cross_entropy(f, t, *others, smoothing, alpha).loss
+        return 3.7 * cross_entropy(f, t, *others, smoothing, {"r_drop": alpha}).loss
 
     def plain(f, t, alpha):
         return 3.7 * plain_r_drop(f, t, *others, smoothing, alpha)
@@ -289,7 +290,7 @@ def test_r_drop_of_classes_is_that_of_its_equations(alpha):
         return plain_r_drop(logits[:, None], jnp.eye(5), own, weights, 0.1, alpha)
 
     def ours(logits):
-        sums = class_cross_entropy(logits, labels, class_weights, 0.1, jnp.float32(alpha))
+        sums = class_cross_entropy(logits, labels, class_weights, 0.1, {"r_drop": alpha})
         return sums.loss, sums
 
     (loss, sums), gradient = jax.value_and_grad(ours, has_aux=True)(logits)
@@ -298,6 +299,32 @@ def test_r_drop_of_classes_is_that_of_its_equations(alpha):
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-6)
     assert sums.weight == 2
     assert not np.any(gradient[2:4])
+
+
+@pytest.mark.parametrize("others", [{}, {"r_drop": 0.0}])
+def test_a_registered_term_is_added_to_the_loss_of_tokens_and_of_classes(monkeypatch, others):
+    def likelihood_of_2(log_probs):
+        return log_probs[..., 2], jax.nn.one_hot(2, V) - jnp.exp(log_probs)
+
+    monkeypatch.setitem(losses.TERMS, "penalty", (likelihood_of_2, 1))
+    features, table, labels, weights = make_pairs()
+    terms = {"penalty": 0.3, **others}
+
+    def plain(f, t):
+        penalty = (weights * jax.nn.log_softmax(f @ t.T)[..., 2]).sum()
+        return (naive_loss(f, t, labels, weights, 0.1) + 0.3 * penalty) / (1 + len(others))
+
+    def of_tokens(f, t):
+        return cross_entropy(f, t, labels, weights, 0.1, terms).loss
+
+    def of_classes(f, t):
+        logits, classes = (f @ t.T).reshape(-1, V), jnp.where(weights > 0, labels, -1).ravel()
+        return class_cross_entropy(logits, classes, jnp.ones(V), 0.1, terms).loss
+
+    expected = jax.value_and_grad(plain, (0, 1))(features, table)
+    for ours in (of_tokens, of_classes):
+        found = jax.value_and_grad(ours, (0, 1))(features, table)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4), found, expected)
 
 
 def largest_array(jaxpr) -> int:
@@ -310,8 +337,8 @@ def largest_array(jaxpr) -> int:
     return size
 
 
-@pytest.mark.parametrize("r_drop", [None, 0.7])
-def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch, r_drop):
+@pytest.mark.parametrize("terms", [{}, {"r_drop": 0.7}])
+def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch, terms):
     batch, length, width, vocab = 4, 17, 5, 101
     monkeypatch.setitem(losses.CHUNK_LOGITS, jax.default_backend(), 2 * batch * vocab)
     arguments = (
@@ -325,7 +352,7 @@ def test_no_array_holds_the_logits_of_a_whole_batch(monkeypatch, r_drop):
     def gradient(loss):
         return jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(*arguments).jaxpr
 
-    assert largest_array(gradient(lambda *a: cross_entropy(*a, r_drop).loss)) == 2 * batch * vocab
+    assert largest_array(gradient(lambda *a: cross_entropy(*a, terms).loss)) == 2 * batch * vocab
     rows = jax.make_jaxpr(row_nll)(*arguments[:-1]).jaxpr
     assert largest_array(rows) == 2 * batch * vocab
     assert largest_array(gradient(naive_loss)) == batch * length * vocab  # control

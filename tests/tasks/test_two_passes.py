@@ -8,10 +8,12 @@ import pytest
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.checks import check
+from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.model import build
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.layers import DropoutRates
+from transformer.model.losses import TERMS
 from transformer.tasks import REGISTRY
 
 pytestmark = pytest.mark.full
@@ -52,6 +54,7 @@ def test_passes_differ_by_their_dropout_and_count_half_each(name, tmp_path):
 def test_a_step_without_r_drop_has_no_argument_for_it(weight, tmp_path):
     hparams = REGISTRY["translation"](toy_config(tmp_path, **{"train.r_drop": weight})).hparams()
     assert ("r_drop" in hparams) == bool(weight)
+    assert {f"train.{name}" for name in TERMS} <= {*having("traced_above_zero")}
 
 
 def test_r_drop_without_dropout_is_refused_with_the_fix(tmp_path):

@@ -98,7 +98,7 @@ def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_p
     on_devices(2, reduce_a_step, tmp_path)
 
 
-def reduce_gradients(r_drop=None):
+def reduce_gradients(**terms):
     rng = np.random.default_rng(0)
     rows, length, width, vocab = 15, 7, 5, 11
     features = rng.normal(size=(rows, length, width)).astype(np.float32)
@@ -109,10 +109,10 @@ def reduce_gradients(r_drop=None):
 
     def sums_and_gradients(features, table, labels, weights):
         def loss(features, table):
-            rows = losses.two_passes((features, labels, weights), r_drop)
-            if r_drop:  # the second pass over a row is another one
+            rows = losses.repeat_rows((features, labels, weights), terms)
+            if terms:  # the second pass over a row is another one
                 rows = rows[0].at[1::2].multiply(1.5), *rows[1:]
-            sums = losses.cross_entropy(rows[0], table, *rows[1:], 0.1, r_drop)
+            sums = losses.cross_entropy(rows[0], table, *rows[1:], 0.1, terms)
             return sums.loss, sums
 
         return jax.value_and_grad(loss, (0, 1), has_aux=True)(features, table)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,6 @@ from transformer.model.matmul import product, product_nt, product_tn
 # often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
 # and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
-
 ROWS_AXES = ("data", "fsdp")  # of a mesh, whose devices divide the rows of a batch
 
 
@@ -35,13 +34,40 @@ class TokenSums(NamedTuple):
     weight: Float[Array, ""]
 
 
+def r_drop(log_probs: Float[Array, "2 *N V"]) -> tuple[Array, Array]:
+    """Returns half of KL(p || q) and of KL(q || p) of two passes p and q, and a gradient of each.
+
+    This is half of the gradient of KL(p || q) + KL(q || p) by the logits of that pass. As the mean
+    over both passes, half of the loss of Liang et al. is minimised, whose scale is that of one:
+
+        (loss(p) + loss(q)) / 2 + weight / 4 * (KL(p || q) + KL(q || p))
+
+    Source: Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 4.
+    """
+    probs = jnp.exp(log_probs)
+    log_ratio = log_probs[0] - log_probs[1]
+    log_ratio = jnp.stack([log_ratio, -log_ratio])
+    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU. Its terms
+    # nearly cancel, so accelerators may not round the factors.
+    divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
+    gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
+    return 0.5 * divergence, 0.5 * gradient
+
+
+# Terms that the loss adds to the cross-entropy, by the keys of `config.train` that are their
+# weights: a function of the log-probabilities [P, ..., V] of P passes over a batch, which returns
+# values, whose mean over the passes counts, and their gradient by the logits; and the least P.
+TERMS: dict[str, tuple[Callable[[Array], tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
+CROSS_ENTROPY: Mapping[str, Any] = {}  # without further terms
+
+
 def cross_entropy(
     features: Float[Array, "B L D"],
     table: Float[Array, "V D"],
     labels: Int[Array, "B L"],
     weights: Float[Array, "B L"],
     smoothing: float | Float[Array, ""],
-    r_drop: float | Float[Array, ""] | None = None,
+    terms: Mapping[str, Any] = CROSS_ENTROPY,
 ) -> TokenSums:
     """Returns the sums of the smoothed loss of logits = features table^T.
 
@@ -63,11 +89,11 @@ def cross_entropy(
     Args:
       weights: 1 for tokens that count, 0 for padding.
       smoothing: probability taken from the label, in [0, 1).
-      r_drop: weight of the divergence between two passes over each row, which lie side by side,
-        see `two_passes`. The sums are means over both.
+      terms: the weights of further terms of the loss. The sums are means over the passes that
+        these need, see `repeat_rows`.
     """
-    weights = weights if r_drop is None else 0.5 * weights
-    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, r_drop)
+    weights = weights / count_passes(terms)
+    loss, (nll, correct) = _chunked_loss(features, table, labels, weights, smoothing, terms)
     return TokenSums(loss, nll, correct, weights.sum())
 
 
@@ -78,24 +104,18 @@ def row_nll(
     weights: Float[Array, "B L"],
 ) -> Float[Array, "B"]:
     """Returns the negative log-likelihood of each row, in nats, see `cross_entropy`."""
-    return _on_own_rows(_row_nll)(features, table, labels, weights, 0.0, None)[1]
+    return _on_own_rows(_row_nll)(features, table, labels, weights, 0.0, CROSS_ENTROPY)[1]
 
 
-def two_passes(batch: Any, r_drop: float | Float[Array, ""] | None) -> Any:
-    """Returns a batch with each row twice, side by side; without R-Drop, the batch.
+def count_passes(terms: Mapping[str, Any]) -> int:
+    """Returns how many passes over a batch these terms need."""
+    return max((TERMS[name][1] for name in terms), default=1)
 
-    Dropout then draws a mask for each of the two. With p and q, the probabilities that they give a
-    token, half of the loss of Liang et al. is minimised, so that its scale is that of one pass:
 
-        (loss(p) + loss(q)) / 2 + r_drop / 4 * (KL(p || q) + KL(q || p))
-
-    The two rows stay on one device of a mesh.
-
-    Source: Liang et al. 2021, "R-Drop: Regularized Dropout for Neural Networks", equation 4.
-    """
-    if r_drop is None:
-        return batch
-    return jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), 2, axis=0), batch)
+def repeat_rows(batch: Any, terms: Mapping[str, Any]) -> Any:
+    """Returns a batch with each row once for each pass, side by side: dropout differs in each."""
+    passes = count_passes(terms)
+    return jax.tree.map(lambda x: jnp.repeat(x, passes, axis=0), batch) if passes > 1 else batch
 
 
 def class_cross_entropy(
@@ -103,7 +123,7 @@ def class_cross_entropy(
     labels: Int[Array, "B"],
     class_weights: Float[Array, "C"],
     smoothing: float | Float[Array, ""],
-    r_drop: float | Float[Array, ""] | None = None,
+    terms: Mapping[str, Any] = CROSS_ENTROPY,
 ) -> TokenSums:
     """Returns the sums of the smoothed classification loss over texts, see `cross_entropy`.
 
@@ -112,50 +132,32 @@ def class_cross_entropy(
 
     Args:
       labels: classes from zero; negative for rows of padding.
-      r_drop: see `cross_entropy`.
     """
-    there = labels >= 0
-    own = jnp.maximum(labels, 0)
+    there, own = labels >= 0, jnp.maximum(labels, 0)
     log_probs = jax.nn.log_softmax(logits)
     nll = -jnp.take_along_axis(log_probs, own[:, None], axis=1)[:, 0]
     loss = (1.0 - smoothing) * nll - smoothing * log_probs.mean(axis=1)
     correct = logits.argmax(axis=1) == labels
-    if r_drop is not None:
-        divergence, _ = _divergences(_by_pass(log_probs, 2))
-        loss += 0.5 * r_drop * divergence.T.ravel()
+    passes = count_passes(terms)
+    for name, weight in terms.items():
+        values, _ = TERMS[name][0](_by_pass(log_probs, passes))
+        loss += weight * values.T.ravel()
 
     def total(values):
         return jnp.where(there, values, 0).sum(dtype=jnp.float32)
 
     sums = TokenSums(total(loss * class_weights[own]), total(nll), total(correct), total(there))
-    return sums if r_drop is None else jax.tree.map(lambda total: 0.5 * total, sums)
+    return jax.tree.map(lambda total: total / passes, sums)
 
 
 def _by_pass(x: Shaped[Array, "B ..."], passes: int) -> Shaped[Array, "P b ..."]:
-    """Returns the rows of each pass, which lie side by side in a batch, see `two_passes`."""
+    """Returns the rows of each pass, which lie side by side in a batch, see `repeat_rows`."""
     return jnp.moveaxis(x.reshape(-1, passes, *x.shape[1:]), 1, 0)
 
 
-def _divergences(
-    log_probs: Float[Array, "2 *N V"],
-) -> tuple[Float[Array, "2 *N"], Float[Array, "2 *N V"]]:
-    """Returns KL(p || q) and KL(q || p) of two passes p and q, and a gradient of each.
-
-    This is the gradient of KL(p || q) + KL(q || p) by the logits of that pass.
-    """
-    probs = jnp.exp(log_probs)
-    log_ratio = log_probs[0] - log_probs[1]
-    log_ratio = jnp.stack([log_ratio, -log_ratio])
-    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU. Its terms
-    # nearly cancel, so accelerators may not round the factors.
-    divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
-    gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
-    return divergence, gradient
-
-
 @jax.custom_vjp
-def _chunked_loss(features, table, labels, weights, smoothing, r_drop):
-    arguments = features, table, labels, weights, smoothing, r_drop
+def _chunked_loss(features, table, labels, weights, smoothing, terms):
+    arguments = features, table, labels, weights, smoothing, terms
     (loss, *others), _ = _on_own_rows(_sums)(*arguments)
     return loss, tuple(others)
 
@@ -186,9 +188,9 @@ def _on_own_rows(work: Callable) -> Callable:
     )
 
 
-def _row_nll(features, table, labels, weights, smoothing, r_drop):
+def _row_nll(features, table, labels, weights, smoothing, terms):
     """Returns no sums, and the negative log-likelihood of each row."""
-    chunks = _cut(features, table, labels, weights, r_drop)
+    chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, nll):
         logits, label_logits = _logits(*chunks.take(i)[:2], table)
@@ -198,26 +200,26 @@ def _row_nll(features, table, labels, weights, smoothing, r_drop):
     return (), (chunks.restore(nll, labels.shape) * weights).sum(axis=1)
 
 
-def _sums(features, table, labels, weights, smoothing, r_drop):
+def _sums(features, table, labels, weights, smoothing, terms):
     """Returns (loss, nll, correct), and nothing of each row."""
-    chunks = _cut(features, table, labels, weights, r_drop)
+    chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, sums):
-        new, _ = _chunk_sums(chunks.take(i), table, smoothing, r_drop)
+        new, _ = _chunk_sums(chunks.take(i), table, smoothing, terms)
         return jax.tree.map(jnp.add, sums, new)
 
     zero = jnp.zeros((), jnp.float32)
     return jax.lax.fori_loop(0, chunks.turns, body, (zero, zero, zero)), None
 
 
-def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
+def _sums_and_gradients(features, table, labels, weights, smoothing, terms):
     """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
-    chunks = _cut(features, table, labels, weights, r_drop)
+    chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, carry):
         (sums, d_table), d_features = carry
         chunk = chunks.take(i)
-        new, d_logits = _chunk_sums(chunk, table, smoothing, r_drop)
+        new, d_logits = _chunk_sums(chunk, table, smoothing, terms)
         d_logits = d_logits.astype(features.dtype)
         d_logits, own = (x.reshape(-1, x.shape[-1]) for x in (d_logits, chunk[0]))
         by_own = product(d_logits, table.astype(features.dtype)).reshape(chunk[0].shape)
@@ -229,14 +231,12 @@ def _sums_and_gradients(features, table, labels, weights, smoothing, r_drop):
     # Transposed: otherwise, a CPU would transpose the gradient by the logits, not the features.
     start = (zero, zero, zero), jnp.zeros(table.shape[::-1], jnp.float32)
     zeros = jnp.zeros_like(chunks.features)
-    totals, d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
-    sums, d_table = totals
+    (sums, d_table), d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
     return (sums, d_table.T), chunks.restore(d_features, features.shape)
 
 
 def _backward(residuals, cotangents):
-    d_loss, _ = cotangents
-    d_features, d_table = residuals
+    (d_loss, _), (d_features, d_table) = cotangents, residuals
     by_features = (d_loss * d_features).astype(d_features.dtype)
     return by_features, d_loss * d_table, None, None, None, None
 
@@ -270,13 +270,13 @@ class _Chunks(NamedTuple):
         return jnp.moveaxis(x.reshape(passes, -1, *shape[1:]), 0, 1).reshape(shape)
 
 
-def _cut(features, table, labels, weights, r_drop):
+def _cut(features, table, labels, weights, terms):
     """Cuts the positions of a batch into chunks.
 
     On a CPU, those that count come first, and chunks of nothing but padding are left out. An
     accelerator takes them all: between two chunks, the host would wait for their number.
     """
-    passes, backend = (1 if r_drop is None else 2), jax.default_backend()
+    passes, backend = count_passes(terms), jax.default_backend()
     total = labels.size // passes
     held = CHUNK_LOGITS.get(backend, CHUNK_LOGITS["gpu"]) // (passes * table.shape[0])
     count = -(-total // max(1, held))
@@ -305,7 +305,7 @@ def _logits(features, labels, table):
     return logits, jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
 
 
-def _chunk_sums(chunk, table, smoothing, r_drop):
+def _chunk_sums(chunk, table, smoothing, terms):
     """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
     features, labels, weights = chunk
     logits, label_logits = _logits(features, labels, table)
@@ -321,13 +321,13 @@ def _chunk_sums(chunk, table, smoothing, r_drop):
     # The first of the most probable, as by argmax, whose reduction XLA does not vectorise on a CPU.
     before = jnp.where(tokens < labels[..., None], logits, -jnp.inf).max(axis=-1)
     correct = (label_logits >= largest) & (before < largest)
-    is_label = tokens == labels[..., None]
-    target = jnp.where(is_label, 1.0 - smoothing, 0.0) + smoothing / table.shape[0]
+    target = jnp.where(tokens == labels[..., None], 1.0 - smoothing, 0.0)
+    target += smoothing / table.shape[0]
     d_logits = exponentials * (1.0 / normalizer)[..., None] - target
-    if r_drop is not None:
-        divergence, gradient = _divergences(logits - log_normalizer[..., None])
-        loss += 0.5 * r_drop * divergence
-        d_logits += 0.5 * r_drop * gradient
+    for name, weight in terms.items():
+        values, gradient = TERMS[name][0](logits - log_normalizer[..., None])
+        loss += weight * values
+        d_logits += weight * gradient
     d_logits *= weights[..., None]
     total = functools.partial(jnp.sum, dtype=jnp.float32)
     return (total(loss * weights), total(nll * weights), total(correct * weights)), d_logits

@@ -23,7 +23,7 @@ from transformer.model.build import REGISTRY
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
-from transformer.model.losses import TokenSums, cross_entropy, two_passes
+from transformer.model.losses import TERMS, TokenSums, cross_entropy, repeat_rows
 
 logger = logging.getLogger(__name__)
 
@@ -160,8 +160,15 @@ class Task(abc.ABC):
         return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
-        """Returns the task's numbers that the compiled step takes as arguments."""
-        return hparams_of(self.config)
+        """Returns the task's numbers that the compiled step takes as arguments.
+
+        A zero is left out, so that the step has no operations for it, but for label smoothing.
+        """
+        model, train = self.config.model, self.config.train
+        rates = {f"dropout_{name}": model[f"dropout_{name}"] for name in DropoutRates._fields}
+        optional = rates | {name: train[name] for name in TERMS}
+        used = {name: value for name, value in optional.items() if value}
+        return {"label_smoothing": train.label_smoothing, **used}
 
     @abc.abstractmethod
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
@@ -211,11 +218,10 @@ class TokenTask(Task):
     predictor: TokenPredictor
 
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
-        variables, smoothing = {"params": params}, hparams["label_smoothing"]
-        rates, r_drop = rates_of(hparams), hparams.get("r_drop")
-        batch = two_passes(batch, r_drop)
-        factors = self.predictor.features(variables, batch, rates, key)
-        return cross_entropy(*factors, *labels_of(batch), smoothing, r_drop)
+        smoothing, terms = hparams["label_smoothing"], terms_of(hparams)
+        batch = repeat_rows(batch, terms)
+        factors = self.predictor.features({"params": params}, batch, rates_of(hparams), key)
+        return cross_entropy(*factors, *labels_of(batch), smoothing, terms)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch)
@@ -251,22 +257,14 @@ class TokenTask(Task):
 # -- parts of a config
 
 
-def hparams_of(config: ConfigDict) -> dict[str, float]:
-    """Returns the numbers of a config that the compiled step takes as arguments in all tasks.
-
-    A zero is left out, so that the step has no operations for it, but for label smoothing.
-    """
-    rates = {f"dropout_{name}": config.model[f"dropout_{name}"] for name in DropoutRates._fields}
-    optional = {**rates, "r_drop": config.train.r_drop}
-    used = {name: value for name, value in optional.items() if value}
-    return {"label_smoothing": config.train.label_smoothing, **used}
-
-
 def rates_of(hparams: dict[str, Any]) -> DropoutRates:
     """Returns the dropout rates among the arguments of a step."""
-    return DropoutRates(
-        **{name: hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields}
-    )
+    return DropoutRates(*(hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields))
+
+
+def terms_of(hparams: dict[str, Any]) -> dict[str, Any]:
+    """Returns the weights of further terms of the loss among the arguments of a step."""
+    return {name: hparams[name] for name in TERMS if name in hparams}
 
 
 def text_of(config: ConfigDict) -> dict[str, Any]:

@@ -32,12 +32,13 @@ from transformer.metrics.classification import class_scores
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
-from transformer.model.losses import TokenSums, class_cross_entropy, two_passes
+from transformer.model.losses import TokenSums, class_cross_entropy, repeat_rows
 from transformer.tasks.base import (
     Task,
     initial_folder,
     model_fields,
     rates_of,
+    terms_of,
     warn_of_earlier_text,
 )
 
@@ -157,16 +158,18 @@ class ClassificationTask(Task):
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
     ) -> TokenSums:
-        variables, r_drop = {"params": params}, hparams.get("r_drop")
-        batch = two_passes(batch, r_drop)
-        scores = self.predictor.classify(variables, batch.source, rates_of(hparams), key)
-        return self.score_loss(scores.logits, batch.labels, hparams)
+        return self.score_loss(self.logits(params, batch, hparams, key), batch.labels, hparams)
+
+    def logits(self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array) -> Any:
+        """Returns the scores of classes, of each pass over a batch that the loss needs."""
+        source = repeat_rows(batch.source, terms_of(hparams))
+        return self.predictor.classify({"params": params}, source, rates_of(hparams), key).logits
 
     def score_loss(self, logits: jax.Array, labels: Any, hparams: dict) -> TokenSums:
         """Returns the training loss of scores of classes, given the labels of their batch."""
-        weights, smoothing = jnp.asarray(self.class_weights), hparams["label_smoothing"]
-        labels, r_drop = jnp.asarray(labels) - 1, hparams.get("r_drop")
-        return class_cross_entropy(logits, labels, weights, smoothing, r_drop)
+        weights, terms = jnp.asarray(self.class_weights), terms_of(hparams)
+        labels = repeat_rows(jnp.asarray(labels), terms) - 1
+        return class_cross_entropy(logits, labels, weights, hparams["label_smoothing"], terms)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `metrics.classification.class_scores`.

@@ -28,9 +28,9 @@ from transformer.model.architecture import Network
 from transformer.model.build import check_names
 from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
 from transformer.model.config import ModelConfig
-from transformer.model.losses import TokenSums, two_passes
+from transformer.model.losses import TokenSums
 from transformer.model.vision.augment import augment, mix
-from transformer.tasks.base import initial_folder, model_fields, rates_of
+from transformer.tasks.base import initial_folder, model_fields
 from transformer.tasks.classification import (
     SCORED_SPLITS,
     TOKENIZER,
@@ -130,9 +130,7 @@ class PictureTask(ClassificationTask):
             return super().loss(params, batch, hparams, key)
         patches, share = mix(patches, alpha, of_mixture)
         batch = batch._replace(source=source._replace(patches=patches))
-        batch, variables = two_passes(batch, hparams.get("r_drop")), {"params": params}
-        logits = self.predictor.classify(variables, batch.source, rates_of(hparams), key).logits
-        labels = jnp.asarray(batch.labels)
+        logits, labels = self.logits(params, batch, hparams, key), jnp.asarray(batch.labels)
         sums, others = (self.score_loss(logits, each, hparams) for each in (labels, labels[::-1]))
         return sums._replace(loss=share * sums.loss + (1 - share) * others.loss)
 
