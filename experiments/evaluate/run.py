@@ -30,8 +30,8 @@ from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run, State, TrainedRun
 from transformer.runs.weights import Weights
 from transformer.tasks.base import Task
+from transformer.training.group import Group
 from transformer.training.loop import Trainer
-from transformer.training.processes import Processes
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
@@ -72,8 +72,8 @@ def _about(run: Run) -> dict[str, str]:
     return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 
 
-def _train(run: TrainingRun, group: Processes) -> int | None:
-    trainer = Trainer([run], processes=group)
+def _train(run: TrainingRun, group: Group) -> int | None:
+    trainer = Trainer([run], group=group)
     if run.config.train.init_from:
         trainer.on_start = functools.partial(_score_start, run.task, run)
     before = group.agree(lambda: _begin(run))

@@ -12,10 +12,10 @@ import jax
 
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
-from transformer.training.processes import FAREWELL, Processes
+from transformer.training.group import FAREWELL, Group
 
 
-def join(text: str, deadline: float) -> Processes:
+def join(text: str, deadline: float) -> Group:
     """Returns the processes of a training, once all are there; call it before jax has started.
 
     Args:
@@ -26,7 +26,7 @@ def join(text: str, deadline: float) -> Processes:
       UserError: the text has another form, or the others are not there within the deadline.
     """
     if not text:
-        return Processes()
+        return Group()
     match = re.fullmatch(r"(\S+:\d+),([1-9]\d*),(\d+)", text)
     if text != "auto" and (not match or int(match[3]) >= int(match[2])):
         raise UserError(
@@ -67,7 +67,7 @@ def join(text: str, deadline: float) -> Processes:
         raise UserError(f"--processes={text} finds no other processes ({why}): {fix}") from None
     finally:
         patience.cancel()
-    processes = Processes(jax.process_index(), jax.process_count(), deadline)
-    if processes.count > 1:
-        processes.watch()
-    return processes
+    group = Group(jax.process_index(), jax.process_count(), deadline)
+    if group.count > 1:
+        group.watch()
+    return group

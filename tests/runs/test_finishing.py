@@ -12,7 +12,7 @@ from experiments.process import modes
 from runs import lines
 from tiny_run import command, unsealed, without_pictures
 from transformer.runs.run import Run
-from transformer.training.loop import Trainer
+from transformer.training.placement import SingleRun
 
 RAISED = 48
 
@@ -83,7 +83,7 @@ def test_a_run_whose_last_evaluation_had_failed_is_scored_again_with_it(tiny, co
 
     chosen = []
     for scores in (fail, lambda *_: [{"loss": 0.0}]):
-        monkeypatch.setattr(Trainer, "_scores", scores)
+        monkeypatch.setattr(SingleRun, "evaluate", scores)
         assert train(tiny, copy, *flags).code == 0
         chosen += results(copy)["averaged_steps"]
     assert chosen[0] <= 40

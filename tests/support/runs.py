@@ -67,6 +67,8 @@ class Unigrams(Task):
         store = TokenStore(rng.integers(4, VOCABULARY, offsets[-1]).astype(np.int32), offsets)
         self.plan = SpoiltPlan(BatchPlan(store, store, 0, 20, 1, 2), bad, on_read)
         self.scores = itertools.cycle(scores)
+        shapes = jax.eval_shape(self.draw_params, jax.random.key(0))
+        self.predictor = mock.Mock(param_shapes=lambda: shapes)
 
     def draw_params(self, key):
         return {"w": jax.random.normal(key, (VOCABULARY,))}

@@ -37,7 +37,7 @@ def on_devices(count, function, *paths):
 
 
 def on_processes(count, function, *paths):
-    """Calls it in two processes that belong together, of `count` devices each, with `Processes`."""
+    """Calls it in two processes that belong together, of `count` devices each, with a `Group`."""
     address = f"localhost:{portpicker.pick_unused_port()},2"
     both = [_start(f"{address},{i}", count, function, *paths) for i in (1, 0)]
     for process in reversed(both):

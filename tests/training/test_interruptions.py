@@ -12,6 +12,7 @@ import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
 from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigram_config
+from transformer import signals
 from transformer.errors import UserError
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue
@@ -154,7 +155,7 @@ def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_
     seconds = map(float, itertools.count())
     # Not of the module `time` itself, by which servers of other tests wait.
     clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr("transformer.training.progress.time", clock)
+    monkeypatch.setattr("transformer.training.loop.time", clock)
     for minutes in (0.0, 3.5 / 60):
         config = unigram_config(**{"train.save_minutes": minutes, "train.evaluate_every": 99})
         assert ended(Snapshots(), config, tmp_path / str(minutes))
@@ -181,9 +182,10 @@ def test_a_signal_in_an_evaluation_is_obeyed_at_once_and_the_evaluation_done_aga
             release.wait(60)
             return super().evaluate(params, split, final)
 
-    start = time.monotonic()
+    start, handlers = time.monotonic(), list(map(signal.getsignal, signals.SIGNALS))
     assert not ended(Long(bad=[6]), config, tmp_path)
     assert time.monotonic() - start < 20
+    assert list(map(signal.getsignal, signals.SIGNALS)) == handlers
     release.set()
     assert "SIGINT: saving, then stopping; repeat it to stop at once" in said
     assert said[-1] == "SIGINT: saved step 5; start the same command again to resume"

@@ -1,20 +1,12 @@
 """The loop: what it counts, logs and saves, and when a run ends."""
 
-import os
-import signal
 import types
 
 import numpy as np
 import pytest
+from test_resume import saved_steps
 
-from runs import (
-    Unigrams,
-    identical,
-    lines,
-    make_trainer,
-    newest_state,
-    unigram_config,
-)
+from runs import Unigrams, identical, lines, make_trainer, newest_state, unigram_config
 from tiny_run import unsealed
 from transformer.errors import UserError
 from transformer.files import write_json
@@ -31,10 +23,6 @@ def trained(folder, task=None, **changes) -> Trainer:
     trainer = make_trainer(TrainingRun(task or Unigrams(), unigram_config(**changes), folder))
     assert trainer.run()
     return trainer
-
-
-def saved_steps(folder) -> list[int]:
-    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
 
 
 def test_every_step_is_counted_in_exactly_one_line(tmp_path):
@@ -58,11 +46,8 @@ def test_every_step_is_counted_in_exactly_one_line(tmp_path):
 
 
 def test_the_logged_rate_is_the_schedule_s_of_that_update(tmp_path):
-    changes = {
-        "optimizer.schedule": "noam",
-        "optimizer.warmup_steps": 2,
-        "optimizer.gradient_accumulation_steps": 3,
-    }
+    changes = {"optimizer.schedule": "noam", "optimizer.warmup_steps": 2}
+    changes |= {"optimizer.gradient_accumulation_steps": 3}
     trained(tmp_path, **changes)
     rates = [line["learning_rate"] for line in lines(tmp_path, "train")]
     noam = [0.1 * 4**-0.5 * min(u**-0.5, u * 2**-1.5) for u in (1, 2, 3, 4)]
@@ -186,13 +171,8 @@ LOSSES = [{"loss": loss, "bleu": loss} for loss in (3.0, 2.0, 2.5, 2.1, 1.0, 9.0
     ],
 )
 def test_patience_counts_evaluations_since_the_best(metric, patience, end, best, tmp_path):
-    changes = {
-        "train.steps": 6,
-        "train.evaluate_every": 1,
-        "train.patience": patience,
-        "train.best_metric": metric,
-        "train.keep_last": 1,
-    }
+    changes = {"train.steps": 6, "train.evaluate_every": 1, "train.keep_last": 1}
+    changes |= {"train.patience": patience, "train.best_metric": metric}
     trained(tmp_path, Unigrams(LOSSES), **changes)
     assert [line["step"] for line in lines(tmp_path, "validation")] == list(range(1, end + 1))
     assert saved_steps(tmp_path) == sorted({best, end})
@@ -209,9 +189,8 @@ def test_a_score_that_is_not_a_number_is_beaten_by_any():
 
 
 def test_a_metric_that_is_not_measured_is_refused_with_those_that_are(tmp_path):
-    trainer = Trainer(
-        [TrainingRun(Unigrams(LOSSES), unigram_config(**{"train.best_metric": "rouge"}), tmp_path)]
-    )
+    config = unigram_config(**{"train.best_metric": "rouge"})
+    trainer = Trainer([TrainingRun(Unigrams(LOSSES), config, tmp_path)])
     with pytest.raises(UserError, match=r"train\.best_metric='rouge' .* choose one of bleu, loss"):
         trainer.run()
 
@@ -229,7 +208,7 @@ def test_minutes_limit_the_run_over_all_restarts(tmp_path, monkeypatch):
             return super().evaluate(params, split, final)
 
     monkeypatch.setattr(
-        "transformer.training.progress.time", types.SimpleNamespace(monotonic=lambda: now)
+        "transformer.training.loop.time", types.SimpleNamespace(monotonic=lambda: now)
     )
     # A second a step and one for an evaluation; no line is due where the time is up.
     changes = {"train.steps": 99, "train.evaluate_every": 7, "train.log_every": 50}
@@ -249,7 +228,7 @@ def test_the_step_at_which_the_time_is_up_is_saved_and_evaluated(slow, last, tmp
         now += seconds
 
     monkeypatch.setattr(
-        "transformer.training.progress.time", types.SimpleNamespace(monotonic=lambda: now)
+        "transformer.training.loop.time", types.SimpleNamespace(monotonic=lambda: now)
     )
     if slow:  # a minute passes in it
         original = getattr(Trainer, slow)
@@ -283,27 +262,9 @@ def test_the_run_ends_at_the_first_of_steps_and_epochs(steps, epochs, length, to
 
 
 def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):
-    task = Unigrams()
-    trained(
-        tmp_path, task, **{"train.evaluate_every": 0, "train.steps": 2 * task.plan.epoch_length}
-    )
-    steps = [line["step"] for line in lines(tmp_path, "validation")]
-    assert steps == [task.plan.epoch_length, 2 * task.plan.epoch_length]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_after_the_step_with_all_of_it_saved(number, tmp_path, said):
-    def send(i):
-        if i == 7:
-            os.kill(os.getpid(), number)
-
-    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
-    trainer = Trainer([TrainingRun(Unigrams(on_read=send), unigram_config(), tmp_path)])
-    assert not trainer.run()
-    assert saved_steps(tmp_path) == [5, 8]
-    assert lines(tmp_path, "train")[-1]["step"] == 8
-    assert f"{number.name}: saved step 8" in said[-1]
-    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+    length = Unigrams().plan.epoch_length
+    trained(tmp_path, **{"train.evaluate_every": 0, "train.steps": 2 * length})
+    assert [line["step"] for line in lines(tmp_path, "validation")] == [length, 2 * length]
 
 
 def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):

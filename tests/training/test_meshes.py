@@ -32,7 +32,7 @@ def mesh_trainer(folder, name, group=None, **changes):
     config = toy_config(folder.parent / "cache", **changes, **{"optimizer.learning_rate": 1e-3})
     run = TrainingRun(TranslationTask(config), config, folder, not group or group.leads)
     devices = jax.devices()[: 1 if name == "one" else 8]
-    trainer = Trainer([run], devices, train_step=STEPS.get(name), processes=group)
+    trainer = Trainer([run], devices, train_step=STEPS.get(name), group=group)
     STEPS[name] = trainer.train_step
     return trainer
 

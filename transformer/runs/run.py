@@ -48,7 +48,7 @@ class RunProgress:
     """The progress of a run apart from its state; saved with every checkpoint.
 
     `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` are of the steps
-    since the last line; `line_sums`, see `metrics.tokens.to_list`, is filled in checkpoints only.
+    since the last line; `line_sums`, see `metrics.tokens.to_list`, is filled before a save.
     `best` and `best_loss` are of the best evaluation, `last` and `lowest_loss` of all.
     `text_digest` is that of the task, empty in older runs.
     """

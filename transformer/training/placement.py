@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer.data.buckets import Part, Plan
 from transformer.mesh import layout, make_mesh, refuse_mesh
 from transformer.model.losses import ROWS_AXES
+from transformer.tasks.base import Task
 from transformer.training.programs import StepPrograms
 from transformer.training.step import TrainState, TrainStep
 
@@ -89,8 +90,16 @@ class SingleRun:
         return state, self.put_batch(batch), hparams
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns one tree on the devices, given a tree of each run."""
-        return self._put(trees[0], self._layout(trees[0]))
+        """Returns one tree on the devices, given a tree of each run, which all processes have."""
+        tree, places = trees[0], self._layout(trees[0])
+        if len(self._own) == self.mesh.size:
+            return jax.device_put(tree, places)
+
+        def put(x, place):
+            x = np.asarray(x)
+            return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
+
+        return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def whole(self, tree: Any) -> Any:
         """Returns the arrays of `put`, whole on every device of this process."""
@@ -112,17 +121,6 @@ class SingleRun:
             return tree
         # One array after the other: the devices need no place for all of them whole.
         return jax.tree.map(lambda x: process_allgather(x, tiled=True), tree)
-
-    def _put(self, tree: Any, places: Any) -> Any:
-        """Places arrays that all processes have; each passes its devices their parts."""
-        if len(self._own) == self.mesh.size:
-            return jax.device_put(tree, places)
-
-        def put(x, place):
-            x = np.asarray(x)
-            return jax.make_array_from_callback(x.shape, place, lambda index: x[index])
-
-        return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def like(self, tree: Any) -> Any:
         """Returns the shapes of what `put` returns, given those of one run's tree."""
@@ -157,9 +155,9 @@ class SingleRun:
         """Returns each run's part of a tree."""
         return [tree]
 
-    def join(self, trees: Sequence[Any]) -> Any:
-        """Returns the tree of all runs on the host, given the part of each."""
-        return trees[0]
+    def evaluate(self, task: Task, params: Any) -> Sequence[dict[str, Any]]:
+        """Returns the validation scores of each run, given the task of one and `whole` params."""
+        return [task.evaluate(params, "validation", final=False)]
 
 
 class VmappedRuns:
@@ -194,13 +192,13 @@ class VmappedRuns:
         return state, self.put_batch(batch), hparams, mask
 
     def put(self, trees: Sequence[Any]) -> Any:
-        return jax.device_put(self.join(trees), self.by_run)
+        stacked = jax.tree.map(lambda *x: np.stack(list(map(np.asarray, x))), *self._fill(trees))
+        return jax.device_put(stacked, self.by_run)
 
     def whole(self, tree: Any) -> Any:
         return tree
 
-    def on_one_process(self, tree: Any) -> Any:
-        return tree
+    on_one_process = whole
 
     def like(self, tree: Any) -> Any:
         return jax.tree.map(
@@ -219,10 +217,8 @@ class VmappedRuns:
         host = jax.device_get(tree)
         return [jax.tree.map(lambda x, i=i: x[i], host) for i in range(self.count)]
 
-    def join(self, trees: Sequence[Any]) -> Any:
-        return jax.tree.map(
-            lambda *leaves: np.stack([np.asarray(x) for x in leaves]), *self._fill(trees)
-        )
+    def evaluate(self, task: Task, params: Any) -> Sequence[dict[str, Any]]:
+        return task.evaluate_runs(params, "validation")
 
     def _fill(self, each: Sequence[Any]) -> list[Any]:
         """Adds the copies of the last run to something of each run."""

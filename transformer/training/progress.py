@@ -200,19 +200,6 @@ def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-class Stopwatch:
-    """Measures laps, in seconds."""
-
-    def __init__(self):
-        self._last = time.monotonic()
-
-    def lap(self) -> float:
-        """Returns the seconds since the last call."""
-        now = time.monotonic()
-        seconds, self._last = now - self._last, now
-        return seconds
-
-
 def mean_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Returns the mean of each number over runs, which all have it."""
     return {name: statistics.fmean(each[name] for each in runs) for name in runs[0]}

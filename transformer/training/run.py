@@ -13,8 +13,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import Snapshot
 from transformer.errors import RunError, UserError
-from transformer.metrics.tokens import summarize, to_list
-from transformer.model.losses import TokenSums
+from transformer.metrics.tokens import from_list, summarize
 from transformer.model.stack import stacked_modules
 from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
@@ -215,18 +214,17 @@ class TrainingRun(Run):
             self.progress.line_seconds += seconds
             self.progress.line_steps += steps
 
-    def log(
-        self, step: int, sums: TokenSums, consecutive_nonfinite: int, nonfinite_steps: int
-    ) -> dict[str, float]:
+    def log(self, step: int, consecutive_nonfinite: int, nonfinite_steps: int) -> dict[str, float]:
         """Writes a line with the means of all batches since the last one; returns its numbers."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
-                f"loss or gradient was not finite in {int(consecutive_nonfinite)} steps in a row, "
+                f"loss or gradient was not finite in {consecutive_nonfinite} steps in a row, "
                 f"up to step {step}: lower config.optimizer.learning_rate or set "
                 f"config.optimizer.clip_norm; the last good checkpoint is step {last[0]}"
             )
-        tokens, progress = float(sums.weight), self.progress
+        progress, sums = self.progress, from_list(self.progress.line_sums)
+        tokens = float(sums.weight)
         progress.tokens += tokens
         schedule = self.config.optimizer.schedule
         updates = self._count_updates(step)
@@ -240,13 +238,12 @@ class TrainingRun(Run):
         }
         self._writer.write(step, "train", values)
         values["seconds_per_step"] = progress.line_seconds / max(1, progress.line_steps)
-        progress.line_seconds, progress.line_steps = 0.0, 0
+        progress.line_seconds, progress.line_steps, progress.line_sums = 0.0, 0, []
         return values
 
-    def save(self, step: int, state: TrainState, pending: TokenSums | None = None) -> None:
+    def save(self, step: int, state: TrainState) -> None:
         """Starts to save a checkpoint, with the sums of all batches since the last line."""
-        sums = [] if pending is None else to_list(pending)
-        self.checkpoints.save(step, state, {**dataclasses.asdict(self.progress), "line_sums": sums})
+        self.checkpoints.save(step, state, dataclasses.asdict(self.progress))
 
     def due(self, step: int) -> bool:
         """Returns whether the state after `step` steps should be saved and evaluated."""
@@ -300,8 +297,7 @@ class TrainingRun(Run):
             )
         self.progress.record(step, metric, numbers)
         self._writer.write(step, "validation", {**numbers, "seconds": self.progress.seconds})
-        progress = {**dataclasses.asdict(self.progress), "line_sums": []}
-        self.checkpoints.record_evaluation(step, numbers, progress)
+        self.checkpoints.record_evaluation(step, numbers, dataclasses.asdict(self.progress))
         return numbers
 
 

@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import jax
@@ -27,7 +28,7 @@ OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
 AGAIN = "start the same command again on all"
 
 
-class Processes:
+class Group:
     """The processes of a training, seen by one of them; by default it is alone.
 
     Args:
@@ -35,13 +36,15 @@ class Processes:
 
     Attributes:
       leads: whether this process logs, evaluates, writes and decides.
+      signals: those that came to this process; the training's, once all have agreed to stop.
     """
 
     def __init__(self, index: int = 0, count: int = 1, deadline: float = math.inf):
         self.index, self.count, self.deadline = index, count, deadline
-        self.leads = index == 0
+        self.leads, self.signals = index == 0, StopSignals()
         self._talks = self._meetings = 0  # so far, the same on all
         self._alive = math.inf  # time of the last progress, while it is expected
+        self._programs: list[Future[None]] = []  # that all have begun to use
 
     @property
     def _store(self) -> Any:
@@ -49,25 +52,25 @@ class Processes:
 
         return distributed.global_state.client
 
-    def agree(self, decide: Callable[[], T]) -> T:
-        """Returns on each process what `decide()` returns on the leader: a value that JSON has.
+    def agree(self, decide: Callable[..., T], *arguments: Any) -> T:
+        """Returns on each process what `decide` returns on the leader: a value that JSON has.
 
         Its errors are errors of all.
         """
         if self.count == 1:
-            return decide()
+            return decide(*arguments)
         self._talks += 1
         name, before = f"talk/{self._talks}", self._alive
         self._alive = math.inf
         try:
-            return self._lead(name, decide) if self.leads else self._follow(name)
+            return self._lead(name, decide, *arguments) if self.leads else self._follow(name)
         finally:
             self._alive = max(before, time.monotonic())
 
-    def _lead(self, name: str, decide: Callable[[], T]) -> T:
+    def _lead(self, name: str, decide: Callable[..., T], *arguments: Any) -> T:
         if errors := [word["error"] for word in self._words() if "error" in word]:
             raise UserError(errors[0])
-        value = decide()
+        value = decide(*arguments)
         self._store.key_value_set(name, json.dumps({"value": value}))
         self._store.key_value_delete(f"talk/{self._talks - KEPT}")
         return value
@@ -84,38 +87,34 @@ class Processes:
                 raise UserError(said["error"])
             return said["value"]
 
-    def agree_or_stop(self, own: StopSignals, decide: Callable[..., T], *arguments: Any) -> T:
-        """Returns the same of `decide(*arguments)`, unless a signal came to one of the processes.
-
-        Then it raises StoppedError on all, and each has the signal as its `own`.
-        """
+    def agree_or_stop(self, decide: Callable[..., T], *arguments: Any) -> T:
+        """Agrees, and raises StoppedError on all if a signal came to one, which all then have."""
 
         def answer() -> tuple[Any, int | None]:
             result = None
             with contextlib.suppress(StoppedError):
                 result = decide(*arguments)
             others = [word["signal"] for word in self._words()]
-            return result, own.received or max(others, default=None)
+            return result, self.signals.received or max(others, default=None)
 
-        if own.received is not None and not self.leads:
-            self.tell({"signal": own.received})
+        if self.signals.received is not None and not self.leads:
+            self._tell({"signal": self.signals.received})
         result, number = self.agree(answer)
         if number is not None:  # otherwise one that has come meanwhile stays
-            own.received = number
+            self.signals.received = number
             raise StoppedError
         return result
 
-    def tell(self, word: Mapping[str, Any]) -> None:
+    def _tell(self, word: Mapping[str, Any]) -> None:
         """Tells the leader that this process has a `signal` or an `error`."""
         self._store.key_value_set(f"word/{self.index}", json.dumps(word), allow_overwrite=True)
 
     def _words(self) -> list[dict[str, Any]]:
         """What the others have told the leader."""
-        if self.count == 1:
-            return []
-        return [json.loads(word) for _, word in self._store.key_value_dir_get("word/")]
+        words = self._store.key_value_dir_get("word/") if self.count > 1 else ()
+        return [json.loads(word) for _, word in words]
 
-    def meet(self, seconds: float = 0.0) -> None:
+    def _meet(self, seconds: float = 0.0) -> None:
         """Waits until all have come here; raises UserError on all if one has told of an error.
 
         Args:
@@ -133,28 +132,40 @@ class Processes:
         Args:
           about: what must be equal, by the words that a message uses.
         """
-        leaders = self.agree(lambda: dict(about))
+        leaders = self.agree(dict, about)
         if name := next((n for n, value in about.items() if leaders.get(n) != value), ""):
             values = f"{name} {about[name]}, and process 0 {leaders.get(name)}"
             fix = "give all the same code, flags, text and folder"
-            self.tell({"error": f"process {self.index} has {values}: {fix}"})
-        self.meet()
+            self._tell({"error": f"process {self.index} has {values}: {fix}"})
+        self._meet()
 
     def first(self, make: Callable[[], T]) -> T:
         """Returns what `make()` returns here; the others find the files that the leader's wrote."""
         results: list[T] = []
-
-        def lead() -> None:
-            results.append(make())
-
-        self.agree(lead)
+        self.agree(lambda: results.append(make()))
         if not self.leads:
             try:
-                lead()
+                results.append(make())
             except UserError as error:
-                self.tell({"error": f"process {self.index}: {error}"})
-        self.meet(PREPARATION)
+                self._tell({"error": f"process {self.index}: {error}"})
+        self._meet(PREPARATION)
         return results[0]
+
+    def begin(self, wait: Callable[[Future[None]], None], ready: Future[None]) -> None:
+        """Calls `wait(ready)` for a program, which several processes begin to use together.
+
+        On CPUs a sum fails if one is 30 seconds late. A signal raises StoppedError on all.
+        """
+        if self.count == 1:
+            wait(ready)
+        elif ready not in self._programs:
+            self.rest()
+            if not self.leads:
+                ready.result()
+            self.agree_or_stop(wait, ready)
+            self._meet()
+            self.alive()
+            self._programs.append(ready)
 
     def alive(self) -> None:
         """Says that a step has ended; by the next call the deadline must not be over."""
@@ -172,7 +183,7 @@ class Processes:
         except BaseException as error:
             if self.count == 1:
                 raise
-            self._alive = math.inf
+            self.rest()
             line = str(error)
             if not isinstance(error, UserError):
                 line = f"process {self.index} failed: {type(error).__name__}: {line}"
@@ -212,6 +223,6 @@ class Processes:
     def part(self) -> None:
         """Ends the connection, once all have come here; the leader goes on alone."""
         if self.count > 1:
-            self.meet()
+            self._meet()
             jax.distributed.shutdown()
             self.count = 1
