@@ -29,7 +29,6 @@ from transformer.tasks.base import initial_folder
 
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
-# Keys of a model that a run may change without a word: its parameters mean the same.
 Flat = Mapping[str, Any]  # arrays by the names of parameters
 Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
 MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
