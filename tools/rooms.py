@@ -21,6 +21,7 @@ ROOMS = {
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_458),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_074),
+    "operations": Room("transformer/operations.py", 700, 276),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
@@ -80,9 +81,11 @@ ALLOWED = {
         "transformer.data",
         "transformer.inference",
         "transformer.metrics",
+        "transformer.operations",
         "transformer.optim.parameters",
         "transformer.tasks",
     ),
+    "transformer.operations": (*BASE, "transformer.data", "transformer.inference"),
     "transformer.model": BASE,
     "transformer.model.matmul": (),
     "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it

@@ -38,7 +38,7 @@ The core shelf ends here; it imports nothing of the rest (docs/architecture.md):
     mesh.py               the devices that compute one model, and their parts of its arrays
     config.py keys.py     a config: its checks, its keys
     runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python
-    inference/            a model with its tokenizers: the forward pass of a task, text in, text out
+    inference/            a model with its tokenizers; operations.py: what three doors do with it
     analysis/             attention weights and statistics of heads, word alignment
     metrics/              the registry; means over tokens, scores of translations and classes
 """

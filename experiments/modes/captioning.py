@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.attention import draw
 from experiments.modes.pictures import draw_picture, needed_picture
-from experiments.modes.translation import show_pairs, write_best
+from experiments.modes.translation import show_pairs, write_texts
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, line_mode
 from transformer.inference.base import Variables
@@ -22,13 +22,7 @@ def caption(run: Run, lines: Lines) -> Iterator[str]:
 
     With `decode.num_best` over one, it is written as by `--mode=translate`.
     """
-    trained = run.load_trained()
-    captioner = trained.predictor
-    for first, chunk in lines.chunks(prepare=lambda: captioner.prepare(trained.variables)):
-        numbers = range(first, first + len(chunk))
-        results = captioner.translate(trained.variables, chunk, numbers=numbers, done=lines.advance)
-        for number, best in zip(numbers, results, strict=True):
-            yield from write_best(number, best, run.config.decode.num_best)
+    return write_texts(run, "caption", lines)
 
 
 def attention(run: Run, options: Options) -> list[Path]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.attention import draw
+from experiments.modes.translation import answer_lines
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, line_mode
 from transformer.data.corpora import Tagger
@@ -33,13 +34,10 @@ def classify(run: Run, lines: Lines) -> Iterator[str]:
     With `decode.num_best` over one, each line becomes that many lines, at most one per class,
     `number<TAB>class<TAB>probability`, numbered from one.
     """
-    trained, most = run.load_trained(), run.config.decode.num_best
-    for first, chunk in lines.chunks(prepare=lambda: trained.predictor.prepare(trained.variables)):
-        predictions = trained.predictor.predict(trained.variables, chunk, first)
-        for number, classes in enumerate(predictions, first):
-            cells = [f"{each.label}\t{each.probability:.6f}" for each in classes[:most]] or [""]
-            yield from (f"{number}\t{cell}" if most > 1 else cell for cell in cells)
-        lines.advance(len(chunk))
+    count = run.config.decode.num_best
+    for number, _, best in answer_lines(run, "classify", lines):
+        cells = [f"{each.label}\t{each.probability:.6f}" for each in best] or [""]
+        yield from (f"{number}\t{cell}" if count > 1 else cell for cell in cells)
 
 
 def attention(run: Run, options: Options) -> list[Path]:

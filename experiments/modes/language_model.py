@@ -1,11 +1,12 @@
 """The modes of language models: `generate`, `score` and `attention`."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from experiments.attention import draw
+from experiments.modes.translation import answer_lines
 from experiments.process.options import Options
 from experiments.process.text_io import Lines, line_mode, open_output
 from transformer.data.corpora import Tagger
@@ -22,8 +23,7 @@ DRAWN = 32  # tokens of a text whose attention is drawn after training
 def generate(run: Run, options: Options) -> None:
     """Writes a continuation of the prompt, or of each line of --input."""
     if options.prompt is None:
-        generate_lines(run, options)
-        return
+        return generate_lines(run, options)
     if options.input is not None:
         raise UserError("--prompt is for --mode=generate, in place of --input")
     with open_output(options.output) as output:
@@ -38,17 +38,12 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
     With `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered
     from one; those of a beam search, best first, have their score between the two.
     """
-    trained = run.load_trained()
-    parse = _reader(trained.predictor.read_prompt)
-    for first, chunk in lines.chunks(parse, lambda: trained.predictor.prepare(trained.variables)):
-        for number, best in enumerate(
-            trained.predictor.write(trained.variables, chunk, first), first
-        ):
-            for text, score in best:
-                line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-                cell = "" if score is None else f"{score:.4f}\t"
-                yield f"{number}\t{cell}{line}" if run.config.decode.num_best > 1 else line
-        lines.advance(len(chunk))
+    count = run.config.decode.num_best
+    for number, _, best in answer_lines(run, "generate", lines):
+        for text, score in best:
+            line = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+            cell = "" if score is None else f"{score:.4f}\t"
+            yield f"{number}\t{cell}{line}" if count > 1 else line
 
 
 def generate_one(run: Run, prompt: str, output: TextIO) -> None:
@@ -70,24 +65,8 @@ def score(run: Run, lines: Lines) -> Iterator[str]:
 
     Both count the end of the line if the model learned ends.
     """
-    trained = run.load_trained()
-    parse = _reader(trained.predictor.read)
-    for first, chunk in lines.chunks(
-        parse, lambda: trained.predictor.prepare_score(trained.variables)
-    ):
-        for log_prob, tokens in trained.predictor.score(trained.variables, chunk, first):
-            yield f"{log_prob:.4f}\t{tokens}"
-        lines.advance(len(chunk))
-
-
-def _reader(read: Callable[[str, str], object]) -> Callable[[str, int], str]:
-    """Returns a `parse` of `Lines.chunks`, which refuses a line that `read` does."""
-
-    def parse(line: str, number: int) -> str:
-        read(line, f"line {number}")
-        return line
-
-    return parse
+    for _, _, [score] in answer_lines(run, "score", lines):
+        yield f"{score.log_prob:.4f}\t{score.tokens}"
 
 
 def attention(run: Run, options: Options) -> list[Path]:

@@ -1,8 +1,10 @@
 """The modes of translators: `translate`, `score`, `attention` and `align`."""
 
+import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from experiments.attention import draw
 from experiments.process.options import Options
@@ -11,13 +13,14 @@ from transformer.analysis.attention import Attention
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.inference.hypotheses import Translation
-from transformer.inference.segments import Segmenter, translate_lines
+from transformer.operations import Request
+from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 
 logger = logging.getLogger(__name__)
 
+BLANK_PAIR = "", ""  # of a blank line
 EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
 
 
@@ -29,21 +32,32 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
     numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
     may have ends of lines: they are written as blanks.
     """
-    trained = run.load_trained()
-    translator = trained.predictor
-    encode = translator.source_tokenizer.encode
-    split = Segmenter(run.config, run.folder, encode, translator.max_length)
-    for first, chunk in lines.chunks(prepare=lambda: translator.prepare(trained.variables)):
-        results = translate_lines(translator, trained.variables, split, chunk, first, lines.advance)
-        for number, best in enumerate(results, first):
-            yield from write_best(number, best, run.config.decode.num_best)
+    return write_texts(run, "translate", lines)
 
 
-def write_best(number: int, best: Sequence[Translation], count: int) -> list[str]:
-    """Returns the lines of the best translations of a line, given its number, see `translate`."""
-    if count > 1:
-        return [f"{number}\t{each.score:.4f}\t{join_lines(each.text)}" for each in best]
-    return [join_lines(best[0].text)]
+def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
+    """Yields the number, the content and an operation's results of each line."""
+    operation, count = LoadedRun(run.folder, run.config).operation(name), run.config.decode.num_best
+
+    def parse(line: str, number: int) -> Any:
+        place = f"line {number}"
+        if not operation.has_pairs:
+            return operation.checked(line, place)
+        is_blank = "\t" not in line and operation.predictor.is_blank(line)
+        return BLANK_PAIR if is_blank else two_columns(line, place, name)
+
+    for first, chunk in lines.chunks(parse, operation.prepare):
+        request = Request(chunk, count, first=first, is_file=True)
+        yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
+
+
+def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
+    """Yields the lines of what an operation writes of each line, see `translate`."""
+    count = run.config.decode.num_best
+    for number, _, best in answer_lines(run, name, lines):
+        for each in best:
+            text = join_lines(each.text)
+            yield f"{number}\t{each.score:.4f}\t{text}" if count > 1 else text
 
 
 @line_mode
@@ -53,22 +67,8 @@ def score(run: Run, lines: Lines) -> Iterator[str]:
     Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
     stays blank.
     """
-    trained = run.load_trained()
-
-    def parse(line: str, number: int) -> tuple[str, str] | None:
-        if "\t" not in line and trained.predictor.is_blank(line):
-            return None
-        return two_columns(line, f"line {number}", "score")
-
-    for first, chunk in lines.chunks(
-        parse, lambda: trained.predictor.prepare_score(trained.variables)
-    ):
-        sources, targets = map(list, zip(*(pair or ["", ""] for pair in chunk), strict=True))
-        scores = trained.predictor.score(
-            trained.variables, sources, targets, first_line=first, done=lines.advance
-        )
-        for pair, (log_prob, tokens) in zip(chunk, scores, strict=True):
-            yield f"{log_prob:.4f}\t{tokens}" if pair else ""
+    for _, pair, [score] in answer_lines(run, "score", lines):
+        yield f"{score.log_prob:.4f}\t{score.tokens}" if pair is not BLANK_PAIR else ""
 
 
 def attention(run: Run, options: Options) -> list[Path]:

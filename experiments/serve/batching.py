@@ -15,8 +15,9 @@ from typing import Any
 
 from prometheus_client import Gauge, Histogram
 
-from experiments.serve.operations import Operation, Program, RequestPlan, Served
+from experiments.serve.routes import RequestPlan, Served
 from transformer.errors import one_line
+from transformer.operations import Program
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ class Programs:
     """The programs of all runs: those for up to `COMMON_TOKENS` tokens make the server ready."""
 
     def __init__(self, runs: Sequence[Served]):
-        operations = [operation for run in runs for operation in run.operations.values()]
-        programs = (program for operation in operations for program in operation.programs())
+        routes = [route for run in runs for route in run.routes.values()]
+        programs = (program for route in routes for program in route.programs())
         self._programs: list[Program] = sorted(programs, key=lambda program: program[0])
         self._common = sum(length <= COMMON_TOKENS for length, _ in self._programs)
         self._compiled = 0
@@ -68,9 +69,9 @@ class Programs:
 class _Job:
     """A request: its items that no batch has taken, and the results of the others."""
 
-    def __init__(self, operation: Operation, plan: RequestPlan):
-        self.operation, self.plan = operation, plan
-        self.waiting = list(range(len(plan.payloads)))
+    def __init__(self, route: Any, plan: RequestPlan):
+        self.route, self.plan = route, plan
+        self.waiting = list(range(len(plan.items)))
         self.results: dict[int, Any] = {}
         self.future: Future[list[Any]] = Future()
 
@@ -80,7 +81,7 @@ class _Job:
         with contextlib.suppress(InvalidStateError):  # its client has gone
             if isinstance(result, Exception):
                 self.future.set_exception(result)
-            elif len(self.results) == len(self.plan.payloads):
+            elif len(self.results) == len(self.plan.items):
                 self.future.set_result([self.results[i] for i in range(len(self.results))])
 
 
@@ -99,13 +100,13 @@ class Batcher:
         """How many requests have items that are not being computed."""
         return sum(not job.future.done() for job in self._jobs)
 
-    def submit(self, operation: Operation, plan: RequestPlan) -> Future[list[Any]]:
+    def submit(self, route: Any, plan: RequestPlan) -> Future[list[Any]]:
         """Returns the future results of a plan's items; if it is cancelled, they are not computed.
 
         Raises queue.Full if as many requests wait as may.
         """
-        job = _Job(operation, plan)
-        if not plan.payloads:
+        job = _Job(route, plan)
+        if not plan.items:
             job.future.set_result([])
             return job.future
         with self._changed:
@@ -144,14 +145,14 @@ class Batcher:
         if not self._jobs:
             return []
         first = self._jobs[0]
-        operation, group = first.operation, first.plan.groups[first.waiting[0]]
+        route, group = first.route, first.plan.groups[first.waiting[0]]
         by_job = (
             [(job, i) for i in job.waiting if job.plan.groups[i] == group]
             for job in self._jobs
-            if job.operation is operation
+            if job.route is route
         )
         items = filter(None, itertools.chain(*itertools.zip_longest(*by_job)))
-        batch = list(itertools.islice(items, operation.max_batch))
+        batch = list(itertools.islice(items, route.max_batch))
         for job, i in batch:
             job.waiting.remove(i)
         served = {job for job, _ in batch}  # if items of them remain, they go to the end
@@ -161,10 +162,10 @@ class Batcher:
     def _compute(self, batch: list[tuple[_Job, int]]) -> None:
         """Computes a batch; if it fails, each of its items alone."""
         first, i = batch[0]
-        SIZES.labels(first.operation.name).observe(len(batch))
-        payloads = [job.plan.payloads[i] for job, i in batch]
+        SIZES.labels(first.route.name).observe(len(batch))
+        items = [job.plan.items[i] for job, i in batch]
         try:
-            results = first.operation.compute(first.plan.groups[i], payloads)
+            results = first.route.compute(first.plan.groups[i], items)
         except Exception as error:
             if len(batch) > 1:
                 for alone in batch:

@@ -1,10 +1,22 @@
 """The page to type into: it asks a server, or a model that it holds itself."""
 
+import base64
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from ml_collections import ConfigDict
 
 from experiments.attention.explorer import live_values
 from experiments.display import web_page
+from transformer.bridges import browser
+from transformer.bridges.formats import Export
+from transformer.data.corpora import languages_of, tags_of
+from transformer.files import write_text
+from transformer.inference.segments import Segmenter, segment_rules
+from transformer.runs.workdir import load_config
+
+OFFLINE_CHARACTERS = 2_000  # of a text on a page that holds a model
 
 PAGE_TEXTS = {
     "translation": ("translator", "Type to translate"),
@@ -13,6 +25,36 @@ PAGE_TEXTS = {
     "image_classification": ("classifier of pictures", "Drop a picture"),
     "visual_question_answering": ("model of pictures and questions", "Ask about a picture"),
 }
+
+
+def shown_tags(config: ConfigDict) -> list[str]:
+    """Returns the tags of which a page offers one."""
+    tags = tags_of(config.data)
+    return list(tags) if any(tags) else []
+
+
+def write(export: Export, folder: Path) -> None:
+    """Writes a page, `index.html`, that holds a translator and needs no network, into a folder."""
+    config, predictor = export.config, export.predictor
+    spec, numbers = browser.make_page_data(predictor, export.params)
+    described = {
+        "name": config.name,
+        "task": config.task,
+        "inputs": ["text"],
+        "steps": list(export.steps),
+        "languages": languages_of(load_config(export.run).data),
+        "operations": ["translate", "attention"],
+        "max_best": config.decode.beam_size,
+        "source_tags": shown_tags(config),
+    }
+    encode = predictor.source_tokenizer.encode
+    segmenter = Segmenter(config, export.run, encode, spec["maxLength"])
+    most, tokens = segmenter.limits
+    splits = config.decode.split_sentences != "never"
+    rules = segment_rules(segmenter.language, segmenter.measured.get("words", {}))
+    spec["segment"] = {"splits": splits, "sentences": most, "tokens": tokens, **rules}
+    offline = {"spec": spec, "numbers": base64.b64encode(numbers).decode("ascii")}
+    write_text(folder / "index.html", render_page([described], OFFLINE_CHARACTERS, offline))
 
 
 def render_page(

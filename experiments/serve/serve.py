@@ -18,7 +18,7 @@ def serve(run: Run, options: Options) -> None:
     """Serves the run of a folder, and those of `--also`, until a signal comes."""
     try:
         from experiments.serve import server
-        from experiments.serve.operations import Served
+        from experiments.serve.routes import Served
     except ModuleNotFoundError as error:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'

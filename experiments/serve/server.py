@@ -26,8 +26,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from experiments.process.process import explain
 from experiments.serve import access, batching, schema
-from experiments.serve.operations import MAX_REQUEST_TOKENS, Served
 from experiments.serve.page import render_page
+from experiments.serve.routes import MAX_REQUEST_TOKENS, Served
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 
@@ -130,14 +130,14 @@ def _endpoint(
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
-        operation, values = run.operations[name], fields.model_dump(exclude_none=True)
+        route, values = run.routes[name], fields.model_dump(exclude_none=True)
         # In a thread: a mistake is answered at once, whatever is being computed or decoded.
         loop, end = asyncio.get_running_loop(), time.monotonic() + ANSWER_SECONDS
         planner = planners[bool(values.keys() & {"picture", "pictures"})]
-        planning = loop.run_in_executor(planner, operation.plan, values)
+        planning = loop.run_in_executor(planner, route.plan, values)
         plan = await _wait(request, planning, end)
         try:
-            future = batcher.submit(operation, plan)
+            future = batcher.submit(route, plan)
         except queue.Full:
             message = f"{batching.MAX_WAITING} requests wait, as many as may: try again in a second"
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
@@ -154,9 +154,9 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
         names = ", ".join(run.name for run in runs)
         raise HTTPException(404, f"there is no run {schema.quote(name)}: choose one of {names}")
     for run in candidates:
-        if operation in run.operations:
+        if operation in run.routes:
             return run
-    names = dict.fromkeys(each for run in candidates for each in run.operations)
+    names = dict.fromkeys(each for run in candidates for each in run.routes)
     raise UserError(f"{name or 'no run here'} has {', '.join(names)}, not {operation}")
 
 

@@ -17,6 +17,7 @@ from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
 from transformer.inference import batching
 from transformer.runs import workdir
+from transformer.runs.loaded import load
 from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 
@@ -128,12 +129,12 @@ def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
 ):
     monkeypatch.setattr(batching, "MIN_LENGTH", 4)
     folder = trained["transformer"]
-    run = Run(folder).load_trained()
+    run = load(folder)
     if prepared:
-        run.predictor.prepare(run.variables)
+        run.operation("classify").prepare()
     with count_programs() as programs:
         for line in ("fine", "the plot is dull .", "the cast " * 7):  # 4, 8 and 12 tokens
-            run.predictor.predict(run.variables, [line])
+            run.classify([line])
     assert len(programs) == (0 if prepared else 3)
 
 

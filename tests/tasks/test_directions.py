@@ -5,55 +5,17 @@ import shutil
 
 import pytest
 
-from tiny_run import command, refused, shared_folder, without_pictures
+from task_runs import train_tagged
+from tiny_run import command, refused
 from transformer.runs.workdir import load_config
 from transformer.tasks.translation import TranslationTask
 
 pytestmark = pytest.mark.full
 
-CONFIG = """
-from configs import directions
-
-def get_config():
-    config = directions.get_config()
-    config.model.d_model = 8
-    config.model.d_ff = 8
-    config.model.num_heads = 2
-    config.model.num_encoder_layers = 1
-    config.model.num_decoder_layers = 1
-    config.model.max_length = 64
-    config.data.train_size = 100
-    config.data.validation_size = 3
-    config.data.test_size = 4
-    config.data.batch_tokens = 512
-    config.data.num_buckets = 1
-    config.data.cache_dir = "CACHE"
-    config.tokenizer.vocab_size = 150
-    config.train.steps = 2
-    config.train.evaluate_every = 2
-    config.train.best_metric = "loss"
-    config.decode.max_extra = 2
-    config.decode.beam_size = 1
-    config.decode.batch_size = 8
-    config.evaluate.bootstrap = 10
-    config.evaluate.checkpoint = "last"
-    config.evaluate.average_last_n = 1
-    config.evaluate.snapshot_statistics = 0
-    config.evaluate.snapshot_sentences = 0
-    return config
-"""
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    def train(root):
-        (root / "config.py").write_text(CONFIG.replace("CACHE", str(root / "cache")))
-        with without_pictures():
-            ended = command(f"--config={root / 'config.py'}", f"--workdir={root / 'workdir'}")
-        assert ended.code == 0, ended
-        (root / "log.txt").write_text(ended.out)
-
-    return shared_folder(tmp_path_factory, "directions", train)
+    return train_tagged(tmp_path_factory)
 
 
 def test_each_direction_has_its_scores_and_texts(run):
@@ -85,21 +47,13 @@ def test_each_direction_has_its_scores_and_texts(run):
     assert "Pairs of each corpus" in (folder / "report.html").read_text()
 
 
-def test_both_directions_are_translated_and_other_tags_refused(run):
+def test_the_tag_of_a_line_is_that_of_each_of_its_sentences(run):
     mode = "--mode=translate", f"--workdir={run / 'workdir'}"
-    ended = command(*mode, stdin=b"<2de> The dog.\n\n<2en> Der Hund.\n")
-    assert ended.code == 0, ended
-    lines = ended.out.splitlines()
-    assert (len(lines), lines[1]) == (3, "")
-    flag = "--source_tag=<2de>"
-    assert command(*mode, flag, stdin=b"The dog.\n").out.splitlines() == lines[:1]
-    both = command(*mode, stdin=b"<2de> The dog. The dog.\n")  # each with the tag
-    assert both.out == f"{lines[0]} {lines[0]}\n"
+    ended = command(*mode, stdin=b"<2de> The dog.\n<2de> The dog. The dog.\n")
+    line, both = ended.out.splitlines()
+    assert both == f"{line} {line}"
+    assert command(*mode, "--source_tag=<2de>", stdin=b"The dog.\n").out == f"{line}\n"
     refused(*mode, stdin=b"<2fr> Le chien.\n", says=("line 1", "no tag", "<2de>, <2en>"))
-    refused(*mode, "--source_tag=<2fr>", says=("<2fr>", "<2de>, <2en>"))
-    score = "--mode=score", f"--workdir={run / 'workdir'}"
-    assert command(*score, flag, stdin=b"The dog.\tHund.\n").code == 0
-    refused(*score, stdin=b"The dog.\tHund.\n", says=("line 1", "give source_tag"))
 
 
 def test_a_folder_keeps_the_held_out_text_of_each_corpus(run):

@@ -15,7 +15,9 @@ from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
 from transformer.data.documents.encode import Documents, encode_text
 from transformer.inference import batching
+from transformer.operations import Request
 from transformer.runs import workdir
+from transformer.runs.loaded import load
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask, scores_of
 
@@ -191,20 +193,15 @@ def test_a_line_of_another_length_is_answered_without_compiling_once_prepared(
 ):
     monkeypatch.setattr(batching, "MIN_LENGTH", 4)
     monkeypatch.setattr("transformer.inference.search.PROMPT_ROOM", 4)
-    config = workdir.load_config(trained["lines"])
-    config.decode.max_new_tokens = 2 if search == "beam" else 3  # so that a line has 4 tokens
-    config.decode.search = "sample" if search == "score" else search
-    run = Run(trained["lines"], config).load_trained()
-    predictor = run.predictor
-    prepare = predictor.prepare_score if search == "score" else predictor.prepare
+    count = 2 if search == "beam" else 3  # so that a line has 4 tokens
+    method = {"decode.search": "sample" if search == "score" else search}
+    run = load(trained["lines"], {"decode.max_new_tokens": count, **method})
+    operation = run.operation("score" if search == "score" else "generate")
     if prepared:
-        prepare(run.variables)
+        operation.prepare()
     with count_programs() as programs:
         for line in ("one", "one red cat two", "one red cat two blue dog one red"):
-            if search == "score":
-                list(predictor.score(run.variables, [line]))
-            else:
-                predictor.write(run.variables, [line])
+            operation.answer(Request([line]))
     assert (len(programs) == 0) if prepared else (len(programs) >= 3)
 
 

@@ -65,7 +65,7 @@ def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, 
     generator = make_generator(config, translator[0].predictor.target_tokenizer)
     variables = {"params": jax.jit(generator.init_params)(jax.random.key(0))}
     with refused(7, "text"):
-        generator.write(broken(variables), ["a", "b"], first_line=7)
+        generator.write(broken(variables), ["a", "b"], numbers=[7, 8])
     with refused(7, "score"):
         list(generator.score(broken(variables), ["a", "b"], first_line=7))
     if search == "sample":

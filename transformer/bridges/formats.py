@@ -57,7 +57,7 @@ was `data.source={source}`.
 """
 
 DEFAULT = "bundle"
-PAGE = "experiments.serve.offline"  # this library imports nothing of its pages
+PAGE = "experiments.serve.page"  # this library imports nothing of its pages
 BAR = "\\|"  # within a cell of Markdown
 
 

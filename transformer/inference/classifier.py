@@ -23,7 +23,7 @@ from transformer.data.labelled.encode import (
 from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
-from transformer.inference.batching import by_rows, compile_ahead, length_groups, static_rows
+from transformer.inference.batching import by_rows, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Network
 from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
@@ -182,13 +182,9 @@ class ClassPredictor(Predictor):
             results.append([Prediction(self.labels[i], float(row[i])) for i in order])
         return results
 
-    def prepare(self, variables: Variables) -> None:
-        """Compiles what `predict` needs for a single line, see `compile_ahead`."""
-        compile_ahead(lambda length: self.prepare_rows(variables, 1, length), self.max_tokens)
-
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `predict` needs for batches of a number of rows of a static length."""
-        self._classify(variables, self.stack([], rows, length))
+        """Compiles what `predict` needs for batches of up to `rows` rows of a static length."""
+        self._classify(variables, self.stack([], min(rows, self.batch_size), length))
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
         """Compiles what `attention` needs for texts of a static length."""

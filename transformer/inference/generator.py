@@ -14,7 +14,7 @@ from transformer.data.documents.encode import Documents, TextBatch, cut_chunks, 
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables
-from transformer.inference.batching import compile_ahead, length_groups, static_length, static_rows
+from transformer.inference.batching import length_groups, static_length, static_rows
 from transformer.inference.hypotheses import distinct, not_finite
 from transformer.inference.search import Writer
 from transformer.model.layers import NO_DROPOUT, DropoutRates
@@ -115,13 +115,9 @@ class Generator(TokenPredictor):
         batches = ((rows, _score_batch([read[i] for i in rows], size, n)) for rows, n in groups)
         return self._log_probs(variables, batches, lengths, first_line)
 
-    def prepare_score(self, variables: Variables) -> None:
-        """Compiles what `score` needs for a single line, see `compile_ahead`."""
-        compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.context)
-
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of a number of rows of a static length."""
-        self._row_nll(variables, _score_batch([], rows, length))
+        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
+        self._row_nll(variables, _score_batch([], min(rows, self.decode.batch_size), length))
 
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int
@@ -156,30 +152,26 @@ class Generator(TokenPredictor):
         self,
         variables: Variables,
         prompts: Sequence[str],
-        first_line: int = 1,
         num_best: int | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Continuation]]:
         """Returns some continuations of each prompt, with the method `decode.search`.
 
         Args:
-          first_line: number of the first prompt, for errors.
           num_best: how many; by default `decode.num_best`.
-          numbers: of the prompts' random draws, by default those of their lines: a prompt's samples
-            depend only on `decode.seed` and its number.
+          numbers: of the prompts, for errors and random draws, by default from one: a prompt's
+            samples depend only on `decode.seed` and its number.
         """
-        prefixes = [
-            self.read_prompt(text, f"line {first_line + i}") for i, text in enumerate(prompts)
-        ]
+        numbers = numbers or range(1, 1 + len(prompts))
+        prefixes = list(map(self.read_prompt, prompts, map("line {}".format, numbers)))
         results: list[list[Continuation]] = []
         size, best = self.decode.batch_size, num_best or self.decode.num_best
         if self.decode.search == "beam":
             for first in range(0, len(prefixes), size):
                 results += self._beam_search(variables, prefixes[first : first + size], best)
             if [] in results:
-                raise not_finite(first_line + results.index([]), "text")
+                raise not_finite(numbers[results.index([])], "text")
             return results
-        numbers = numbers or range(first_line, first_line + len(prefixes))
         copies = [
             (ids, (number, n))
             for ids, number in zip(prefixes, numbers, strict=True)

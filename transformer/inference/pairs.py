@@ -24,7 +24,6 @@ from transformer.inference.base import (
     source_mask,
 )
 from transformer.inference.batching import (
-    compile_ahead,
     length_groups,
     rows_at_once,
     static_length,
@@ -103,12 +102,9 @@ class PairPredictor(TokenPredictor):
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
 
-    def prepare_score(self, variables: Variables) -> None:
-        """Compiles what `score` needs for a single pair, see `compile_ahead`."""
-        compile_ahead(lambda length: self.prepare_scores(variables, 1, length), self.max_length)
-
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of a number of rows of a static length."""
+        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
+        rows = min(rows, self.decode.batch_size)
         self._row_nll(variables, self.make_batch([], [[]], rows, length))
 
     def cross_attention(

@@ -19,9 +19,7 @@ from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import UNK_ID, Ids
 from transformer.errors import UserError
 from transformer.files import Each, read_json
-from transformer.inference.base import Variables
 from transformer.inference.hypotheses import Translation, distinct
-from transformer.inference.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -300,46 +298,6 @@ def _nearest(pattern: Any, text: str, reach: int) -> int | None:
     ends = [match.end() for match in pattern.finditer(text)]
     near = [end for end in ends if first < end < last and abs(end - middle) <= reach]
     return min(near, key=lambda end: abs(end - middle), default=None)
-
-
-def translate_lines(
-    translator: Translator,
-    variables: Variables,
-    split: Callable[[str, int], list[str]],
-    lines: Sequence[str],
-    first_line: int = 1,
-    done: Callable[[int], None] = lambda count: None,
-    num_best: int | None = None,
-) -> list[list[Translation]]:
-    """Returns the translations of each line, best first; `split` is a Segmenter or its `lines`."""
-    segments = [split(line, number) for number, line in enumerate(lines, first_line)]
-    numbers, flat = [], []
-    for number, line in enumerate(segments, first_line):
-        flat += [part for part in line if not isinstance(part, Layout)]
-        numbers += [number] * (len(flat) - len(numbers))
-    count = 0  # of the translated segments
-
-    def advance(more: int) -> None:
-        nonlocal count
-        before, count = count * len(lines) // max(1, len(flat)), count + more
-        done(count * len(lines) // max(1, len(flat)) - before)
-
-    most = num_best or translator.decode.num_best
-    translations = iter(
-        translator.translate(variables, flat, numbers=numbers, done=advance, num_best=most)
-    )
-    return [join_segments(line, translations, most) for line in segments]
-
-
-def join_segments(
-    segments: Sequence[str], translations: Iterator[list[Translation]], most: int
-) -> list[Translation]:
-    """Returns the best translations of a line, given the next translations of its segments."""
-    parts = [
-        [Translation(part, 0.0, 0)] if isinstance(part, Layout) else next(translations)
-        for part in segments
-    ]
-    return join(parts, most)
 
 
 def join(parts: Sequence[Sequence[Translation]], most: int) -> list[Translation]:

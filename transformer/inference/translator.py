@@ -17,7 +17,7 @@ from transformer.data.tokenizer import Tokenizer
 from transformer.data.words import read_case, write_case
 from transformer.errors import RunError
 from transformer.inference.base import Variables
-from transformer.inference.batching import compile_ahead, each, length_groups, share, static_rows
+from transformer.inference.batching import each, length_groups, share, static_rows
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
@@ -84,16 +84,8 @@ class Translator(PairPredictor):
         self._widen(results, variables, lines, beam_size or self.decode.beam_size, most)
         return results
 
-    def prepare(self, variables: Variables) -> None:
-        """Compiles what `translate` needs for a single line, see `compile_ahead`."""
-        compile_ahead(
-            lambda length: self.prepare_rows(variables, 1, length, grows=False), self.max_length
-        )
-
-    def prepare_rows(
-        self, variables: Variables, rows: int, length: int, grows: bool = True
-    ) -> None:
-        """Compiles what `translate` needs for batches of a number of rows of a static length."""
+    def prepare_rows(self, variables: Variables, rows: int, length: int, grows: bool) -> None:
+        """Compiles what `translate` needs for batches of a static shape, see `BeamSearch`."""
         workers, _ = share(variables, self.decode.batch_size)
         source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
         self._search.prepare(variables, source, self.decode.beam_size, most, workers, grows)

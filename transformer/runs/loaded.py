@@ -1,6 +1,5 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ from transformer.errors import UserError
 from transformer.inference.classifier import Prediction
 from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
-from transformer.inference.segments import Segmenter, translate_lines
 from transformer.inference.translator import Translator
+from transformer.operations import OPERATIONS, Operation, Request, TextScore
 from transformer.runs.run import Run
 from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks.pair_scores import refuse_blank
@@ -39,13 +38,6 @@ METHODS = {
 }
 
 TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
-
-
-class TextScore(NamedTuple):
-    """The log-probability of a text in nats, and the number of tokens that it is the sum over."""
-
-    log_prob: float
-    tokens: int
 
 
 class Embeddings(NamedTuple):
@@ -98,6 +90,7 @@ class LoadedRun(Run):
     def __init__(self, folder: Path, config: ConfigDict):
         super().__init__(folder, config)
         self.trained = self.load_trained()
+        self._operations: dict[str, Operation] = {}
 
     def __repr__(self) -> str:
         steps = ", ".join(map(str, self.trained.steps))
@@ -105,12 +98,10 @@ class LoadedRun(Run):
 
     @overload
     def translate(self, texts: Iterable[str], *, source_tag: str | None = None) -> list[str]: ...
-
     @overload
     def translate(
         self, texts: Iterable[str], num_best: int, source_tag: str | None = None
     ) -> list[list[Translation]]: ...
-
     def translate(self, texts, num_best=None, source_tag=None):
         """Returns the translation of each text; of a blank text, ''.
 
@@ -122,11 +113,7 @@ class LoadedRun(Run):
             (text, score, tokens, degenerate); `decode.beam_size` or fewer.
           source_tag: put before every text, of a model of several corpora, such as <2de>.
         """
-        predictor = self._predictor("translate")
-        sources = self._tagged(texts, source_tag)
-        count, split = self._count(num_best), self._segmenter.lines
-        answers = translate_lines(predictor, self.trained.variables, split, sources, num_best=count)
-        return [best[0].text for best in answers] if num_best is None else answers
+        return self._best("translate", texts, num_best, source_tag)
 
     def score(
         self,
@@ -140,20 +127,18 @@ class LoadedRun(Run):
           targets: translations of the texts, for a translator.
           source_tag: see `translate`.
         """
-        predictor = self._predictor("score")
-        sources = self._tagged(texts, source_tag)
-        if isinstance(predictor, Generator):
-            if targets is not None:
-                raise UserError("score of a language model has no targets: leave them out")
-            answers = predictor.score(self.trained.variables, sources)
-        else:
+        operation, texts = self.operation("score"), _texts(texts)
+        pairs: list[Any] = texts
+        if operation.has_pairs:
             if targets is None:
                 raise UserError("score of a translator needs targets: score(sources, targets)")
             targets = _texts(targets)
-            if len(sources) != len(targets):
-                raise UserError(f"score has {len(sources)} sources and {len(targets)} targets")
-            answers = predictor.score(self.trained.variables, sources, targets)
-        return [TextScore(log_prob, tokens) for log_prob, tokens in answers]
+            if len(texts) != len(targets):
+                raise UserError(f"score has {len(texts)} sources and {len(targets)} targets")
+            pairs = list(zip(texts, targets, strict=True))
+        elif targets is not None:
+            raise UserError("score of a language model has no targets: leave them out")
+        return [score for [score] in operation.answer(Request(pairs, source_tag=source_tag))]
 
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
@@ -164,7 +149,7 @@ class LoadedRun(Run):
           references: a translation of each text; further ones for several references.
           source_tag: see `translate`.
         """
-        predictor = self._predictor("evaluate")
+        self._check_task("evaluate")
         sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
@@ -181,32 +166,26 @@ class LoadedRun(Run):
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
-        task.predictor = predictor  # which has compiled programs
+        task.predictor = self.trained.predictor  # which has compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name != "texts"}
 
     @overload
     def caption(self, pictures: Iterable[str]) -> list[str]: ...
-
     @overload
     def caption(self, pictures: Iterable[str], num_best: int) -> list[list[Translation]]: ...
-
     def caption(self, pictures, num_best=None):
         """Returns the caption of each picture, given the names of their files.
 
         Args:
           num_best: see `translate`.
         """
-        predictor, count = self._predictor("caption"), self._count(num_best)
-        best = predictor.translate(self.trained.variables, _texts(pictures), num_best=count)
-        return [each[0].text for each in best] if num_best is None else best
+        return self._best("caption", pictures, num_best)
 
     @overload
     def generate(self, prompts: Iterable[str]) -> list[str]: ...
-
     @overload
     def generate(self, prompts: Iterable[str], num_best: int) -> list[list[Continuation]]: ...
-
     def generate(self, prompts, num_best=None):
         """Returns each prompt with its continuation, see `decode.search` and the keys after it.
 
@@ -217,17 +196,12 @@ class LoadedRun(Run):
           num_best: makes the result a list of this many continuations of each prompt, as (text,
             score), the score None for samples; those of a beam are different texts, perhaps fewer.
         """
-        predictor = self._predictor("generate")
-        count = self._count(num_best)
-        answers = predictor.write(self.trained.variables, _texts(prompts), num_best=count)
-        return [best[0].text for best in answers] if num_best is None else answers
+        return self._best("generate", prompts, num_best)
 
     @overload
     def classify(self, texts: Iterable[str]) -> list[str]: ...
-
     @overload
     def classify(self, texts: Iterable[str], num_best: int) -> list[list[Prediction]]: ...
-
     def classify(self, texts, num_best=None):
         """Returns the most probable class of each text; of a blank text, ''.
 
@@ -235,12 +209,7 @@ class LoadedRun(Run):
           num_best: makes the result the most probable classes of each text, at most this many, as
             (label, probability).
         """
-        predictor = self._predictor("classify")
-        count = self._count(num_best)
-        answers = predictor.predict(self.trained.variables, _texts(texts), first_line=1)
-        if num_best is None:
-            return [classes[0].label if classes else "" for classes in answers]
-        return [classes[:count] for classes in answers]
+        return self._best("classify", texts, num_best)
 
     def attention(
         self, text: str, target: str | None = None, source_tag: str | None = None
@@ -286,16 +255,18 @@ class LoadedRun(Run):
             for name, (vectors, tokenizer) in tables.items()
         }
 
+    def operation(self, name: str) -> Operation:
+        """Returns what its task does with texts under this name, such as "translate"."""
+        self._check_task(name)
+        if name not in self._operations:
+            model = self.trained.predictor, self.trained.variables, self.config, self.folder
+            self._operations[name] = OPERATIONS[name](*model)
+        return self._operations[name]
+
     # -- inside
 
-    @functools.cached_property
-    def _segmenter(self) -> Segmenter:
-        translator = self.trained.predictor
-        encode = translator.source_tokenizer.encode
-        return Segmenter(self.config, self.folder, encode, translator.max_length)
-
-    def _predictor(self, method: str) -> Any:
-        """The model, whose task has the method."""
+    def _check_task(self, method: str) -> None:
+        """Refuses a method that the task does not have."""
         if method not in METHODS[self.config.task]:
             having = [task for task, methods in METHODS.items() if method in methods]
             task = self.config.task
@@ -303,7 +274,16 @@ class LoadedRun(Run):
                 f"{method} is for config.task={' or '.join(having)}: {self.folder} is a run of "
                 f"config.task={task}, which has {', '.join(METHODS[task])}, attention, embeddings"
             )
-        return self.trained.predictor
+
+    def _best(
+        self, name: str, texts: Iterable[str], num_best: int | None, tag: str | None = None
+    ) -> list[Any]:
+        """The results of each text, or what the best one says."""
+        operation = self.operation(name)
+        answers = operation.answer(Request(_texts(texts), self._count(num_best), tag))
+        if num_best is not None:
+            return answers
+        return [best[0][0] if best else "" for best in answers]
 
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Source texts with their tags, if the model has tags."""

@@ -22,7 +22,9 @@ from transformer import files
 from transformer.data.files.text import read_lines
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
+from transformer.operations import Request
 from transformer.runs import workdir
+from transformer.runs.loaded import load
 from transformer.runs.run import Run
 
 
@@ -225,14 +227,13 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
 
 @pytest.mark.parametrize("is_prepared", [False, True])
 def test_a_line_of_another_length_compiles_nothing_once_prepared(tiny, is_prepared):
-    run = Run(tiny.workdir).load_trained()
-    if is_prepared:
-        run.predictor.prepare(run.variables)
-        run.predictor.prepare_score(run.variables)
+    run = load(tiny.workdir)
+    for name in ("translate", "score") if is_prepared else ():
+        run.operation(name).prepare()
     with count_programs() as programs:
         for line in ("a b", "a b c d " * 5):
-            run.predictor.translate(run.variables, [line])
-            list(run.predictor.score(run.variables, [line], [line]))
+            run.operation("translate").answer(Request([line]))
+            run.operation("score").answer(Request([(line, line)]))
     assert bool(programs) != is_prepared
 
 

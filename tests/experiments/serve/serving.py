@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from experiments.serve.batching import Batcher
-from experiments.serve.operations import Served, Translate
+from experiments.serve.routes import Served
 from experiments.serve.server import listen, make_server
+from transformer.operations import Translate
 
 PATIENCE = 60  # seconds: nothing is as slow as that unless it is wrong
 SINGLE = json.dumps({"texts": ["a"]}).encode()  # a translation of one text
@@ -94,10 +95,10 @@ def gated(monkeypatch):
     """Translations wait meanwhile until the gate is open; yields it and the batches."""
     gate, batches, compute = threading.Event(), [], Translate.compute
 
-    def wait(self, group, payloads):
-        batches.append(payloads)
+    def wait(self, items, *arguments, **options):
+        batches.append(items)
         assert gate.wait(PATIENCE)
-        return compute(self, group, payloads)
+        return compute(self, items, *arguments, **options)
 
     monkeypatch.setattr(Translate, "compute", wait)
     try:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
-from experiments.serve import operations
+from experiments.serve import routes
 from experiments.serve.schema import API, BODY
 
 LONG = json.dumps({"texts": ["a" * 5_001]}).encode()
@@ -31,22 +31,15 @@ MISTAKES = [
     (b'{"texts": ["\\ud83d"]}', 400, 'texts[0] has half of a character in "\\ud83d"'),
     (LONG, 400, "texts[0] has 5,001 characters, more than 5,000: split it"),
     (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts has 65 texts, more than 64"),
-    (b'{"texts": ["a"], "num_best": 9}', 400, "num_best=9 is not between 1 and 4"),
     (b'{"texts": ["a"], "num_best": 0}', 400, "num_best=0"),
     (b'{"texts": ["a"], "num_best": true}', 400, "num_best is true: give a whole number"),
     (b'{"texts": ["a"], "num_best": 2.0}', 400, "num_best is 2.0: give a whole number"),
-    (b'{"texts": ["a"], "source_tag": "<2de>"}', 400, "source_tag=<2de> is for runs with tags"),
     (b'{"texts": ["a"], "run": "x"}', 404, 'no run "x": choose one of translation, language'),
-    (b'{"texts": ["a"], "run": "classification"}', 400, "classify, attention, not translate"),
 ]
 FIELD_MISTAKES = [
     ("score", {"texts": ["a"]}, "targets has 0 texts, and texts has 1: give a translation of each"),
     ("score", {"texts": ["a", "b"], "targets": ["a"]}, "targets has 1 texts, and texts has 2"),
-    ("score", {"texts": ["one", "one zebra"], "run": "language_model"}, "texts[1] has zebra"),
     ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
-    ("score", {"texts": ["one " * 12], "run": "language_model"}, "texts[0] has 13 tokens"),
-    ("score", {"texts": ["a"], "source_tag": "<x>", "run": "language_model"}, "source_tag=<x>"),
-    ("generate", {"texts": ["one zebra"]}, "texts[0] has zebra"),
     ("attention", {"text": "\u200b"}, "text is blank"),
     ("attention", {"text": ["a"]}, 'text is ["a"]: give a text'),
     ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
@@ -57,7 +50,7 @@ FIELD_MISTAKES = [
 
 
 def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch):
-    monkeypatch.setattr(operations, "MAX_REQUEST_TOKENS", 19)
+    monkeypatch.setattr(routes, "MAX_REQUEST_TOKENS", 19)
     with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(1) as pool:
         first = pool.submit(site.post, "translate", {"texts": ["a " * 19]})
         wait_until(lambda: len(batches) == 1)

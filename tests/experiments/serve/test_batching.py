@@ -8,11 +8,11 @@ from serving import PATIENCE, wait_until
 
 from experiments.serve import batching
 from experiments.serve.batching import Batcher, Programs
-from experiments.serve.operations import Operation, RequestPlan
+from experiments.serve.routes import RequestPlan
 from transformer.errors import UserError
 
 
-class Upper(Operation):
+class Upper:
     """Writes texts in capitals, and fails for '!'; waits before each batch for the gate."""
 
     name = "upper"

@@ -7,8 +7,7 @@ from playwright.sync_api import Error as PlaywrightError
 from serving import PATIENCE, serving
 
 from chromium import DESKTOP, PHONE, overflow
-from experiments.serve import operations
-from experiments.serve.operations import Served
+from experiments.serve.routes import Served
 
 pytestmark = pytest.mark.browser
 SAME = """wanted => {
@@ -31,7 +30,7 @@ ALL_TOLD = """() => {
 def site(loaded):
     runs = [Served(name, run) for name, run in loaded.items()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(operations, "languages_of", lambda data: ("he", "pt"))
+        patched.setattr("experiments.serve.routes.languages_of", lambda data: ("he", "pt"))
         with serving([*runs, Served("second", loaded["translation"])]) as running:
             yield running
 

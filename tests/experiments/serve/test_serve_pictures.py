@@ -11,55 +11,29 @@ from PIL import Image
 from serving import PATIENCE, is_one_line, serving
 from test_serve_browser import opened, wait_for
 
-import transformer
 from chromium import DESKTOP, PHONE, overflow
-from experiments.serve import operations, server
-from experiments.serve.operations import Served
-from tiny_scenes import train_scenes
-from transformer.tasks.pictures import QuestionTask
+from experiments.serve import routes, server
+from experiments.serve.routes import Served
 
 QUESTION = "where is the red thing ?"
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scenes")
-    train_scenes(folder)
-    return transformer.load(folder / "run")
-
-
-@pytest.fixture(scope="module")
-def site(run):
-    with serving([Served("scenes", run)]) as running:
+def site(scenes):
+    with serving([Served("scenes", scenes)]) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def photo(run):
-    """A file of a scene."""
-    task = QuestionTask.from_folder(run.folder, run.config)
-    path = run.folder.parent / "scene.png"
-    Image.fromarray(task.text.pixels["test"][0]).save(path)
-    return path
 
 
 def as_url(content, kind="png"):
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def test_answers_and_heads_are_those_of_the_run(site, run, photo):
+def test_heads_are_those_of_the_run(site, scenes, photo):
     picture = as_url(photo.read_bytes())
-    asked = {"pictures": [picture] * 2, "texts": [QUESTION, "how many red things are there ?"]}
-    found = site.post("classify", asked | {"num_best": 3}).json()
-    expected = run.classify([f"{photo}\t{text}" for text in asked["texts"]], num_best=3)
-    assert [[each["label"] for each in row] for row in found["classes"]] == [
-        [each.label for each in row] for row in expected
-    ]
-    assert found["unread"] == [0, 0]
     found = site.post("attention", {"picture": picture, "text": QUESTION}).json()
     array = found["frames"][0]["weights"]["encoder_self"]
     numbers = np.frombuffer(base64.b64decode(array["float32"]), "<f4").reshape(array["shape"])
-    expected = run.attention(f"{photo}\t{QUESTION}").weights["encoder_self"]
+    expected = scenes.attention(f"{photo}\t{QUESTION}").weights["encoder_self"]
     np.testing.assert_array_equal(numbers, expected)
     shown = found["picture"]["pixels"].partition(",")[2]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown))))
@@ -90,21 +64,21 @@ def test_many_pixels_in_all_are_refused_before_they_are_read(site, monkeypatch):
     content = io.BytesIO()
     Image.new("1", (4000, 1300)).save(content, "PNG")
     asked = {"pictures": [as_url(content.getvalue())] * 10, "texts": [QUESTION] * 10}
-    monkeypatch.setattr(operations, "read_picture", lambda *_, **__: pytest.fail("it is read"))
+    monkeypatch.setattr(routes, "read_picture", lambda *_, **__: pytest.fail("it is read"))
     is_one_line(site.post("classify", asked), 400, "over 50,000,000 pixels in all")
 
 
 def test_pictures_that_take_long_hold_up_no_other_request_and_have_a_deadline(
     site, photo, monkeypatch
 ):
-    gate, began, read = threading.Event(), threading.Event(), operations.read_picture
+    gate, began, read = threading.Event(), threading.Event(), routes.read_picture
 
     def wait(*arguments, **named):
         began.set()
         assert gate.wait(PATIENCE)
         return read(*arguments, **named)
 
-    monkeypatch.setattr(operations, "read_picture", wait)
+    monkeypatch.setattr(routes, "read_picture", wait)
     monkeypatch.setattr(server, "ANSWER_SECONDS", 2.0)
     asked = {"pictures": [as_url(photo.read_bytes())], "texts": [QUESTION]}
     with ThreadPoolExecutor(1) as client:
@@ -120,14 +94,14 @@ def test_pictures_that_take_long_hold_up_no_other_request_and_have_a_deadline(
 @pytest.mark.browser
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
 def test_a_picture_and_a_question_on_the_page_give_answers_and_heads(
-    chromium, site, run, photo, viewport
+    chromium, site, scenes, photo, viewport
 ):
     with opened(chromium, site, viewport=viewport) as page:
         page.fill("#text", QUESTION)
         assert not page.query_selector_all(".answers li")
         page.set_input_files("#photo", photo)
         wait_for(page, "() => document.querySelectorAll('.answers li').length > 0")
-        [best] = run.classify([f"{photo}\t{QUESTION}"])
+        [best] = scenes.classify([f"{photo}\t{QUESTION}"])
         assert page.query_selector(".answers li span").inner_text() == best
         page.click("button.heads")
         wait_for(page, "() => document.querySelector('#picture-frame img') !== null")

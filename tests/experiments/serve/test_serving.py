@@ -11,7 +11,7 @@ from serving import gated, is_one_line, serving, wait_until
 import transformer
 from experiments.attention import explorer
 from experiments.serve.batching import Programs
-from experiments.serve.operations import OPERATIONS, ROWS, Explain, Generate, Served, Translate
+from experiments.serve.routes import ROWS, Served
 from experiments.serve.schema import API, CHARACTERS
 from experiments.serve.server import policy
 from places import ROOT
@@ -20,43 +20,6 @@ from transformer.data import held_out
 from transformer.errors import UserError
 
 # -- answers
-
-
-def test_translations_are_those_of_the_run(site, loaded):
-    texts = ["a b c", "", "b a", "d e f g h", " a b.\r\n\n- c d! B a.\n"]
-    found = site.post("translate", {"texts": texts}).json()
-    assert found["run"] == "translation"
-    assert [best[0]["text"] for best in found["translations"]] == loaded["translation"].translate(
-        texts
-    )
-    assert list(map(len, found["translations"])) == [1, 1, 1, 1, 1]
-    assert found["translations"][4][0]["text"].count("\n") == 3  # as `run.translate`
-    best = site.post("translate", {"texts": texts, "num_best": 3}).json()["translations"]
-    own = loaded["translation"].translate(texts, num_best=3)
-    assert [[each["text"] for each in row] for row in best] == [[e.text for e in r] for r in own]
-    scores = [each["score"] for row in best for each in row]
-    assert scores == pytest.approx([each.score for row in own for each in row], abs=1e-4)
-    assert list(map(len, best)) == [3, 1, 3, 3, 3]
-
-
-def test_scores_classes_and_continuations_are_those_of_the_run(site, loaded):
-    pairs = {"texts": ["a b", "c d e"], "targets": ["b a", "e"]}
-    found = site.post("score", pairs).json()["scores"]
-    own = loaded["translation"].score(*pairs.values())
-    assert [each["tokens"] for each in found] == [each.tokens for each in own]
-    log_probs = [each["log_prob"] for each in found]
-    assert log_probs == pytest.approx([each.log_prob for each in own], abs=1e-4)
-    texts = ["the plot is superb .", "", "the cast is dull !"]
-    found = site.post("classify", {"texts": texts, "num_best": 2}).json()["classes"]
-    own = loaded["classification"].classify(texts, num_best=2)
-    assert [[each["label"] for each in row] for row in found] == [[e.label for e in r] for r in own]
-    prompts = ["one", "two blue", "one"]
-    found = site.post("generate", {"texts": prompts}).json()["continuations"]
-    alone = [loaded["language_model"].generate([text])[0] for text in prompts]
-    assert [row[0]["text"] for row in found] == alone
-    lines = {"texts": ["one red cat"], "run": "language_model"}
-    [found] = site.post("score", lines).json()["scores"]
-    assert found["tokens"] == 4
 
 
 def test_attention_is_that_of_the_run_bit_for_bit(site, loaded):
@@ -76,24 +39,8 @@ LONG = "a " * 40  # tokens, and its end; the translator reads 32
 SHORT = "a b"
 
 
-def test_an_answer_says_how_many_tokens_are_not_read(site, loaded):
-    pairs = {"texts": [LONG, SHORT, SHORT], "targets": [SHORT, SHORT, LONG]}
-    none = {"source": 0, "target": 0}
-    found = site.post("score", pairs).json()
-    assert found["unread"] == [{"source": 9, "target": 0}, none, {"source": 0, "target": 9}]
-    alone = site.post("score", {"texts": ["a " * 31], "targets": [SHORT]}).json()
-    assert alone["unread"] == [none]
-    assert alone["scores"][0]["log_prob"] == pytest.approx(found["scores"][0]["log_prob"], abs=1e-4)
-    lines = {"texts": ["one red cat"], "run": "language_model"}
-    assert site.post("score", lines).json()["unread"] == [none]
-    tokenizer = loaded["classification"].trained.predictor.tokenizer
-    long = "the plot is superb . " * 4
-    [ids] = tokenizer.encode([long])
-    assert len(ids) >= 20
-    found = site.post("classify", {"texts": ["the plot", long]}).json()
-    assert found["unread"] == [0, len(ids) + 1 - 12]  # with begin-of-sentence
+def test_an_answer_says_how_many_tokens_of_a_whole_line_are_not_read(loaded):
     texts = {"texts": [SHORT, LONG]}
-    assert site.post("translate", texts).json()["unread"] == [0, 0]  # it is split
     whole = transformer.load(loaded["translation"].folder, {"decode.split_sentences": "never"})
     with serving([Served("whole", whole)]) as running:
         assert running.post("translate", texts).json()["unread"] == [0, 9]
@@ -163,25 +110,25 @@ def test_the_python_of_the_guide_runs(site, loaded):
 
 
 def test_a_translation_does_not_depend_on_what_it_is_batched_with(runs, loaded):
-    operation = runs[0].operations["translate"]
+    route = runs[0].routes["translate"]
     folder = loaded["translation"].folder
     texts = [pair.source for pair in held_out.read_pairs(folder, "test")] + ["a", "b a"]
     by_group = {}
     for text in texts:
-        [group], [payload], _ = operation.plan({"texts": [text]})
-        by_group.setdefault(group, []).append(payload)
+        [group], [item], _ = route.plan({"texts": [text]})
+        by_group.setdefault(group, []).append(item)
     assert sum(map(len, by_group.values())) == len(texts)
 
     def read(results):
         return [[(each.text, each.tokens) for each in best] for best in results]
 
     for group, members in by_group.items():
-        members = members[: operation.max_batch]
-        alone = [result for text in members for result in operation.compute(group, [text])]
-        together = (members * ROWS)[: operation.max_batch]
-        mixed = operation.compute(group, together)
-        assert read(mixed) == (read(alone) * ROWS)[: operation.max_batch]
-        turned = operation.compute(group, together[::-1])
+        members = members[: route.max_batch]
+        alone = [result for text in members for result in route.compute(group, [text])]
+        together = (members * ROWS)[: route.max_batch]
+        mixed = route.compute(group, together)
+        assert read(mixed) == (read(alone) * ROWS)[: route.max_batch]
+        turned = route.compute(group, together[::-1])
         assert turned[::-1] == mixed  # with their scores: batches of one size have equal bits
         scores = [[each.score for each in best] for best in mixed[: len(members)]]
         for own, other in zip(alone, scores, strict=True):
@@ -196,7 +143,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
     alone = loaded["translation"].translate(texts)
     with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(8) as pool:
         first = pool.submit(site.post, "translate", {"texts": ["a"]})
-        wait_until(lambda: batches == [[("a", 1)]])
+        wait_until(lambda: batches == [["a"]])
         others = []
         for number, text in enumerate(texts, 1):
             others.append(pool.submit(site.post, "translate", {"texts": [text]}))
@@ -206,7 +153,7 @@ def test_requests_that_wait_together_are_one_batch_and_have_their_own_answers(
         found = [each.result().json()["translations"][0][0]["text"] for each in others]
         assert first.result().status == 200
     assert found == alone
-    assert batches == [[("a", 1)], [(text, 1) for text in texts]]
+    assert batches == [["a"], texts]
 
 
 # -- the server
@@ -249,13 +196,14 @@ def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monk
 
 def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
     run = transformer.load(loaded["translation"].folder)
-    operations = Translate(run), Explain(run, run.trained.predictor.max_length)
-    for operation in operations:
-        for _, compile_program in operation.programs():
+    routes = Served("new", run).routes
+    for name in ("translate", "attention"):
+        for _, compile_program in routes[name].programs():
             compile_program()
+    plan = routes["attention"].plan({"text": "a b"})
     monkeypatch.setattr("transformer.inference.search.MANY", 0)
     with count_programs() as programs:
-        operations[1].compute(None, [{"text": "a b"}])
+        routes["attention"].compute(None, plan.items)
     assert programs == []
 
 
@@ -280,26 +228,26 @@ REQUESTS = {
 def test_nothing_is_compiled_for_a_request(name, loaded):
     task, fields, settings = REQUESTS[name]
     run = transformer.load(loaded[task].folder, settings)
-    operation = OPERATIONS[name.split()[0]](run)
-    for _, compile_program in operation.programs():
+    route = Served("new", run).routes[name.split()[0]]
+    for _, compile_program in route.programs():
         compile_program()
     requests = [{key: texts[:n] for key, texts in fields.items()} for n in (8, 1)]
     if name == "generate":  # the samples that the page asks for
-        requests += [{"texts": TEXTS[:1], "num_best": n} for n in (2, 3, operation.max_best)]
+        requests += [{"texts": TEXTS[:1], "num_best": n} for n in (2, 3, route.max_best)]
     for request in requests:
-        plan = operation.plan(request)
+        plan = route.plan(request)
         with count_programs() as programs:
-            operation.compute(plan.groups[0], plan.payloads)
+            route.compute(plan.groups[0], plan.items)
         assert programs == []
 
 
 def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
-    folder, texts = loaded["language_model"].folder, ["one", "one " * 11]
-    operation = Generate(transformer.load(folder, {"decode.search": "beam"}))
+    texts = {"texts": ["one", "one " * 11]}
+    search = transformer.load(loaded["language_model"].folder, {"decode.search": "beam"})
     with pytest.raises(UserError, match=r"^texts\[1\] has 12 tokens, all that data\.context=12 "):
-        operation.plan({"texts": texts})
-    sampling = Generate(loaded["language_model"])
-    assert len(sampling.plan({"texts": texts}).payloads) == 2  # the control
+        Served("search", search).routes["generate"].plan(texts)
+    sampling = Served("sampling", loaded["language_model"])
+    assert len(sampling.routes["generate"].plan(texts).items) == 2  # the control
 
 
 def test_the_page_runs_only_its_own_scripts(site):

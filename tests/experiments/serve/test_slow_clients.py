@@ -9,7 +9,7 @@ import pytest
 from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import access, batching, server
-from experiments.serve.operations import Translate
+from transformer.operations import Translate
 
 
 @pytest.mark.full

@@ -8,9 +8,10 @@ from ml_collections import ConfigDict
 
 import experiments
 import tiny_classifier
+import tiny_directions
 import tiny_language_model
 from experiments.process.config import read_experiment
-from tiny_run import shared_folder, shared_run, without_pictures
+from tiny_run import command, shared_folder, shared_run, without_pictures
 
 TEXTS = {
     "language_model": (tiny_language_model, "text", tiny_language_model.LINES * 10),
@@ -56,3 +57,17 @@ def train_runs(tmp_path_factory) -> dict[str, Path]:
 
         folders[task] = shared_folder(tmp_path_factory, f"task_{task}", fill) / "run"
     return folders
+
+
+def train_tagged(tmp_path_factory) -> Path:
+    """Returns the folder with the `workdir` of a translator whose texts have tags, and its log."""
+
+    def fill(folder):
+        config = tiny_directions.CONFIG.replace("CACHE", str(folder / "cache"))
+        (folder / "config.py").write_text(config)
+        with without_pictures():
+            ended = command(f"--config={folder / 'config.py'}", f"--workdir={folder / 'workdir'}")
+        assert ended.code == 0, ended
+        (folder / "log.txt").write_text(ended.out)
+
+    return shared_folder(tmp_path_factory, "directions", fill)

@@ -1,0 +1,219 @@
+"""The routes of a run: each plans a request, and computes batches of few static shapes.
+
+A batch has one row, or `ROWS` with padding. So there are two programs for each static length, and
+they are compiled before they are needed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from experiments.attention.explorer import SIDES, live_example
+from experiments.serve.page import shown_tags
+from experiments.serve.schema import decode_pictures
+from transformer.data.corpora import Tagger, languages_of
+from transformer.data.pictures.encode import SeenPicture
+from transformer.data.pictures.files import read_picture
+from transformer.errors import UserError
+from transformer.inference.batching import static_length, static_lengths
+from transformer.inference.generator import Generator
+from transformer.inference.pictures import PictureClassifier
+from transformer.inference.translator import Translator
+from transformer.model.build import has_cross_attention, has_heads
+from transformer.operations import Operation, Plan, Program, Request
+from transformer.runs.loaded import METHODS, LoadedRun
+from transformer.runs.workdir import load_config
+
+# Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
+ROWS = 8
+# Tokens of all texts of a request to translate: they are what takes time, and a character of a
+# script that the model does not know is up to four of them.
+MAX_REQUEST_TOKENS = 8_192
+RESULTS = {  # the operations that are served, and the names of their results in an answer
+    "translate": "translations",
+    "score": "scores",
+    "generate": "continuations",
+    "classify": "classes",
+}
+
+Fields = Mapping[str, Any]  # of a request, without those that are null
+
+
+class RequestPlan(NamedTuple):
+    """A request's items, of which those of a group can be computed together, and its answer."""
+
+    groups: Sequence[Hashable]
+    items: Sequence[Any]
+    answer: Callable[[list[Any]], dict[str, Any]]  # its fields, given the results of the items
+
+
+class Route:
+    """An operation on texts, of whose items `max_batch` are computed together."""
+
+    def __init__(self, operation: Operation):
+        self.operation, self.name = operation, operation.name
+        self.max_batch, self.max_best = operation.workers * ROWS, operation.max_best or ROWS
+        self.programs = partial(operation.programs, ROWS)  # that it needs, shortest first
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        """Returns the plan of a request, or raises a UserError; does not use the model."""
+        count = fields.get("num_best", 1)
+        if not 1 <= count <= self.max_best:
+            most = f"{self.max_best}, the most of this run"
+            raise UserError(f"num_best={count} is not between 1 and {most}")
+        plan, sizes = self._read(fields, count)
+        most, over = self.operation.max_length, Counter()
+        for number, size in zip(plan.numbers, sizes, strict=True):
+            for side, tokens in zip(SIDES, size, strict=True):
+                over[number, side] += max(0, tokens - most)
+
+        def answer(results: list[Any]) -> dict[str, Any]:
+            best = [[each._asdict() for each in row] for row in plan.join(results)]
+            unread = [{side: over[i, side] for side in SIDES} for i in range(len(best))]
+            if self.name == "generate":
+                return {"continuations": best}
+            if self.name == "score":
+                return {"scores": [score for [score] in best], "unread": unread}
+            return {RESULTS[self.name]: best, "unread": [sum(n.values()) for n in unread]}
+
+        lengths = (static_length(min(max(size), most), most) for size in sizes)
+        return RequestPlan([(length, count) for length in lengths], plan.items, answer)
+
+    def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
+        """The plan of the texts, or pairs, of a request, and the tokens of each item's sides."""
+        if "pictures" in fields:
+            raise UserError("pictures is for models of pictures: leave it out")
+        if "texts" not in fields:
+            raise UserError("texts is missing: give it, see /openapi.json")
+        texts, targets = fields["texts"], fields.get("targets", [])
+        if self.operation.has_pairs:
+            if len(texts) != len(targets):
+                counts = f"targets has {len(targets)} texts, and texts has {len(texts)}"
+                raise UserError(f"{counts}: give a translation of each of the texts")
+            texts = list(zip(texts, targets, strict=True))
+        elif "targets" in fields:
+            raise UserError("targets is for translators: leave it out")
+        tag, place = fields.get("source_tag"), "texts[{}]"
+        request = Request(texts, count, tag, 0, place, max_tokens=MAX_REQUEST_TOKENS)
+        plan = self.operation.plan(request)
+        return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
+
+    def compute(self, group: tuple[int, int], items: list[Any]) -> list[Any]:
+        """Returns the results of each item of a group."""
+        rows = 1 if len(items) <= self.operation.workers else ROWS
+        return self.operation.compute(items, group[1], rows=rows)
+
+
+class PictureRoute(Route):
+    """The classes of pictures, or the answers to questions about them."""
+
+    def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
+        if "pictures" not in fields:
+            raise UserError("pictures is missing: give it, see /openapi.json")
+        texts, pictures = fields.get("texts", []), fields["pictures"]
+        model = self.operation.predictor
+        asks = model.tokenizer is not None
+        if len(texts) != asks * len(pictures):
+            needed = "a question on each picture" if asks else "pictures alone"
+            raise UserError(
+                f"{len(pictures)} pictures, {len(texts)} texts: this run needs {needed}"
+            )
+        items = see(model, pictures, texts or [""] * len(pictures))
+        unread = [model.unread(f"picture\t{text}") for text in texts or pictures]
+        sizes = [(len(model.tokens_of(item)) + n, 0) for item, n in zip(items, unread, strict=True)]
+        return Plan(items, range(len(items))), sizes
+
+    def compute(self, group: tuple[int, int], items: list[Any]) -> list[Any]:
+        model, variables = self.operation.predictor, self.operation.variables
+        padded = items + items[-1:] * (ROWS - len(items) if len(items) > 1 else 0)
+        return [best[: group[1]] for best in model.rank(variables, padded)[: len(items)]]
+
+
+def see(
+    predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
+) -> list[SeenPicture]:
+    """Returns data URLs, never the names of files of the server, and questions as items."""
+    names = [place.format(i) for i in range(len(urls))]
+    pictures = list(zip(decode_pictures(urls, names), names, strict=True))
+    for name, question in zip(names, questions, strict=True):
+        if predictor.tokenizer and not question.strip():
+            raise UserError(f"{name} has no question: give one as its text")
+    pixels = [read_picture(data, *predictor.look, name=name) for data, name in pictures]
+    return list(map(predictor.see, pixels, questions))
+
+
+class Explain:
+    """The attention of all heads over a text, or over a picture and a question."""
+
+    name, max_batch = "attention", 1
+
+    def __init__(self, run: LoadedRun, max_length: int):
+        self.run, self.max_length = run, max_length
+        self.predictor, self.variables = run.trained.predictor, run.trained.variables
+
+    def programs(self) -> Iterator[Program]:
+        """Yields the programs that it needs, shortest first."""
+        for length in static_lengths(self.max_length):
+            yield length, partial(self.predictor.prepare_attention, self.variables, length)
+
+    def plan(self, fields: Fields) -> RequestPlan:
+        """Returns the plan of a request, whose item is a function that returns the attention."""
+        text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
+        if isinstance(self.predictor, PictureClassifier):
+            if {"target", "source_tag"} & fields.keys():
+                raise UserError("target and source_tag are for translators: leave them out")
+            [item] = see(self.predictor, [fields.get("picture", "")], [text], "picture")
+            unread = self.predictor.unread(f"picture\t{text}")
+            explain = partial(self.predictor.attention_of, self.variables, item, unread)
+        else:
+            tagged = Tagger(self.run.config.data, tag)(text, "text")
+            if target is not None and not isinstance(self.predictor, Translator):
+                raise UserError("target is for translators: leave it out")
+            if isinstance(self.predictor, Generator):
+                self.predictor.read(tagged, "text")
+            elif self.predictor.is_blank(tagged):
+                raise UserError("text is blank: give one whose attention is to be seen")
+            if "picture" in fields:
+                raise UserError("picture is for models of pictures: leave it out")
+            explain = partial(self.run.attention, text, target, tag)
+        return RequestPlan([None], [explain], lambda results: results[0])
+
+    def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
+        """Returns the explorer's data of each item."""
+        return [live_example(explain()) for explain in items]
+
+
+class Served:
+    """A run with its routes; the first one writes, or names classes."""
+
+    def __init__(self, name: str, run: LoadedRun):
+        self.name, self.run, predictor = name, run, run.trained.predictor
+        sees = isinstance(predictor, PictureClassifier)
+        self._inputs = ["picture"] * sees + ["text"] * (not sees or predictor.tokenizer is not None)
+        methods = METHODS[run.config.task]
+        operations = [run.operation(each) for each in methods if each in RESULTS]
+        if not operations:
+            raise UserError(
+                f"{run.folder} is a run of config.task={run.config.task}, which is not served: use "
+                f"--mode={methods[0]}"
+            )
+        route = PictureRoute if sees else Route
+        self.routes: dict[str, Any] = {each.name: route(each) for each in operations}
+        self._first = next(iter(self.routes.values()))
+        if has_heads(run.config.model) or has_cross_attention(run.config.model):
+            self.routes[Explain.name] = Explain(run, operations[0].max_length)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns its description for `GET /api/runs`."""
+        return {
+            "name": self.name,
+            "task": self.run.config.task,
+            "inputs": self._inputs,
+            "steps": list(self.run.trained.steps),
+            "languages": languages_of(load_config(self.run.folder).data),
+            "operations": list(self.routes),
+            "max_best": self._first.max_best,
+            "max_length": self._first.operation.max_length,
+            "source_tags": shown_tags(self.run.config),
+        }

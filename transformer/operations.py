@@ -1,0 +1,274 @@
+"""What a trained model does with texts: plans a request without the model, and computes its items.
+
+Shell, Python and HTTP are doors to an operation: a door reads its input into a `Request`, chooses
+the batches, and writes the results.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from ml_collections import ConfigDict
+
+from transformer.data.corpora import Tagger
+from transformer.data.labelled.encode import read_texts
+from transformer.errors import UserError
+from transformer.inference.base import Variables
+from transformer.inference.batching import compile_ahead, share, static_lengths, static_rows
+from transformer.inference.generator import Generator
+from transformer.inference.hypotheses import Translation
+from transformer.inference.segments import Layout, Segmenter, join
+
+Program = tuple[int, Callable[[], object]]  # for texts of a number of tokens, and compiles it
+
+
+class TextScore(NamedTuple):
+    """The log-probability of a text in nats, and the number of tokens that it is the sum over."""
+
+    log_prob: float
+    tokens: int
+
+
+class Request(NamedTuple):
+    """Texts, or pairs of a text and its translation, and what is asked for of each."""
+
+    texts: Sequence[Any]
+    count: int = 1  # maximum results of a text
+    source_tag: str | None = None  # put before every text; None if each begins with its own
+    first: int = 1  # number of the first text
+    place: str = "text {}"  # of a text in messages, given its number
+    is_file: bool = False  # lines of a file have their tags; other breaks in one are characters
+    max_tokens: int = 0  # of all texts to translate; 0 without a limit
+
+
+class Plan(NamedTuple):
+    """The items of a request, the numbers of their texts, and what joins the items' results."""
+
+    items: Sequence[Any]
+    numbers: Sequence[int]
+    join: Callable[[Iterable[Any]], list[Any]] = list
+
+
+class Operation:
+    """What a trained model does with texts; by default, an item is a text."""
+
+    name: ClassVar[str]
+    max_length: int  # tokens of a text that the model reads
+    max_best: int | None = 1  # results that a text can have; None without a limit
+    workers = 1  # batches that are best computed at the same time
+    has_pairs = False  # whether texts are pairs
+
+    def __init__(self, predictor: Any, variables: Variables, config: ConfigDict, folder: Path):
+        self.predictor, self.variables = predictor, variables
+        self.config, self.folder = config, folder
+
+    def plan(self, request: Request) -> Plan:
+        """Returns the items of a request, with their tags, or raises a UserError."""
+        numbers = range(request.first, request.first + len(request.texts))
+        if request.is_file:
+            return Plan(request.texts, numbers)
+        tag, texts = Tagger(self.config.data, request.source_tag), request.texts
+        places = map(request.place.format, numbers)
+        if not self.has_pairs:
+            return Plan(list(map(tag, texts, places)), numbers)
+        return Plan([(tag(text, next(places)), target) for text, target in texts], numbers)
+
+    def measure(self, item: Any, place: str) -> tuple[int, int]:
+        """Returns the tokens of an item's two sides; UserError if the model cannot read it."""
+        raise NotImplementedError
+
+    def checked(self, text: str, place: str) -> str:
+        """Returns a text, unless the model refuses it: a language model has no unknown words."""
+        if isinstance(self.predictor, Generator):
+            self.measure(text, place)
+        return text
+
+    def compute(
+        self,
+        items: Sequence[Any],
+        count: int = 1,
+        numbers: Sequence[int] = (),
+        rows: int = 0,
+        done: Callable[[int], None] = lambda count: None,
+    ) -> list[Any]:
+        """Returns the results of each item, best first; they do not depend on the other items.
+
+        Args:
+          numbers: of the texts, for warnings and random draws; by default, each is the first.
+          rows: of a batch, for which `programs` has compiled; by default, the items determine it.
+          done: called with the number of items that are done since the last call.
+        """
+        padded = [*items, *list(items[-1:]) * (rows - len(items))]
+        return self._compute(padded, count, numbers, done)[: len(items)]
+
+    def answer(
+        self, request: Request, done: Callable[[int], None] = lambda count: None
+    ) -> list[Any]:
+        """Returns the results of each text; `done` gets the number of texts since its last call."""
+        plan, items, texts = self.plan(request), 0, 0
+
+        def advance(more: int) -> None:
+            nonlocal items, texts
+            items, before = items + more, texts
+            texts = items * len(request.texts) // max(1, len(plan.items))
+            done(texts - before)
+
+        results = self.compute(plan.items, request.count, plan.numbers, done=advance)
+        done(len(request.texts) - texts)
+        return plan.join(results)
+
+    def programs(self, rows: int) -> Iterator[Program]:
+        """Yields the programs for batches of one row and of `rows`, shortest first."""
+        for length in static_lengths(self.max_length):
+            for size in (1, rows):
+                yield length, functools.partial(self._compile, size, length)
+
+    def prepare(self) -> None:
+        """Compiles what a single text needs, see `compile_ahead`."""
+        compile_ahead(functools.partial(self._compile, 1, grows=False), self.max_length)
+
+    def _compile(self, rows: int, length: int, grows: bool = True) -> None:
+        """Compiles the programs of batches; `grows`: also those of long translations."""
+        self.predictor.prepare_rows(self.variables, rows, length)
+
+    def _compute(self, items: Sequence[Any], count: int, numbers: Any, done: Any) -> list[Any]:
+        raise NotImplementedError
+
+
+class Caption(Operation):
+    """Captions of pictures, given the names of their files."""
+
+    name = "caption"
+
+    def __init__(self, *model: Any):
+        super().__init__(*model)
+        self.max_length, self.max_best = self.predictor.max_length, self.config.decode.beam_size
+        self.workers, _ = share(self.variables, self.config.decode.batch_size)
+
+    def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
+        options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
+        return self.predictor.translate(self.variables, items, **options)
+
+    def _compile(self, rows, length, grows=True):
+        self.predictor.prepare_rows(self.variables, rows, length, grows)
+
+
+class Translate(Caption):
+    """Translations; an item is a segment of a text."""
+
+    name = "translate"
+
+    def __init__(self, *model: Any):
+        super().__init__(*model)
+        encode = self.predictor.source_tokenizer.encode
+        self._segmenter = Segmenter(self.config, self.folder, encode, self.max_length)
+
+    def plan(self, request):
+        texts, most, count = super().plan(request).items, request.max_tokens, request.count
+        if most and (tokens := sum(self.measure(text, "")[0] - 1 for text in texts)) > most:
+            raise UserError(
+                f"texts has {tokens:,} tokens in all, more than {most:,}: send fewer or shorter "
+                "texts at once"
+            )
+        split = self._segmenter if request.is_file else self._segmenter.lines
+        lines = [split(text, number) for number, text in enumerate(texts, request.first)]
+        items = [
+            (part, number)
+            for number, line in enumerate(lines, request.first)
+            for part in line
+            if not isinstance(part, Layout)
+        ]
+
+        def join_results(results: Iterable[Any]) -> list[Any]:
+            rest = iter(results)
+
+            def translate(part: str) -> list[Translation]:
+                return [Translation(part, 0.0, 0)] if isinstance(part, Layout) else next(rest)
+
+            return [join(list(map(translate, line)), count)[:count] for line in lines]
+
+        return Plan([part for part, _ in items], [number for _, number in items], join_results)
+
+    def measure(self, item, place):
+        return len(self.predictor.source_tokenizer.encode([item])[0]) + 1, 0
+
+
+class Score(Operation):
+    """Log-probabilities of texts, or of translations given their texts."""
+
+    name = "score"
+
+    def __init__(self, *model: Any):
+        super().__init__(*model)
+        self.has_pairs = not isinstance(self.predictor, Generator)
+        self.max_length = self.predictor.max_length if self.has_pairs else self.predictor.context
+
+    def measure(self, item, place):
+        if not self.has_pairs:
+            return 0, len(self.predictor.read(item, place))
+        source, target = self.predictor.source_tokenizer, self.predictor.target_tokenizer
+        return len(source.encode([item[0]])[0]) + 1, len(target.encode([item[1]])[0]) + 1
+
+    def _compile(self, rows, length, grows=True):
+        self.predictor.prepare_scores(self.variables, rows, length)
+
+    def _compute(self, items, count, numbers, done):
+        first, score = numbers[0] if numbers else 1, self.predictor.score
+        if self.has_pairs:
+            sources, targets = ([pair[side] for pair in items] for side in (0, 1))
+            scores = score(self.variables, sources, targets, first, done)
+        else:
+            scores = score(self.variables, items, first)
+        return [[TextScore(*each)] for each in scores]
+
+
+class Generate(Operation):
+    """Continuations of prompts."""
+
+    name = "generate"
+
+    def __init__(self, *model: Any):
+        super().__init__(*model)
+        self.max_length, decode = self.predictor.context, self.config.decode
+        self.max_best = decode.beam_size if decode.search == "beam" else None
+
+    def measure(self, item, place):
+        return len(self.predictor.read_prompt(item, place)), 0
+
+    def programs(self, rows):
+        # A program is for all lengths. Each sample is a row: up to `rows` samples of one text need
+        # all powers of two up to that. Several samples of several texts are compiled when they are
+        # asked for: they take more memory, and are rarely needed. Padded prompts are searched a
+        # batch at a time; the last one may have fewer.
+        size = self.predictor.decode.batch_size
+        searched = (1, min(rows, size), rows % size or 1)
+        counts = range(1, rows + 1) if self.max_best is None else searched
+        for number in dict.fromkeys(static_rows(count, size) for count in counts):
+            yield 1, functools.partial(self.predictor.prepare, self.variables, number, 1)
+
+    def prepare(self):
+        self.predictor.prepare(self.variables)
+
+    def _compute(self, items, count, numbers, done):
+        return self.predictor.write(self.variables, items, count, numbers or [1] * len(items))
+
+
+class Classify(Operation):
+    """The most probable classes of texts, or of what lines say of pictures."""
+
+    name = "classify"
+
+    def __init__(self, *model: Any):
+        super().__init__(*model)
+        self.max_length, self.max_best = self.predictor.max_tokens, len(self.predictor.labels)
+
+    def measure(self, item, place):
+        return len(read_texts([item], self.predictor.tokenizer)[0]), 0
+
+    def _compute(self, items, count, numbers, done):
+        first = numbers[0] if numbers else None
+        return [best[:count] for best in self.predictor.predict(self.variables, items, first)]
+
+
+OPERATIONS = {each.name: each for each in (Translate, Caption, Score, Generate, Classify)}
