@@ -2,10 +2,10 @@
 
 An experiment's file, or the command line (`--config.model.num_heads=4`), changes what differs:
 
-    from configs import base
+    from transformer.config import default_config
 
     def get_config():
-        config = base.get_config()
+        config = default_config()
         config.model.num_heads = 4
         return config
 """

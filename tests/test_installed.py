@@ -1,6 +1,6 @@
-"""The installed package: its files, the API and the command, from another folder."""
+"""The installed package: its files, the API and the command, from the folder of a project."""
 
-import os
+import ast
 import subprocess
 import sys
 import sysconfig
@@ -15,15 +15,24 @@ import transformer
 from places import ROOT
 from tiny_run import shared_run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
-PACKAGES = ("transformer", "experiments", "configs")
+SIBLINGS = ("experiments", "configs")
 LINES = """
 import transformer
 run = transformer.load({workdir!r})
 print(run.translate(["a b c"]) == [run.translate(["a b c"], num_best=2)[0][0].text])
 print(run.attention("a b").weights["cross"].shape[:2])
+print(run.attention("a b").figure())
 print(transformer.__version__, transformer.__file__)
+"""
+MODES = """
+from transformer.experiments.process.modes import MODES
+from transformer.tasks import REGISTRY
+for mode in MODES.values():
+    for task in filter(mode.fits, REGISTRY):
+        if mode.name != "benchmark":
+            print(mode.load(task).__name__)
 """
 
 
@@ -60,25 +69,41 @@ def installed(wheel, tmp_path_factory):
 
 
 @pytest.fixture
-def alone(monkeypatch, tmp_path):
-    """Nothing of the checkout can be found."""
+def project(monkeypatch, tmp_path):
+    """A project whose own packages have the names of our folders; nothing of ours can be found."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     monkeypatch.chdir(tmp_path)
-    assert not Path("configs").exists()
+    for name in SIBLINGS:
+        Path(name).mkdir()
+        Path(name, "__init__.py").write_text(f"raise RuntimeError('{name} is imported')")
+    return tmp_path
 
 
-def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
+def imports(source: str) -> set[str]:
+    """The first names of all modules that a program imports, but for relative ones."""
+    nodes = [*ast.walk(ast.parse(source))]
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [n.module for n in nodes if isinstance(n, ast.ImportFrom) and not n.level and n.module]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         [about] = [name for name in archive.namelist() if name.endswith("METADATA")]
         metadata = archive.read(about).decode()
-    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
+        programs = {name: archive.read(name).decode() for name in names if name.endswith(".py")}
+    places = {"": ROOT / "transformer", **{name: ROOT / name for name in SIBLINGS}}
     expected = {
-        str(path.relative_to(ROOT))
-        for path in files
+        str(Path("transformer", place, path.relative_to(folder)))
+        for place, folder in places.items()
+        for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == expected
+    assert [name for name, text in programs.items() if imports(text) & {*SIBLINGS}] == []
+    assert imports("if 1:\n from experiments.a import b\nfrom . import configs") == {"experiments"}
     assert f"Version: {transformer.__version__}\n" in metadata
     assert "Requires-Dist: jax>=" in metadata
     assert 'Requires-Dist: pytest>=8.0; extra == "dev"' in metadata
@@ -87,31 +112,39 @@ def test_the_wheel_has_every_file_of_the_packages_and_no_other(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
-def test_python_elsewhere_uses_a_run(installed, alone, tmp_path_factory):
+def test_python_in_a_project_uses_a_run(installed, project, tmp_path_factory):
     workdir = str(shared_run(tmp_path_factory).workdir)
     told = done(installed / "python", "-c", LINES.format(workdir=workdir)).splitlines()
     assert told[:2] == ["True", "(1, 2)"]
-    version, place = told[2].split()
+    assert told[2].startswith("Figure(")
+    version, place = told[3].split()
     assert version == transformer.__version__
     assert Path(place).is_relative_to(installed.parent)
 
 
-def test_the_command_elsewhere_finds_pages_of_configs_and_files_of_the_user(
-    installed, alone, tmp_path
-):
+def test_every_mode_and_the_plan_of_a_page_are_found(installed, project):
+    assert done(installed / "python", "-c", MODES).count("\n") > 50
+    assert "--parts" in done(installed / "python", "-m", "transformer.experiments.benchmark", "-h")
+    flags = "--config=configs/sweeps/heads.py:copy", "--mode=plan", "--config.data.train_size=500"
+    assert "memory" in done(installed / "transformer-jax", *flags)
+
+
+@pytest.mark.slow
+def test_the_command_in_a_project_finds_pages_of_configs_and_files_of_the_user(installed, project):
     program = installed / "transformer-jax"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     assert "--workdir" in done(program, "--help")
-    (tmp_path / "mine").mkdir()
-    config = tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache"))
-    (tmp_path / "mine" / "tiny.py").write_text(config)
+    (project / "mine").mkdir()
+    config = tiny_run.CONFIG.replace("CACHE", str(project / "cache"))
+    (project / "mine" / "tiny.py").write_text(config)
     flags = "--config=mine/tiny.py", "--workdir=run", "--config.train.steps=20"
-    assert "BLEU" in done(program, *flags, env=environment)
-    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+    assert "BLEU" in done(program, *flags)
+    assert (project / "run" / "report.html").stat().st_size > 10_000
+    again = "import transformer; transformer.train('mine/tiny.py', 'run', {'train.steps': 20})"
+    assert "is finished, 20 steps" in done(installed / "python", "-c", again)
     flags = "--mode=translate", "--workdir=run"
-    assert done(program, *flags, env=environment, input="a b\n").count("\n") == 1
+    assert done(program, *flags, input="a b\n").count("\n") == 1
     # A page of the package: what it lacks is text.
     flags = "--config=configs/own_text.py", "--workdir=own", "--config.data.train_source=no.txt"
-    ended = subprocess.run([program, *flags], env=environment, capture_output=True, text=True)
+    ended = subprocess.run([program, *flags], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "no.txt" in ended.stderr.splitlines()[-1]

@@ -54,7 +54,7 @@ def test_a_config_that_imports_more_than_configs_is_seen():
 
 def test_a_circle_of_folders_is_seen_even_around_others():
     assert not [*structure.circles(MODULES)]
-    circular = with_line("experiments.results.report_page", "from experiments.sweep import study")
+    circular = with_line("experiments.results.report_page", "from ..sweep import study")
     circular = with_line(
         "experiments.sweep.study", "from experiments.evaluate import run", circular
     )

@@ -166,7 +166,7 @@ ALLOWED = {
         "transformer.optim",
         "transformer.tasks",
     ),
-    "experiments": ("transformer", "configs"),
+    "experiments": ("transformer",),
     "studies": ("experiments", "transformer", "configs"),
     "launch": ("experiments.command.main",),
     "configs": ("transformer.config",),

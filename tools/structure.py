@@ -7,6 +7,7 @@ code is 1 if there is one. One pass reads each file; a rule is a function of wha
 """
 
 import ast
+import importlib.util
 import itertools
 import re
 import sys
@@ -64,21 +65,23 @@ def read(path: Path, source: str) -> Module:
     """Returns a file of this path and source; the module of a name that it imports is looked up."""
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     tree = ast.parse(source)
-    imports = frozenset(i for i in _imports(tree) if i.split(".")[0] in PACKAGES)
+    imports = frozenset(i for i in _imports(tree, path) if i.split(".")[0] in PACKAGES)
     return Module(name, path, source, tree, imports)
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
+def _imports(tree: ast.AST, path: Path) -> Iterator[str]:
+    package = ".".join(path.parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             # `from transformer import optim` imports a module, `from transformer.optim import x`
             # may not: what is a file decides.
-            folder = ROOT.joinpath(*(node.module or "relative").split("."))
+            name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            folder = ROOT.joinpath(*name.split("."))
             for inner in (folder / alias.name for alias in node.names):
                 is_module = inner.with_suffix(".py").is_file() or inner.is_dir()
-                yield f"{node.module}.{inner.name}" if is_module else node.module
+                yield f"{name}.{inner.name}" if is_module else name
 
 
 def _within(module: str, part: str) -> bool:
@@ -104,18 +107,18 @@ def in_core(module: str) -> bool:
 def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
     """Imports that open the core shelf."""
     for module in filter(lambda module: in_core(module.name), modules.values()):
-        for name in _imports(module.tree):
+        for name in _imports(module.tree, module.path):
             first, ours = name.split(".")[0], name in CORE_OURS or in_core(name)
             if not ours and first not in CORE_LIBRARIES | sys.stdlib_module_names:
                 yield f"{module.path}: the core shelf imports {name}"
 
 
 def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
-    """A config imports configs, keys and their container alone, so that it is read before jax."""
+    """A config imports keys and their container alone, so that it is read before jax."""
     for module in modules.values():
-        for name in _imports(module.tree) if _within(module.name, "configs") else ():
-            allowed = name in ("ml_collections", "transformer.config") or _within(name, "configs")
-            if not allowed:
+        names = _imports(module.tree, module.path) if _within(module.name, "configs") else ()
+        for name in names:
+            if name not in ("ml_collections", "transformer.config"):
                 yield f"{module.path}: a config imports {name}"
 
 

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
-`transformer.load("runs/own")` returns a trained run, see `transformer.runs.loaded.LoadedRun`. What
-the user can fix raises `transformer.UserError`.
+`transformer.load("runs/own")` returns a trained run, see `transformer.runs.loaded.LoadedRun`;
+`transformer.train` trains one. What the user can fix raises `transformer.UserError`.
 
 Letters of dimensions, in jaxtyping signatures and einsum strings:
 
@@ -28,19 +28,7 @@ Reading order, with the sections of the paper:
     optim/                5.3 optimizer and schedule; training/step.py: a training step
     data/ decoding/       5.1 batches.py, of buckets of lengths; 6.1 beam search; sampling
 
-The core shelf ends here; it imports nothing of the rest (docs/architecture.md):
-
-    model/build.py        the variants by name; recurrent/ vision/ classifier.py
-    data/                 text to tokens: tokenizer, cleaning/; sources of each kind of text
-                          (parallel/ labelled/ documents/ pictures/); synthetic/ corpora
-    tasks/                loss and scores of each kind of experiment
-    training/             the loop, for any task; start.py: weights of another run
-    mesh.py               the devices that compute one model, and their parts of its arrays
-    config.py keys.py     a config: its checks, its keys
-    runs/                 a run's folder: checkpoints, weights, logs; a trained run in Python
-    inference/            a model with its tokenizers; operations.py: what three doors do with it
-    analysis/             attention weights and statistics of heads, word alignment
-    metrics/              the registry; means over tokens, scores of translations and classes
+The core shelf ends here; docs/architecture.md has the rest, of which it imports nothing.
 """
 
 import importlib
@@ -49,9 +37,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from transformer.errors import UserError
     from transformer.runs.imported import import_marian
-    from transformer.runs.loaded import LoadedRun, load
+    from transformer.runs.loaded import LoadedRun, load, train
 
-__all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load"]
+__all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
 __version__ = "0.1.0"
 
 # Imported when they are asked for: an import of this package does not start JAX.
@@ -60,6 +48,7 @@ EXPORTS = {
     "UserError": "transformer.errors",
     "import_marian": "transformer.runs.imported",
     "load": "transformer.runs.loaded",
+    "train": "transformer.runs.loaded",
 }
 
 

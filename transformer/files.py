@@ -9,6 +9,7 @@ missing.
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -21,10 +22,14 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from transformer.errors import UserError
 
+# In the wheel, the folders `experiments` and `configs` are in this package.
+INSTALLED = importlib.util.find_spec(f"{__package__}.experiments") is not None
+LAUNCH = "transformer-jax" if INSTALLED else "python launch.py"
 SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
 MAX_FILE = 2**26  # bytes of a file that is read at once, unless its reader knows better
 MAX_LINE = 2**30  # bytes of a line of JSON, such as a document
@@ -43,6 +48,11 @@ JSON_TYPES = {
     float: "a number",
     type(None): "null",
 }
+
+
+def import_sibling(name: str) -> ModuleType:
+    """Returns a module of `experiments` or `configs`, of which the library imports nothing else."""
+    return importlib.import_module(f"{__package__}.{name}" if INSTALLED else name)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from experiments.process import environment, process
 from experiments.process.options import Parser, whole
 from transformer.files import write_json
 
-logger = logging.getLogger("experiments.benchmark")  # not that of `__main__`
+logger = logging.getLogger(__package__)  # not that of `__main__`
 
 BASELINE = ROOT / "docs" / "results" / "speed.json"
 FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens of each side

@@ -1,6 +1,7 @@
 """The kinds of measurement: training, decoding and start, each of one workload."""
 
 import contextlib
+import importlib.util
 import os
 import signal
 import tempfile
@@ -31,7 +32,8 @@ from transformer.errors import RunError
 from transformer.files import write_json
 from transformer.tasks.base import Task
 
-OURS, TRAINING = "experiments.benchmark.jax_systems", "experiments.command.main"
+OURS = f"{__package__}.jax_systems"
+TRAINING = importlib.util.resolve_name("..command.main", __package__)
 # Operations of a round's steps, the most steps, and the width of the products, on a CPU and
 # on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)

@@ -18,7 +18,6 @@ from experiments.process.process import keep_freed_memory
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.model.config import ModelConfig
 
-HERE = "experiments.benchmark"
 Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and those of `positions`
 
 
@@ -39,11 +38,11 @@ class Peer(NamedTuple):
         return self._replace(title=self.title + title, by_default=by_default, options=options)
 
 
-TORCH = Peer("torch.nn.Transformer", ("torch",), f"{HERE}.peers.train")
+TORCH = Peer("torch.nn.Transformer", ("torch",), f"{__package__}.peers.train")
 HUGGING_FACE = TORCH._replace(
     title="Hugging Face", packages=("torch", "transformers"), options={"marian": True}
 )
-CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{HERE}.peers.translate", "decoding")
+CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{__package__}.peers.translate", "decoding")
 # Those that compile for minutes or are of a lower precision are measured only if they are named.
 PEERS = {
     "torch": TORCH,
@@ -56,7 +55,7 @@ PEERS |= {
     f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
     for name, peer in PEERS.items()
 }
-OURS = Peer("compiled step", (), f"{HERE}.jax_systems.step", by_default=False)
+OURS = Peer("compiled step", (), f"{__package__}.jax_systems.step", by_default=False)
 PEERS |= {
     "ours_bfloat16": OURS.varied(", factors of bfloat16", by_default=False)._replace(
         keys={"model.matmul_dtype": "bfloat16"}

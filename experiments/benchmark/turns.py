@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.process.process import peak_memory
-from transformer.errors import RunError
+from transformer import errors
 
 logger = logging.getLogger(__name__)
 
-ROOT = Path(__file__).parents[2]
-WORKER = "experiments.benchmark.turns"
+ROOT = Path(errors.__file__).parents[1]
+WORKER = f"{__package__}.turns"
 Turn = Callable[[dict[str, Any]], None]
 
 
@@ -72,7 +72,7 @@ def _noting(name: str, system: MeasuredSystem, records: dict[str, Any]) -> Itera
     """Notes the error of an optional system."""
     try:
         yield
-    except RunError as error:
+    except errors.RunError as error:
         if not system.optional:
             raise
         logger.info(str(error))
@@ -101,7 +101,7 @@ class SystemWorker:
         if line := self._process.stdout.readline():
             return json.loads(line)
         self._process.wait()
-        raise RunError(f"{self._name} has ended: {ending(self._log)}")
+        raise errors.RunError(f"{self._name} has ended: {ending(self._log)}")
 
     def measure(self) -> dict[str, Any]:
         """Asks for a measurement; returns its record."""

@@ -1,0 +1,31 @@
+"""The commands, and `train` for those that use this code from Python."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def train(config: Any, workdir: str | Path, settings: Mapping[str, Any]) -> Path:
+    """Trains a run, see `transformer.train`; returns its folder."""
+    # Here, so that the command answers a misspelt flag before jax has started.
+    from experiments.command import command
+    from experiments.process.config import Experiment, read_experiment
+    from experiments.process.options import Options
+    from experiments.process.process import logging_to
+    from transformer.config import assign, complete
+    from transformer.errors import UserError
+
+    if isinstance(config, str | Path):
+        experiment = read_experiment(str(config))
+    else:
+        experiment = Experiment(complete(config))
+    if experiment.is_sweep:
+        raise UserError(f"{config} is a sweep: train it with --config={config} on the command line")
+    for key, value in settings.items():
+        assign(experiment.config, key, value)
+    overrides = [(key, str(value)) for key, value in settings.items()]
+    folder = Path(workdir).expanduser()
+    with logging_to("stdout"):
+        if command.run(command.Command("train", str(folder), experiment, overrides, Options())):
+            raise KeyboardInterrupt(f"{folder} was stopped: the same call resumes it")
+    return folder

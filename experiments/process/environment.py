@@ -13,7 +13,7 @@ import jax
 
 from transformer.runs.json_files import record_run
 
-CODE_FOLDER = Path(__file__).parents[1]
+CODE_FOLDER = Path(__file__).parents[2]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
     *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),

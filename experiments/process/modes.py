@@ -24,7 +24,7 @@ class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: its dotted path, in which {task} stands for the task's module. It takes the run,
+      function: its dotted path from this package; {task} is the task's module. It takes the run,
         and `Options` if the mode reads flags; it returns the files it wrote, as it writes them, or
         None.
       help: a line for --help.
@@ -55,7 +55,7 @@ class Mode(NamedTuple):
                 f"--mode={self.name} is not for config.task={task}: use {', '.join(others)}"
             )
         module, _, name = self.function.format(task=module_of(task)).rpartition(".")
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module, __package__), name)
 
 
 TABLE = (
@@ -203,5 +203,5 @@ def readers(flag: str) -> list[str]:
 
 def show(task: Any, variables: Any, folder: Path) -> None:
     """Prints and draws outputs of a trained model; see `show` of each task's module."""
-    module = importlib.import_module(f"experiments.modes.{module_of(task.config.task)}")
+    module = importlib.import_module(f"..modes.{module_of(task.config.task)}", __package__)
     module.show(task, variables, folder)

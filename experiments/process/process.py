@@ -107,7 +107,7 @@ def logging_to(stream: str) -> Iterator[None]:
     """Within it, the log of the program is printed to "stdout" or "stderr"."""
     handler = _Lines(stream)
     with contextlib.ExitStack() as before:
-        for logger in map(logging.getLogger, ("transformer", "experiments")):
+        for logger in map(logging.getLogger, {"transformer", __name__.partition(".")[0]}):
             before.callback(logger.setLevel, logger.level)
             before.callback(setattr, logger, "propagate", logger.propagate)
             before.callback(logger.removeHandler, handler)

@@ -154,7 +154,7 @@ def _model_of(folder: str) -> dict[str, Any]:
 def _describe(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
     least, most = bounds(row, table)
     between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
-    file = f"{table.__name__.replace('.', '/')}.py"
+    file = f"configs/recipes/{table.__name__.rpartition('.')[2]}.py"
     return (
         f"recipe for {count:,} training {table.UNIT} ({between}): {table.ROWS[row][0]} ({file}): "
         f"{_listed(settings)}"

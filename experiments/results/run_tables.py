@@ -14,6 +14,7 @@ from transformer.checks import SEARCHED
 from transformer.config import default_config, flatten
 from transformer.config.keys import having
 from transformer.data.held_out import is_split
+from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS, find
 from transformer.runs.json_files import first_scores, start_line
 
@@ -224,7 +225,7 @@ def config_table(keys: Iterable[tuple[str, Any, Any]]) -> Table:
 def command(keys: Iterable[tuple[str, Any, Any]]) -> str:
     """Returns the shell command that trains again with keys that differ from their defaults."""
     flags = [shlex.quote(f"--config.{key}={_as_flag(value)}") for key, value, _ in keys]
-    start = "python launch.py --config=configs/base.py --workdir=runs/again"
+    start = f"{LAUNCH} --config=configs/base.py --workdir=runs/again"
     return " \\\n    ".join([start, *flags])
 
 

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 
-import experiments
 import transformer
 from experiments.command import command as commands
 from experiments.process.config import read_experiment
@@ -157,7 +156,7 @@ def test_further_arguments_are_checked(runs, tmp_path):
         transformer.load(runs["translation"].folder, {"config.decode.seed": 2})
     with pytest.raises(
         UserError,
-        match=r"sets keys of decode and evaluate .*not model\.d_ff=7: .*experiments\.train",
+        match=r"sets keys of decode and evaluate .*not model\.d_ff=7: .*transformer\.train",
     ):
         transformer.load(runs["translation"].folder, {"model.d_ff": 7})
     with pytest.raises(UserError, match="has no run"):
@@ -174,22 +173,22 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
     for key, value in SHORT.items():
         assign(config, key, value)
     capsys.readouterr()
-    again = experiments.train(config, run.folder)
+    again = transformer.train(config, run.folder)
     assert "is finished, 20 steps" in capsys.readouterr().out
     assert again.generate(["one"]) == run.generate(["one"])
     with pytest.raises(UserError, match=r"another config: .*d_ff"):
-        experiments.train(file, run.folder, SHORT | {"model.d_ff": 7})
+        transformer.train(file, run.folder, SHORT | {"model.d_ff": 7})
     with pytest.raises(UserError, match=r"is a sweep: .*on the command line"):
-        experiments.train("configs/sweeps/heads.py", tmp_path / "sweep")
+        transformer.train("configs/sweeps/heads.py", tmp_path / "sweep")
     with pytest.raises(UserError, match=r"^the config nowhere\.py is not a file"):
-        experiments.train("nowhere.py", tmp_path / "sweep")
+        transformer.train("nowhere.py", tmp_path / "sweep")
     assert not (tmp_path / "sweep").exists()
 
 
 def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "run", lambda command: 130)
     with pytest.raises(KeyboardInterrupt, match="the same call resumes it"):
-        experiments.train("configs/quickstart.py", tmp_path / "run")
+        transformer.train("configs/quickstart.py", tmp_path / "run")
 
 
 # -- the package
@@ -197,15 +196,14 @@ def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch)
 
 def test_the_import_is_light_and_names_are_checked():
     script = (
-        "import sys, transformer, experiments\n"
+        "import sys, transformer\n"
         "print(transformer.__version__, 'jax' in sys.modules)\n"
-        "print(transformer.load.__name__, experiments.train.__name__, 'jax' in sys.modules)\n"
+        "print(transformer.load.__name__, 'jax' in sys.modules)\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     version = transformer.__version__
-    assert ended.stdout == f"{version} False\nload train True\n"  # the other is a control
-    for module in (transformer, experiments):
-        with pytest.raises(AttributeError, match="has no attribute 'tarin'"):
-            module.tarin  # noqa: B018
+    assert ended.stdout == f"{version} False\nload True\n"  # the other is a control
+    with pytest.raises(AttributeError, match="has no attribute 'tarin'"):
+        transformer.tarin  # noqa: B018

@@ -20,10 +20,10 @@ from transformer.files import SEAL
 
 STEPS = 40  # of the shared run; it has checkpoints of steps 20 and 40
 CONFIG = """
-from configs import base
+from transformer.config import default_config
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.model.d_model = 16
     config.model.d_ff = 8
     config.model.num_heads = 2

@@ -1,6 +1,5 @@
 """The attention of a model: over one text on the host, over a batch on the device."""
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,15 +8,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, UInt8
 
 from transformer.errors import UserError
+from transformer.files import import_sibling
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END_OF_SENTENCE = "</s>"
 COMES_NEXT = "(next)"  # the token after the last one of a text without end, or of a cut one
-# Pages and figures are made with this library, which imports nothing of them: their folder is
-# named, and its modules imported when something is shown.
-VIEWER = "experiments.attention"
 
 
 class Kind(NamedTuple):
@@ -113,12 +110,12 @@ class Attention(NamedTuple):
           layer: from one.
           head: the only one to draw, from one.
         """
-        heat_maps = importlib.import_module(f"{VIEWER}.heat_maps")
+        heat_maps = import_sibling("experiments.attention.heat_maps")
         return heat_maps.checked_figure(self, kind, layer, head)
 
     def _repr_html_(self) -> str:
         """Returns the explorer, as notebooks show it."""
-        return importlib.import_module(f"{VIEWER}.explorer").element(self)
+        return import_sibling("experiments.attention.explorer").element(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {list(w.shape)}" for kind, w in self.weights.items())

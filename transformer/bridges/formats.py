@@ -1,6 +1,5 @@
 """The formats in which a run can be given away, by name."""
 
-import importlib
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from transformer.errors import UserError, markdown_text
 from transformer.files import (
     DamageError,
     copy_file,
+    import_sibling,
     partial_folder,
     read_json,
     read_sealed,
@@ -57,7 +57,6 @@ was `data.source={source}`.
 """
 
 DEFAULT = "bundle"
-PAGE = "experiments.serve.page"  # this library imports nothing of its pages
 BAR = "\\|"  # within a cell of Markdown
 
 
@@ -129,7 +128,7 @@ def _write_marian(export: Export, folder: Path) -> None:
 
 
 def _write_html(export: Export, folder: Path) -> None:
-    importlib.import_module(PAGE).write(export, folder)
+    import_sibling("experiments.serve.offline").write(export, folder)
 
 
 FORMATS: dict[str, Format] = Registry(

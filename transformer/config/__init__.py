@@ -2,12 +2,14 @@
 
 import difflib
 import math
+from types import ModuleType
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from transformer.config.keys import KEYS, SECTIONS
 from transformer.errors import UserError
+from transformer.files import import_sibling
 from transformer.model.config import MAX_NUMBER
 
 
@@ -17,6 +19,11 @@ def default_config() -> ConfigDict:
     for key, about in KEYS.items():
         set_value(config, key, about.default)
     return config.lock()
+
+
+def load_page(name: str) -> ModuleType:
+    """Returns a page of `configs/`, such as "own_text" or "sweeps.sizes"."""
+    return import_sibling(f"configs.{name}")
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -52,7 +59,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
 def complete(values: object) -> ConfigDict:
     """Returns the default config with these values, locked."""
     if not isinstance(values, ConfigDict):
-        raise UserError(f"{type(values).__name__} instead of a config: return base.get_config()")
+        raise UserError(f"{type(values).__name__} instead of a config: return default_config()")
     config = default_config()
     defaults = flatten(config)
     for key, value in flatten(values).items():

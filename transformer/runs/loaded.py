@@ -17,6 +17,7 @@ from transformer.config.keys import having
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
+from transformer.files import import_sibling
 from transformer.inference.classifier import Prediction
 from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
@@ -36,7 +37,6 @@ METHODS = {
     "image_classification": ("classify",),
     "visual_question_answering": ("classify",),
 }
-
 TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
@@ -68,12 +68,26 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
             raise UserError(
                 f"load sets keys of decode and evaluate (transformer/config/keys.py has them), "
                 f"{' and '.join(having('implementation'))}, not {key}={value!r}: to change "
-                f"another key, train with it: experiments.train(config, folder, "
+                f"another key, train with it: transformer.train(config, folder, "
                 f"{{{key!r}: {value!r}}})"
             )
     check(config)
     check_scores(config)
     return LoadedRun(folder, config)
+
+
+def train(
+    config: ConfigDict | str | Path, workdir: str | Path, settings: Mapping[str, Any] | None = None
+) -> "LoadedRun":
+    """Trains, scores and reports a run, or resumes it; returns it.
+
+    Its log goes to standard output. An interrupt (Ctrl-C) saves it: the same call resumes it.
+
+    Args:
+      config: the experiment, or the name of its file, such as "configs/own_text.py".
+      settings: {dotted key: value} of the config to change, as `--config.key=value` does.
+    """
+    return load(import_sibling("experiments.command").train(config, workdir, settings or {}))
 
 
 class LoadedRun(Run):

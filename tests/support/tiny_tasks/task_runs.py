@@ -6,10 +6,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-import experiments
 import tiny_classifier
 import tiny_directions
 import tiny_language_model
+import transformer
 from experiments.process.config import read_experiment
 from tiny_run import command, shared_folder, shared_run, without_pictures
 
@@ -52,7 +52,7 @@ def train_runs(tmp_path_factory) -> dict[str, Path]:
         def fill(folder, task=task):
             text_config(task, folder)
             with without_pictures():
-                run = experiments.train(folder / "config.py", folder / "run", SHORT)
+                run = transformer.train(folder / "config.py", folder / "run", SHORT)
             assert run.folder == folder / "run"
 
         folders[task] = shared_folder(tmp_path_factory, f"task_{task}", fill) / "run"

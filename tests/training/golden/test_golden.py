@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import experiments
+import transformer
 from places import ROOT
 from tiny_run import without_pictures
 
@@ -54,7 +54,7 @@ def losses(task: str, folder: Path) -> dict[str, float]:
     page, changes = PAGES[task]
     changes = {**CHANGES, **changes, "data.cache_dir": str(folder / "cache")}
     with without_pictures():
-        experiments.train(f"{ROOT}/configs/{page}", folder / "run", changes)
+        transformer.train(f"{ROOT}/configs/{page}", folder / "run", changes)
     lines = map(json.loads, (folder / "run/metrics.jsonl").read_text("utf-8").splitlines())
     named = ((line.get("split", "train"), line) for line in lines)
     return {f"{name} {line['step']}": line["loss"] for name, line in named if "loss" in line}

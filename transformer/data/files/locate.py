@@ -15,6 +15,7 @@ from transformer.data.files.text import SUFFIXES
 from transformer.data.files.tmx import memories, split_list
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
+from transformer.files import LAUNCH
 
 PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # of a corpus, by its name
 
@@ -102,4 +103,4 @@ def _fetch_command(settings: ConfigDict, name: str) -> str:
         return ""
     keys = {"path": settings.path, "cache_dir": settings.cache_dir, "fetch": settings.fetch}
     flags = [f"--config.data.{key}={shlex.quote(value)}" for key, value in keys.items() if value]
-    return f"download it with `python launch.py --mode=fetch {' '.join(flags)}`"
+    return f"download it with `{LAUNCH} --mode=fetch {' '.join(flags)}`"
