@@ -12,7 +12,7 @@ and steps are nanoGPT's: 4 layers of width 128 that read 64 characters for a CPU
 that read 256 for a GPU.
 """
 
-from configs import base
+from transformer.config import default_config
 
 # layers, heads, width, context, batch size, steps, warm-up, dropout
 SIZES = {"cpu": (4, 4, 128, 64, 12, 2000, 100, 0.0), "gpu": (6, 6, 384, 256, 64, 5000, 100, 0.2)}
@@ -27,7 +27,7 @@ def get_config(size: str = "cpu"):
     if size not in SIZES:
         raise ValueError(f"size '{size}' is unknown: choose one of {', '.join(SIZES)}")
     layers, heads, width, context, rows, steps, warmup, dropout = SIZES[size]
-    config = base.get_config()
+    config = default_config()
     config.name = "char_shakespeare"
     config.task = "language_model"
 

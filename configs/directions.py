@@ -9,11 +9,11 @@ asks for German, `<2en>` for English (Johnson et al. 2017). A pair that is held 
 is trained on in neither. Scores of each direction are `test_en_de` and `test_de_en`.
 """
 
-from configs import quickstart
+from transformer.config import load_page
 
 
 def get_config():
-    config = quickstart.get_config()
+    config = load_page("quickstart").get_config()
     config.name = "directions"
     config.data.corpora = (
         {"name": "en_de", "source_tag": "<2de>"},

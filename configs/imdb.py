@@ -15,7 +15,7 @@ is chosen on a tenth of the training set:
     python launch.py --config=configs/imdb.py:bigrams,official --workdir=runs/imdb_official
 """
 
-from configs import base
+from transformer.config import default_config
 
 # kind, rows for bigrams, tokens of a text, dropout, peak of the learning rate, epochs
 MODELS = {
@@ -39,7 +39,7 @@ def get_config(variant: str = "bag_of_embeddings"):
         raise ValueError(f"'{test_set}' after the model is unknown: there is 'official' alone")
     if model not in MODELS:
         raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")
-    config = base.get_config()
+    config = default_config()
     config.name = "imdb"
     config.task = "classification"
 

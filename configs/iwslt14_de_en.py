@@ -22,11 +22,11 @@ Source: examples/translation/README.md and prepare-iwslt14.sh in fairseq, whose 
 weight decay.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "iwslt14_de_en"
 
     config.model.d_ff = 1024

@@ -8,11 +8,11 @@ each other. Sizes and budget are those of Flax's example, which reports 3.127 na
 Perplexities with different vocabularies are not comparable, bits per byte are.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "lm1b"
     config.task = "language_model"
 

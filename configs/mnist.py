@@ -7,7 +7,7 @@
 docs/results/pictures.md has the scores.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config(corpus: str = "mnist"):
@@ -21,7 +21,7 @@ def get_config(corpus: str = "mnist"):
     """
     if corpus not in ("mnist", "digits"):
         raise ValueError(f"corpus '{corpus}' is unknown: choose mnist or digits")
-    config = base.get_config()
+    config = default_config()
     config.name = "mnist"
     config.task = "image_classification"
 

@@ -9,11 +9,11 @@ The first command downloads the text (2 MB). 8,000 steps, for a GPU; for two cor
 test_2016_flickr, each `.en` and `.de`, raw text, plain or gzip.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "multi30k"
 
     config.model.d_model = 128

@@ -13,7 +13,7 @@ cosine schedule to zero over the available steps, batches of half the size, and 
 steps: `--config.train.steps=4000`.
 """
 
-from configs import multi30k
+from transformer.config import load_page
 
 
 def get_config(text: str = ""):
@@ -24,7 +24,7 @@ def get_config(text: str = ""):
     """
     if text not in ("", "clean"):
         raise ValueError(f"text '{text}' is unknown: choose clean, or leave it out with its colon")
-    config = multi30k.get_config()
+    config = load_page("multi30k").get_config()
     config.name = "multi30k_2cores"
 
     config.model.norm_position = "pre"

@@ -7,11 +7,11 @@ predictions; `--config.data.each_position=True` makes one sequence per predictio
 without the mask. The losses are the same; configs/sweeps/next_word.py compares both.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "next_word"
     config.task = "language_model"
 

@@ -12,13 +12,13 @@ and the length of the training by the number of texts (configs/recipes/labels.py
 that you set. Minutes on two cores.
 """
 
-from configs import base, imdb
+from transformer.config import default_config, load_page
 
 
 def get_config():
     """Returns the experiment: a bag of embeddings with bigrams, and the recipe "size"."""
-    config = base.get_config()
-    bag = imdb.get_config("bigrams")
+    config = default_config()
+    bag = load_page("imdb").get_config("bigrams")
     config.name = "own_labels"
     config.recipe = "size"
     config.task = bag.task

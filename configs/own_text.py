@@ -13,7 +13,9 @@ too long, `--config=configs/own_text.py:hour` trains the small model of multi30k
 10,000 steps, about an hour on two cores, whatever the number of pairs.
 """
 
-from configs import base, multi30k_2cores
+from transformer.config import default_config, load_page
+
+multi30k_2cores = load_page("multi30k_2cores")
 
 
 def get_config(time: str = ""):
@@ -24,7 +26,7 @@ def get_config(time: str = ""):
     """
     if time not in ("", "hour"):
         raise ValueError(f"time '{time}' is unknown: choose hour, or leave it out with its colon")
-    config = base.get_config()
+    config = default_config()
     config.name = "own_text"
     config.recipe = "size"
 

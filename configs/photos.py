@@ -5,7 +5,7 @@
 docs/pictures.md says what is in the folder.
 """
 
-from configs import base
+from transformer.config import default_config
 
 TASKS = {
     "classes": "image_classification",
@@ -26,7 +26,7 @@ def get_config(label: str = "classes"):
     """
     if label not in TASKS:
         raise ValueError(f"label '{label}' is unknown: choose one of {', '.join(TASKS)}")
-    config = base.get_config()
+    config = default_config()
     config.name = "photos"
     config.task = TASKS[label]
 

@@ -6,11 +6,11 @@ Under four minutes on two cores; about 97.5 BLEU and 92% exact matches on 500 un
 seed; docs/results/quickstart.md).
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "quickstart"
 
     config.model.d_model = 128

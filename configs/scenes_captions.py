@@ -5,11 +5,11 @@
 docs/results/pictures.md has its scores.
 """
 
-from configs import scenes_vqa
+from transformer.config import load_page
 
 
 def get_config():
-    config = scenes_vqa.get_config()
+    config = load_page("scenes_vqa").get_config()
     config.name = "scenes_captions"
     config.task = "captioning"
 

@@ -6,7 +6,7 @@
 docs/results/pictures.md compares these models.
 """
 
-from configs import base
+from transformer.config import default_config
 
 MODELS = ("transformer", "text_only", "bag_of_patches", "cnn_lstm")
 
@@ -23,7 +23,7 @@ def get_config(model: str = "transformer"):
     """
     if model not in MODELS:
         raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")
-    config = base.get_config()
+    config = default_config()
     config.name = "scenes_vqa"
     config.task = "visual_question_answering"
 

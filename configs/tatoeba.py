@@ -14,12 +14,12 @@ four times as many pairs need less. Two seeds of Spanish, each in 1.2 hours of a
 faster machine, set more steps.
 """
 
-from configs import multi30k_2cores
+from transformer.config import load_page
 
 
 def get_config(language: str = "spa", text: str = ""):
     """Returns the experiment from English into a language, see `multi30k_2cores.py`."""
-    config = multi30k_2cores.get_config(text)
+    config = load_page("multi30k_2cores").get_config(text)
     config.name = "tatoeba"
 
     config.data.fetch = f"tatoeba_{language}"

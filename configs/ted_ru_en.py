@@ -15,7 +15,7 @@ No confirmed score of a Transformer on this pair is public; an LSTM reached 18.5
 pretrained embeddings 21.2 (Qi et al. 2018, Table 3).
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config(source: str = "tfds"):
@@ -26,7 +26,7 @@ def get_config(source: str = "tfds"):
     """
     if source not in ("tfds", "files"):
         raise ValueError(f"source '{source}' is unknown: choose tfds or files")
-    config = base.get_config()
+    config = default_config()
     config.name = "ted_ru_en"
 
     config.model.d_model = 128

@@ -6,7 +6,7 @@
 docs/results/toy_reviews.md compares these models.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config(model: str = "transformer"):
@@ -23,7 +23,7 @@ def get_config(model: str = "transformer"):
             f"model '{model}' is unknown: "
             "choose transformer, bag_of_embeddings, bigrams or recurrent"
         )
-    config = base.get_config()
+    config = default_config()
     config.name = "toy_reviews"
     config.task = "classification"
 

@@ -10,11 +10,11 @@ Unlike there, products are bfloat16; pairs are cleaned, and none is longer than 
 the mean of the last checkpoints is used only if it scores best on validation (evaluate.checkpoint).
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "transformer_base"
 
     config.data.source = "tfds"

@@ -5,11 +5,11 @@
 The paper: 28.4 BLEU (tokenised, compound-split) after 300,000 steps on 8 GPUs in 3.5 days.
 """
 
-from configs import transformer_base
+from transformer.config import load_page
 
 
 def get_config():
-    config = transformer_base.get_config()
+    config = load_page("transformer_base").get_config()
     config.name = "transformer_big"
 
     config.model.d_model = 1024

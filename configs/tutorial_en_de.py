@@ -10,11 +10,11 @@ are held out, half for validation and half for test. On the 50,001 shortest pair
 the fetched file has more pairs.
 """
 
-from configs import base
+from transformer.config import default_config
 
 
 def get_config():
-    config = base.get_config()
+    config = default_config()
     config.name = "tutorial_en_de"
 
     config.model.d_model = 128

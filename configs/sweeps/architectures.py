@@ -10,7 +10,7 @@ of parameters: an LSTM with additive attention (Bahdanau et al. 2015), with and 
 et al. 2014), and a GRU.
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 # (cell, attention): width, at each size.
 WIDTHS = {
@@ -23,7 +23,7 @@ WIDTHS = {
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "architectures"
     return config
 

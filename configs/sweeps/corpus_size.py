@@ -9,7 +9,7 @@ and all have the same validation and test set. Each part takes its own row of th
 (configs/recipes/size.py), or none with `--config.recipe=none`.
 """
 
-from configs import own_text
+from transformer.config import load_page
 
 SIZES = "1000,3000,10000,0"
 
@@ -23,7 +23,7 @@ def get_config(sizes: str = SIZES):
     for size in sizes.split(","):
         if not size.isdecimal():
             raise ValueError(f"size '{size}' is no number of pairs: give some, such as {SIZES}")
-    config = own_text.get_config()
+    config = load_page("own_text").get_config()
     config.name = "corpus_size"
     return config
 

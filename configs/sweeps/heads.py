@@ -4,11 +4,11 @@ python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
 python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads_multi30k
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "heads"
     config.sweep.baseline = 6 if size == "multi30k" else 10  # four heads
     return config

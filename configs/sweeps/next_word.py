@@ -3,11 +3,11 @@
 python launch.py --config=configs/sweeps/next_word.py --workdir=runs/next_word_sweep
 """
 
-from configs import next_word
+from transformer.config import load_page
 
 
 def get_config():
-    config = next_word.get_config()
+    config = load_page("next_word").get_config()
     config.name = "next_word"
     return config
 

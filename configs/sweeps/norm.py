@@ -7,11 +7,11 @@ The paper uses post-norm; Xiong et al. 2020 find that it needs a long warm-up an
 rates, especially in deep models.
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "norm"
     return config
 

@@ -10,7 +10,7 @@ On `copy`, models that learn from sequences of 4 to 12 letters are also tested o
 none copies any of these completely (docs/results/positions.md).
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 ENCODINGS = (
     "sinusoidal",
@@ -36,7 +36,7 @@ OF_PICTURES = (
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "positions"
     return config
 

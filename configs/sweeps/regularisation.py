@@ -10,7 +10,7 @@ On pictures, `:mnist`, dropout by its place.
 The training set of the grammar is small, so that models can overfit.
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 PLACES = (
     "model.dropout_embedding",
@@ -21,7 +21,7 @@ PLACES = (
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "regularisation"
     if size == "grammar":
         config.data.train_size = 2000

@@ -5,11 +5,11 @@
 The width of all heads together stays: one of 64 numbers, or four of 16.
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "scale"
     return config
 

@@ -7,12 +7,12 @@ The peak rate is inverse to the width (Yang et al. 2022, "Tensor Programs V"): a
 which is best at the width of the baseline, twice the width learns less.
 """
 
-from configs.sweeps import sizes
+from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
     global base, rate  # what the changes of sweep() are relative to
-    config = sizes.get_config(size)
+    config = load_page("sweeps.sizes").get_config(size)
     config.name = "size"
     base, rate = config.model, config.optimizer.learning_rate
     return config

@@ -1,6 +1,6 @@
 """The bases of the included sweeps."""
 
-from configs import mnist, multi30k_2cores, quickstart
+from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
@@ -16,7 +16,7 @@ def get_config(size: str = "grammar"):
         return _small_mnist()
     if size not in ("grammar", "copy"):
         raise ValueError(f"size '{size}' is unknown: choose grammar, copy, mnist or multi30k")
-    config = quickstart.get_config()
+    config = load_page("quickstart").get_config()
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.positions = "sinusoidal"
@@ -40,7 +40,7 @@ def get_config(size: str = "grammar"):
 def _small_multi30k():
     """Returns `multi30k_2cores.py` with half the layers, fewer subwords, less dropout and smaller
     batches, which learn more per minute of a core, without a beam and a mean of checkpoints."""
-    config = multi30k_2cores.get_config("clean")
+    config = load_page("multi30k_2cores").get_config("clean")
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
     config.model.dropout_embedding = 0.1
@@ -62,7 +62,7 @@ def _small_multi30k():
 
 
 def _small_mnist():
-    config = mnist.get_config()
+    config = load_page("mnist").get_config()
     config.model.patch_size = 7
     config.model.d_model = 64
     config.model.d_ff = 128

@@ -6,11 +6,11 @@ Of every kind of review but "plain", each text has a twin of the same words and 
 a mean of embeddings is always right on exactly half of them.
 """
 
-from configs import toy_reviews
+from transformer.config import load_page
 
 
 def get_config():
-    return toy_reviews.get_config()
+    return load_page("toy_reviews").get_config()
 
 
 def sweep():

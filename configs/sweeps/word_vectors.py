@@ -7,12 +7,12 @@
 English to German, the pairs of Tatoeba, all of them or 5,000; vectors of width 100.
 """
 
-from configs import tatoeba
+from transformer.config import load_page
 
 
 def get_config(vectors: str = "glove.100d.txt"):
     """Returns a model with a table of embeddings for each language, a few minutes on one core."""
-    config = tatoeba.get_config("deu", "clean")
+    config = load_page("tatoeba").get_config("deu", "clean")
     config.name = "word_vectors"
     config.model.d_model = 100
     config.model.d_ff = 200

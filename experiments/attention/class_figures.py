@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.display.labels import AS_TEXT, fonts_for, text_widths, visible
-from experiments.display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, light_grid, new_figure
-from experiments.display.vector_space import tsne
 from transformer.metrics.classification import Reliability
+from ..display.labels import AS_TEXT, fonts_for, text_widths, visible
+from ..display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, light_grid, new_figure
+from ..display.vector_space import tsne
 
 CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches, of the confusion matrix
 MAX_NUMBERED = 20  # classes whose cells have numbers

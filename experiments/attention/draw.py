@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.attention import explorer
-from experiments.process.options import Options
 from transformer.analysis.attention import Attention
 from transformer.files import write_arrays
 from transformer.runs.json_files import known_results
+from ..process.options import Options
+from . import explorer
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ def draw_attention(
     norms = {f"value_norms/{kind}": array for kind, array in seen.value_norms.items()}
     write_arrays(place / "attention.npz", {**arrays, **seen.weights, **norms})
     drawn = hide_end_of_sentence(seen) if options.hide_eos else seen
-    from experiments.attention import heat_maps  # matplotlib takes a third of a second
-    from experiments.display.plotting import save_figure
+    from ..display.plotting import save_figure
+    from . import heat_maps  # matplotlib takes a third of a second
 
     files = []
     for kind in kinds:

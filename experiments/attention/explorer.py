@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.attention.snapshots import of_same_sentence, read_snapshots
-from experiments.display import web_page
-from experiments.process.options import Options
 from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, GridPicture
 from transformer.errors import UserError
+from ..display import web_page
+from ..process.options import Options
+from .snapshots import of_same_sentence, read_snapshots
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.display.labels import TickLabels, text_widths
-from experiments.display.plotting import SEQUENTIAL, new_figure
 from transformer.analysis.attention import KINDS, Attention
 from transformer.errors import UserError
+from ..display.labels import TickLabels, text_widths
+from ..display.plotting import SEQUENTIAL, new_figure
 
 # Inches a token asks for, and the sides a panel may have: titles need room over one token, and a
 # sentence of a hundred may not fill a wall. Past the cap, labels shrink and then thin out.

@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from experiments.display.labels import AS_TEXT, fonts_for, visible
-from experiments.display.plotting import new_figure
 from transformer.analysis.attention import Attention, GridPicture
 from transformer.analysis.pointing import Box, rollout
+from ..display.labels import AS_TEXT, fonts_for, visible
+from ..display.plotting import new_figure
 
 PANEL, SPACE, GAP, TITLE = 1.15, 0.08, 0.2, 0.3  # inches: a panel's side, between them, above
 SMALL = 7.5  # points

@@ -19,10 +19,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.attention.snapshots import SavedSnapshot, of_same_sentence, read_snapshots
-from experiments.display.labels import TickLabels
-from experiments.display.plotting import SEQUENTIAL, light_grid, new_figure, save_figure
 from transformer.analysis.attention import KINDS, Attention
+from ..display.labels import TickLabels
+from ..display.plotting import SEQUENTIAL, light_grid, new_figure, save_figure
+from .snapshots import SavedSnapshot, of_same_sentence, read_snapshots
 
 MARGIN = 0.1  # inches around a picture
 # Statistic -> its name with the unit.

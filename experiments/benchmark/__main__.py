@@ -17,15 +17,18 @@ from typing import Any
 
 import jax
 
-from configs import transformer_base, transformer_big
-from experiments.benchmark import comparison, summary, workloads
-from experiments.benchmark.benchmark import Records, choose, share_device, show
-from experiments.benchmark.measurements import PARTS, Setting
-from experiments.benchmark.turns import ROOT
-from experiments.benchmark.workloads import Shape, Workload
-from experiments.process import environment, process
-from experiments.process.options import Parser, whole
+from transformer.config import load_page
 from transformer.files import write_json
+from ..process import environment, process
+from ..process.options import Parser, whole
+from . import comparison, summary, workloads
+from .benchmark import Records, choose, share_device, show
+from .measurements import PARTS, Setting
+from .turns import ROOT
+from .workloads import Shape, Workload
+
+transformer_base = load_page("transformer_base")
+transformer_big = load_page("transformer_big")
 
 logger = logging.getLogger(__package__)  # not that of `__main__`
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import jax
 
-from experiments.benchmark import comparison, summary
-from experiments.benchmark.measure import quantity
-from experiments.benchmark.measurements import PARTS, Setting
-from experiments.benchmark.peers import PEERS
-from experiments.benchmark.turns import ROOT
-from experiments.benchmark.workloads import Workload
-from experiments.process import environment
-from experiments.process.options import Options
-from experiments.process.text_io import open_output
-from experiments.results.table import Table, print_rows
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs.run import Run
+from ..process import environment
+from ..process.options import Options
+from ..process.text_io import open_output
+from ..results.table import Table, print_rows
+from . import comparison, summary
+from .measure import quantity
+from .measurements import PARTS, Setting
+from .peers import PEERS
+from .turns import ROOT
+from .workloads import Workload
 
 logger = logging.getLogger(__name__)
 

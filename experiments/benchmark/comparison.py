@@ -13,9 +13,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.benchmark.peers import PEERS
-from experiments.benchmark.turns import MeasuredSystem
-from experiments.benchmark.workloads import Workload
 from transformer.bridges.ctranslate2 import make_spec
 from transformer.config import assign, default_config, flatten
 from transformer.config.keys import having
@@ -26,6 +23,9 @@ from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Task
+from .peers import PEERS
+from .turns import MeasuredSystem
+from .workloads import Workload
 
 logger = logging.getLogger(__name__)
 

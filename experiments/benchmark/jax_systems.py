@@ -13,11 +13,6 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from experiments.benchmark.measure import shapes_of
-from experiments.benchmark.turns import Turn
-from experiments.benchmark.workloads import first_sources, make_task, read_workload
-from experiments.process.compile_cache import keep_programs
-from experiments.process.process import keep_program_memory
 from transformer.data.buckets import WHOLE, Part, Plan, Stream
 from transformer.inference.base import source_mask
 from transformer.inference.translator import Translator
@@ -26,6 +21,11 @@ from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue, prefetch
 from transformer.training.run import TrainingRun
+from ..process.compile_cache import keep_programs
+from ..process.process import keep_program_memory
+from .measure import shapes_of
+from .turns import Turn
+from .workloads import first_sources, make_task, read_workload
 
 FOREVER = 10**6  # steps
 MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other programs

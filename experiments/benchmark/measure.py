@@ -15,12 +15,12 @@ import numpy as np
 import psutil
 from ml_collections import ConfigDict
 
-from experiments.process.process import peak_memory
 from transformer.checks import SEARCHED
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.run import TrainingRun
+from ..process.process import peak_memory
 
 logger = logging.getLogger(__name__)
 

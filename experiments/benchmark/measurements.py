@@ -13,24 +13,17 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from experiments.benchmark.comparison import decoding_peers, training_peers
-from experiments.benchmark.measure import shapes_of
-from experiments.benchmark.summary import (
-    MATMUL,
-    STEP,
-    column,
-    decoding_numbers,
-    timed_numbers,
-    training_numbers,
-)
-from experiments.benchmark.turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
-from experiments.benchmark.workloads import Workload, first_sources, make_task
 from transformer.config import default_config, flatten
 from transformer.config.keys import having
 from transformer.data.encode import cache_folder
 from transformer.errors import RunError
 from transformer.files import write_json
 from transformer.tasks.base import Task
+from .comparison import decoding_peers, training_peers
+from .measure import shapes_of
+from .summary import MATMUL, STEP, column, decoding_numbers, timed_numbers, training_numbers
+from .turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
+from .workloads import Workload, first_sources, make_task
 
 OURS = f"{__package__}.jax_systems"
 TRAINING = importlib.util.resolve_name("..command.main", __package__)

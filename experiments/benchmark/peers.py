@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from experiments.benchmark.turns import Turn, cores
-from experiments.process.process import keep_freed_memory
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.model.config import ModelConfig
+from ..process.process import keep_freed_memory
+from .turns import Turn, cores
 
 Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and those of `positions`
 
@@ -124,7 +124,7 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
             inputs = {"input_ids": source, "attention_mask": (source != PAD_ID).long()}
             return model(**inputs, decoder_input_ids=target, use_cache=False).logits
     else:
-        from experiments.benchmark.torch_model import TorchPictures, TorchTranslator
+        from .torch_model import TorchPictures, TorchTranslator
 
         sizes = order.get("pictures", ())  # numbers of a patch, and classes
         model = logits = (TorchPictures if sizes else TorchTranslator)(config, rates, *sizes)

@@ -14,7 +14,18 @@ import jax
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from experiments.benchmark.measure import (
+from transformer import tasks
+from transformer.data.batches import BatchPlan
+from transformer.data.documents.encode import TextPlan
+from transformer.data.labelled.encode import LabelledPlan
+from transformer.data.pictures.encode import CaptionPlan
+from transformer.runs.run import Run
+from transformer.tasks.base import Task
+from transformer.training.progress import parameter_counts
+from ..process import environment
+from ..process.options import Options
+from ..process.text_io import open_output, print_table
+from .measure import (
     MEMORY_FRACTION,
     BucketShape,
     Measured,
@@ -25,17 +36,6 @@ from experiments.benchmark.measure import (
     quantity,
     shapes_of,
 )
-from experiments.process import environment
-from experiments.process.options import Options
-from experiments.process.text_io import open_output, print_table
-from transformer import tasks
-from transformer.data.batches import BatchPlan
-from transformer.data.documents.encode import TextPlan
-from transformer.data.labelled.encode import LabelledPlan
-from transformer.data.pictures.encode import CaptionPlan
-from transformer.runs.run import Run
-from transformer.tasks.base import Task
-from transformer.training.progress import parameter_counts
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.process.process import peak_memory
 from transformer import errors
+from ..process.process import peak_memory
 
 logger = logging.getLogger(__name__)
 

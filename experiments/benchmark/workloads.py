@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from configs import multi30k, multi30k_2cores, quickstart, tutorial_en_de
 from transformer import tasks
-from transformer.config import complete
+from transformer.config import complete, load_page
 from transformer.data.batches import Batch, make_batch
 from transformer.data.buckets import Plan
 from transformer.data.files.locate import corpus_folder
@@ -19,6 +18,8 @@ from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask, TranslationText, make_translator
+
+multi30k = load_page("multi30k")
 
 DROPOUT = 0.3  # of all kinds, in the workload "tiny"
 FIRST_ID = 4  # after padding, unknown, begin and end
@@ -120,14 +121,14 @@ def tiny() -> Workload:
 
 def tutorial() -> Workload:
     """The tutorial's translator on its batches: 64 sentences, all padded to 41 tokens."""
-    return Workload(tutorial_en_de.get_config(), Shape(64, 41, 4))
+    return Workload(load_page("tutorial_en_de").get_config(), Shape(64, 41, 4))
 
 
 def text(data: Path | None) -> Workload:
     """Multi30k, in this folder, as two cores train it; without it, the quickstart."""
     if data is None:
-        return Workload(quickstart.get_config())
-    config = multi30k_2cores.get_config()
+        return Workload(load_page("quickstart").get_config())
+    config = load_page("multi30k_2cores").get_config()
     config.data.path = str(data)
     return Workload(config)
 

@@ -8,12 +8,12 @@ from typing import Any
 def train(config: Any, workdir: str | Path, settings: Mapping[str, Any]) -> Path:
     """Trains a run, see `transformer.train`; returns its folder."""
     # Here, so that the command answers a misspelt flag before jax has started.
-    from experiments.command import command
-    from experiments.process.config import Experiment, read_experiment
-    from experiments.process.options import Options
-    from experiments.process.process import logging_to
     from transformer.config import assign, complete
     from transformer.errors import UserError
+    from ..process.config import Experiment, read_experiment
+    from ..process.options import Options
+    from ..process.process import logging_to
+    from . import command
 
     if isinstance(config, str | Path):
         experiment = read_experiment(str(config))

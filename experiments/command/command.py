@@ -13,13 +13,6 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.process import recipe
-from experiments.process.compile_cache import keep_programs
-from experiments.process.config import Experiment, override
-from experiments.process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
-from experiments.process.options import Options
-from experiments.process.process import keep_program_memory
-from experiments.sweep.saved import load_sweep, over_seeds
 from transformer.checks import check, check_model, check_scores, check_start
 from transformer.config import assign, default_config, flatten
 from transformer.config.keys import having
@@ -30,6 +23,13 @@ from transformer.errors import UserError
 from transformer.runs.run import Run
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import check_folder, load_config, run_folder
+from ..process import recipe
+from ..process.compile_cache import keep_programs
+from ..process.config import Experiment, override
+from ..process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
+from ..process.options import Options
+from ..process.process import keep_program_memory
+from ..sweep.saved import load_sweep, over_seeds
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def run(command: Command) -> int:
 
 
 def _run_in_bucket(command: Command) -> int:
-    from experiments.command.bucket import mirror
+    from .bucket import mirror
 
     if command.options.processes:
         raise UserError("--processes is for a folder on a disk that all share: mount the bucket")
@@ -89,11 +89,11 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
     if experiment.is_sweep:
         if options.processes:
             raise UserError("--processes is for one run: start each worker of a sweep without it")
-        from experiments.sweep.sweep import sweep
+        from ..sweep.sweep import sweep
 
         stopped_by = sweep(*experiment, folder, options.trial)
     else:
-        from experiments.evaluate.run import train as train_run
+        from ..evaluate.run import train as train_run
 
         if not (folder / "config.json").exists():
             refuse_sweep(folder)
@@ -104,7 +104,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 def _evaluate_sweep(command: Command, folder: Path) -> None:
     """Evaluates the runs of a sweep, each by the config of its folder."""
-    from experiments.evaluate.evaluate import evaluate_sweep, finished_runs
+    from ..evaluate.evaluate import evaluate_sweep, finished_runs
 
     if command.experiment is not None:
         raise UserError(

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from experiments.process import process
-from experiments.process.modes import MODES, TRAIN, readers
-from experiments.process.options import Options
 from transformer import signals
 from transformer.errors import UserError
+from ..process import process
+from ..process.modes import MODES, TRAIN, readers
+from ..process.options import Options
 
 FLAGS = flags.FLAGS
 DEFINE = {
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def _run(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is answered before jax has started.
-    from experiments.process.config import executed, read_given
+    from ..process.config import executed, read_given
 
     if FLAGS.module is not None:
         from transformer.variants import MODULES
@@ -68,7 +68,7 @@ def _run(argv: list[str]) -> int:
         with executed(path, "module"):  # registers a variant
             MODULES.append(str(path))
     experiment = read_given(FLAGS.config, overrides)
-    from experiments.command.command import Command, run
+    from .command import Command, run
 
     values: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
     options = Options(**values)

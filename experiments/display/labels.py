@@ -80,7 +80,7 @@ class TickLabels(NamedTuple):
 
 def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
     """Returns the inches that texts take when they are drawn."""
-    from experiments.display.plotting import DOTS_PER_INCH, new_figure
+    from .plotting import DOTS_PER_INCH, new_figure
 
     figure = new_figure(1, 1)
     renderer = cast(Any, figure.canvas).get_renderer()

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.display import plotting
 from transformer.files import parse_json, read_file
 from transformer.metrics.registry import PANELS, Metric, rank, select
+from . import plotting
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 
 import regex
 
-from experiments.results.run_tables import BEHAVIOUR, behaviour_table
-from experiments.results.table import print_rows
-from experiments.results.texts import TRANSLATIONS, read_lines
 from transformer.data.cleaning.rules import scripts_of
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
@@ -25,6 +22,9 @@ from transformer.files import write_text
 from transformer.inference.hypotheses import loops
 from transformer.metrics.registry import proportion_interval
 from transformer.runs.run import Run
+from ..results.run_tables import BEHAVIOUR, behaviour_table
+from ..results.table import print_rows
+from ..results.texts import TRANSLATIONS, read_lines
 
 LINES_PER_CHECK = 100  # of each check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")

@@ -8,12 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.evaluate import run as scoring
-from experiments.evaluate.behaviour import check_behaviour
-from experiments.evaluate.other_text import read_given
-from experiments.process.options import Options
-from experiments.results.run_tables import BEHAVIOUR, main_split
-from experiments.results.runs import list_stopped
 from transformer import tasks
 from transformer.config import flatten, set_value, value_of
 from transformer.config.keys import having
@@ -23,6 +17,12 @@ from transformer.files import write_json
 from transformer.runs import json_files, workdir
 from transformer.runs.run import Run
 from transformer.runs.sweep_folder import find_trials
+from ..process.options import Options
+from ..results.run_tables import BEHAVIOUR, main_split
+from ..results.runs import list_stopped
+from . import run as scoring
+from .behaviour import check_behaviour
+from .other_text import read_given
 
 logger = logging.getLogger(__name__)
 

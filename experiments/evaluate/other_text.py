@@ -12,9 +12,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.evaluate.behaviour import make_cases
-from experiments.process.options import Options
-from experiments.results.run_tables import BEHAVIOUR
 from transformer import tasks
 from transformer.data.corpora import Tagger
 from transformer.data.documents.sources import text_file
@@ -29,6 +26,9 @@ from transformer.errors import UserError, one_line, shorten
 from transformer.runs.run import Run
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
+from ..process.options import Options
+from ..results.run_tables import BEHAVIOUR
+from .behaviour import make_cases
 
 logger = logging.getLogger(__name__)
 

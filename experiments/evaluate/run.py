@@ -13,11 +13,6 @@ from typing import Any
 
 import jax
 
-from experiments.process import environment, modes
-from experiments.process.processes import join
-from experiments.process.text_io import join_lines
-from experiments.results import report_page, run_tables
-from experiments.results.table import Table, print_rows, with_interval
 from transformer import tasks
 from transformer.checks import SEARCHED
 from transformer.config import flatten
@@ -36,6 +31,11 @@ from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 from transformer.training.start_vectors import check_vectors
+from ..process import environment, modes
+from ..process.processes import join
+from ..process.text_io import join_lines
+from ..results import report_page, run_tables
+from ..results.table import Table, print_rows, with_interval
 
 logger = logging.getLogger(__name__)
 
@@ -231,8 +231,8 @@ def show(task: Task, run: Run, results: dict[str, Any]) -> None:
         return
     trained = run.load_trained(results["averaged_steps"])
     # Not before the training: matplotlib takes a third of a second.
-    from experiments.attention import snapshot_figures
-    from experiments.display import training_curves
+    from ..attention import snapshot_figures
+    from ..display import training_curves
 
     trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
     logger.info("drawing ...")

@@ -17,13 +17,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from rich.table import Table
 
-from experiments.attention.draw import NO_ATTENTION
-from experiments.display.labels import labels_of, text_widths
-from experiments.display.plotting import new_figure, save_figure
-from experiments.heads import links as word_links
-from experiments.heads.links import Head, HeadLinks, LinkScore, best_of, format_links
-from experiments.process.options import Options
-from experiments.process.text_io import input_file, open_output, print_table, two_columns
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
 from transformer.data import held_out
 from transformer.data.characters import canonicalize, split_words
@@ -35,6 +28,13 @@ from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
 from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
+from ..attention.draw import NO_ATTENTION
+from ..display.labels import labels_of, text_widths
+from ..display.plotting import new_figure, save_figure
+from ..process.options import Options
+from ..process.text_io import input_file, open_output, print_table, two_columns
+from . import links as word_links
+from .links import Head, HeadLinks, LinkScore, best_of, format_links
 
 logger = logging.getLogger(__name__)
 

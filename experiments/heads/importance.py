@@ -13,11 +13,6 @@ from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from experiments.display import plotting
-from experiments.evaluate.other_text import read_given
-from experiments.heads.ranking import MIN_HEADS, HeadScores, Ranking, rank, work
-from experiments.process.options import Options
-from experiments.results.table import Table, print_rows
 from transformer import tasks
 from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
@@ -27,6 +22,11 @@ from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run
 from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
+from ..display import plotting
+from ..evaluate.other_text import read_given
+from ..process.options import Options
+from ..results.table import Table, print_rows
+from .ranking import MIN_HEADS, HeadScores, Ranking, rank, work
 
 # Models with one head off that run together on an accelerator. On a CPU they take turns, which was
 # measured at 0.6 of the time, both for losses and for translations.

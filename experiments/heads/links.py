@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from experiments.process.text_io import LINES_AT_ONCE
 from transformer.analysis import alignment
 from transformer.data.characters import word_ends
 from transformer.data.files.text import read_lines
@@ -23,6 +22,7 @@ from transformer.errors import UserError
 from transformer.files import whole_file
 from transformer.inference.base import Variables
 from transformer.inference.translator import Translator
+from ..process.text_io import LINES_AT_ONCE
 
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from experiments.attention import draw
-from experiments.modes.pictures import draw_picture, needed_picture
-from experiments.modes.translation import show_pairs, write_texts
-from experiments.process.options import Options
-from experiments.process.text_io import Lines, line_mode
 from transformer.inference.base import Variables
 from transformer.runs.run import Run
 from transformer.tasks.captioning import CaptionTask
+from ..attention import draw
+from ..process.options import Options
+from ..process.text_io import Lines, line_mode
+from .pictures import draw_picture, needed_picture
+from .translation import show_pairs, write_texts
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.attention import draw
-from experiments.modes.translation import answer_lines
-from experiments.process.options import Options
-from experiments.process.text_io import Lines, line_mode
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Labelled
 from transformer.errors import UserError
@@ -19,6 +15,10 @@ from transformer.metrics.classification import Reliability
 from transformer.runs.json_files import known_results
 from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
+from ..attention import draw
+from ..process.options import Options
+from ..process.text_io import Lines, line_mode
+from .translation import answer_lines
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +76,8 @@ def draw_reading(
     readings = classifier.reading(variables, texts)
     if not readings:
         return []
-    from experiments.attention import class_figures
-    from experiments.display.plotting import save_figure  # matplotlib takes a third of a second
+    from ..attention import class_figures
+    from ..display.plotting import save_figure  # matplotlib takes a third of a second
 
     predictions = classifier.predict(variables, texts)
     rows = [
@@ -119,8 +119,8 @@ def print_kinds(folder: Path) -> None:
 
 def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     """Draws the confusion matrix, ROC curves, the reliability diagram, and a map of test items."""
-    from experiments.attention import class_figures
-    from experiments.display.plotting import save_figure
+    from ..attention import class_figures
+    from ..display.plotting import save_figure
 
     scores, labels = known_results(folder)["test"], task.predictor.labels
     curve = Reliability(**{k: np.array(v) for k, v in scores["reliability"].items()})

@@ -9,7 +9,6 @@ from pathlib import Path
 from ml_collections import ConfigDict
 from rich.table import Table
 
-from experiments.process.text_io import print_table
 from transformer.data.cleaning.rules import FAULTS, REASONS, CleaningReport, rules_of
 from transformer.data.cleaning.survey import count_faults, duplicates, survey
 from transformer.data.corpora import corpora_of, naming
@@ -20,6 +19,7 @@ from transformer.errors import one_line, shorten
 from transformer.files import whole_file
 from transformer.runs.run import Run
 from transformer.runs.workdir import check_folder, make_writable
+from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 

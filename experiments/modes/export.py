@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from experiments.process.options import Options
 from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
 from transformer.runs.imported import import_marian
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
+from ..process.options import Options
 
 
 def export(run: Run, options: Options) -> list[Path]:

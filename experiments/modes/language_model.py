@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
-from experiments.attention import draw
-from experiments.modes.translation import answer_lines
-from experiments.process.options import Options
-from experiments.process.text_io import Lines, line_mode, open_output
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask
+from ..attention import draw
+from ..process.options import Options
+from ..process.text_io import Lines, line_mode, open_output
+from .translation import answer_lines
 
 logger = logging.getLogger(__name__)
 

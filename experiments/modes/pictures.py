@@ -3,15 +3,15 @@
 import logging
 from pathlib import Path
 
-from experiments.attention import draw
-from experiments.modes.classification import draw_results, print_kinds
-from experiments.process.options import Options
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.runs.json_files import known_results
 from transformer.runs.run import Run
 from transformer.tasks.pictures import PictureTask
+from ..attention import draw
+from ..process.options import Options
+from .classification import draw_results, print_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ def needed_picture(options: Options) -> str:
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
     """Draws what the class token and each word look at, over the picture; returns the files."""
-    from experiments.attention.picture_figures import heads_figure, words_figure, words_of
-    from experiments.display.plotting import save_figure
+    from ..attention.picture_figures import heads_figure, words_figure, words_of
+    from ..display.plotting import save_figure
 
     figures = {}
     if not maps.target_tokens:  # else no class is read off the class token
@@ -79,8 +79,8 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
     draw_results(task, variables, folder)
     if not classifier.has_heads:
         return
-    from experiments.attention.picture_figures import Example, examples_figure
-    from experiments.display.plotting import save_figure
+    from ..attention.picture_figures import Example, examples_figure
+    from ..display.plotting import save_figure
 
     looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels
     rows = [

@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.attention import draw
-from experiments.process.options import Options
-from experiments.process.text_io import Lines, join_lines, line_mode, two_columns
 from transformer.analysis.attention import Attention
 from transformer.data.corpora import Tagger
 from transformer.errors import UserError
@@ -17,6 +14,9 @@ from transformer.operations import Request
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
+from ..attention import draw
+from ..process.options import Options
+from ..process.text_io import Lines, join_lines, line_mode, two_columns
 
 logger = logging.getLogger(__name__)
 

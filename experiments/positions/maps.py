@@ -16,17 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from rich.table import Table
 
-from experiments.display.labels import labels_of, visible
-from experiments.display.plotting import COLOURS, DOTS_PER_INCH, new_figure, save_figure
-from experiments.display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
-from experiments.display.web_page import encode_array, write_page
-from experiments.process.options import Options
-from experiments.process.text_io import print_table
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
 from transformer.runs.run import Run
+from ..display.labels import labels_of, visible
+from ..display.plotting import COLOURS, DOTS_PER_INCH, new_figure, save_figure
+from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
+from ..display.web_page import encode_array, write_page
+from ..process.options import Options
+from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, ConnectionPatch
 from PIL import Image
 
-from experiments.display.plotting import COLOURS, SIGNED
-from experiments.display.web_page import encode_array, write_page
-from experiments.positions.values import Encoding, alone, initial_params
 from transformer.files import write_bytes
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import acts_in, fitting_names
+from ..display.plotting import COLOURS, SIGNED
+from ..display.web_page import encode_array, write_page
+from .values import Encoding, alone, initial_params
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.

@@ -19,17 +19,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
-from experiments.positions import phasors
-from experiments.positions.values import (
-    PAIRS,
-    Encoding,
-    encodings,
-    model_config,
-    offset_errors,
-    offset_rotation,
-)
 from transformer.runs.run import CHECKPOINTS, Run
+from ..display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
+from . import phasors
+from .values import PAIRS, Encoding, encodings, model_config, offset_errors, offset_rotation
 
 MAX_POSITIONS = 128
 WIDTH, CAPTION = 7.0, 96  # inches, characters

@@ -10,9 +10,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from configs import own_labels, own_text
-from configs.recipes import labels, size
-from transformer.config import assign, flatten
+from transformer.config import assign, flatten, load_page
 from transformer.config.keys import KEYS, having
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.files.locate import split_sources
@@ -22,6 +20,11 @@ from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.model.config import check_choice
 from transformer.runs.workdir import load_config
+
+labels = load_page("recipes.labels")
+own_labels = load_page("own_labels")
+own_text = load_page("own_text")
+size = load_page("recipes.size")
 
 logger = logging.getLogger(__name__)
 

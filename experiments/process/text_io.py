@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from experiments.process.options import Options
 from transformer import signals
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import (
@@ -31,6 +30,7 @@ from transformer.errors import UserError
 from transformer.files import delete_leftovers, naming, whole_file
 from transformer.runs.run import Run
 from transformer.training.progress import line_progress
+from .options import Options
 
 logger = logging.getLogger(__name__)
 

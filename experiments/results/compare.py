@@ -10,21 +10,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.display import web_page
-from experiments.display.web_page import shortened
-from experiments.process.options import Options
-from experiments.results import courses, figures, table
-from experiments.results.notes import comparison_notes
-from experiments.results.runs import RUNS_EXAMPLE, comparable, list_stopped, read_systems
-from experiments.results.statistics import CONFIDENCE, ROUNDING
-from experiments.results.systems import Comparison, System, compare
-from experiments.results.table import Table
-from experiments.results.tasks import TaskMeasures
-from experiments.results.texts import length_buckets
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs import workdir
 from transformer.runs.run import Run
+from ..display import web_page
+from ..display.web_page import shortened
+from ..process.options import Options
+from . import courses, figures, table
+from .notes import comparison_notes
+from .runs import RUNS_EXAMPLE, comparable, list_stopped, read_systems
+from .statistics import CONFIDENCE, ROUNDING
+from .systems import Comparison, System, compare
+from .table import Table
+from .tasks import TaskMeasures
+from .texts import length_buckets
 
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts of each direction that are shown

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from experiments.display.plotting import WIDTH, light_grid, new_figure
-from experiments.display.training_curves import read_curves
-from experiments.results.figures import DOTTED, system_colour, system_label
-from experiments.results.systems import System
-from experiments.results.table import NONE, Table, mean_text, title_of
-from experiments.results.tasks import TaskMeasures
 from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.metrics.registry import Metric
 from transformer.runs import workdir
 from transformer.runs.json_files import read_run
+from ..display.plotting import WIDTH, light_grid, new_figure
+from ..display.training_curves import read_curves
+from .figures import DOTTED, system_colour, system_label
+from .systems import System
+from .table import NONE, Table, mean_text, title_of
+from .tasks import TaskMeasures
 
 LEVELS_EXAMPLE = "--levels=38,40"
 ABOUT_MINUTES = (

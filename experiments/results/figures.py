@@ -13,14 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from experiments.display.plotting import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
-from experiments.results.statistics import Difference
-from experiments.results.systems import Comparison, Sweep, System
-from experiments.results.table import label, title_of
-from experiments.results.tasks import TaskMeasures
-from experiments.results.texts import length_buckets
 from transformer.errors import shorten
 from transformer.metrics.registry import Metric
+from ..display.plotting import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
+from .statistics import Difference
+from .systems import Comparison, Sweep, System
+from .table import label, title_of
+from .tasks import TaskMeasures
+from .texts import length_buckets
 
 # All lines, letters and ticks of a sweep have this colour, so that a page can put its own in place.
 INK = "#1b1b1c"

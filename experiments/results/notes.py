@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from experiments.results.statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, test_of
-from experiments.results.systems import Comparison, Sweep, System
-from experiments.results.tasks import TaskMeasures
+from .statistics import CONFIDENCE, LEVEL, POWER, TESTS, Difference, test_of
+from .systems import Comparison, Sweep, System
+from .tasks import TaskMeasures
 
 
 def sweep_notes(sweep: Sweep) -> list[str]:

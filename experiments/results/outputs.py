@@ -10,14 +10,14 @@ import numpy as np
 import sacrebleu
 from ml_collections import ConfigDict
 
-from experiments.display.web_page import shortened
-from experiments.results.report_attention import AttentionMap, cross_attention
-from experiments.results.table import Table
-from experiments.results.texts import UnreadableError, read_columns, read_lines
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
 from transformer.runs.run import TrainedRun
+from ..display.web_page import shortened
+from .report_attention import AttentionMap, cross_attention
+from .table import Table
+from .texts import UnreadableError, read_columns, read_lines
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown

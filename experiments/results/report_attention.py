@@ -8,10 +8,10 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from experiments.display.labels import visible
 from transformer.data.pairs import Pair
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import TrainedRun
+from ..display.labels import visible
 
 MAX_DRAWN_TOKENS = 48  # a side
 CELL, LETTER, WIDE_LETTER = 14.0, 6.5, 11.0  # sizes in units of the picture

@@ -17,15 +17,15 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 from PIL import Image
 
-from experiments.display import web_page
-from experiments.results import outputs, run_tables
-from experiments.results.outputs import Group
 from transformer import tasks
 from transformer.errors import UserError
 from transformer.runs import json_files
 from transformer.runs.run import REPORT, Run, TrainedRun
 from transformer.runs.workdir import load_config
 from transformer.tasks.base import Task
+from ..display import web_page
+from . import outputs, run_tables
+from .outputs import Group
 
 # Pictures of `figures/` that a report shows where they are, and what they are.
 PICTURES = {
@@ -159,7 +159,7 @@ def _groups(
 
 def _curves(metrics: Path) -> Any:
     """The picture of the training in the page's colours; a line of text if there is none."""
-    from experiments.display import training_curves  # matplotlib takes a third of a second
+    from ..display import training_curves  # matplotlib takes a third of a second
 
     caption = "Loss, scores and learning rate over the steps of the training"
     try:

@@ -8,8 +8,6 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.results.table import Table, with_interval
-from experiments.results.tasks import NO_KINDS, REGISTRY, Measure
 from transformer.checks import SEARCHED
 from transformer.config import default_config, flatten
 from transformer.config.keys import having
@@ -17,6 +15,8 @@ from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS, find
 from transformer.runs.json_files import first_scores, start_line
+from .table import Table, with_interval
+from .tasks import NO_KINDS, REGISTRY, Measure
 
 SECONDS = Measure("seconds", "seconds to score", format=",.1f")
 DECODE, WEIGHTS, START = "decode", "weights", "init_from"  # keys of results.json

@@ -8,15 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.results.systems import (
-    ScoredRun,
-    System,
-    check_same_texts,
-    find_unlike,
-    read_results,
-    read_run,
-)
-from experiments.results.tasks import REGISTRY, TaskMeasures
 from transformer import variants
 from transformer.config import flatten
 from transformer.config.keys import having
@@ -24,6 +15,8 @@ from transformer.errors import UserError, one_line, shorten
 from transformer.runs import workdir
 from transformer.runs.run import Run, State
 from transformer.runs.sweep_folder import COMMAND, find_trials
+from .systems import ScoredRun, System, check_same_texts, find_unlike, read_results, read_run
+from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
 # What is left of names that end in seeds, or in numbers of trials.

@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float
 from ml_collections import ConfigDict
 
-from experiments.display.training_curves import Curve, read_curves
-from experiments.results import statistics
-from experiments.results.statistics import Difference, Scores, Spread, scores_of_counts
-from experiments.results.tasks import REGISTRY, Measure, TaskMeasures
-from experiments.results.texts import Outputs, UnreadableError
 from transformer.errors import UserError, shorten
 from transformer.files import read_json
 from transformer.runs.json_files import damaged_text
+from ..display.training_curves import Curve, read_curves
+from . import statistics
+from .statistics import Difference, Scores, Spread, scores_of_counts
+from .tasks import REGISTRY, Measure, TaskMeasures
+from .texts import Outputs, UnreadableError
 
 SPLIT_ORDER = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting

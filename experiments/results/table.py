@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import rich.table
 
-from experiments.process.text_io import print_table
-from experiments.results.statistics import CONFIDENCE, Difference, Spread, p_text, spread
-from experiments.results.systems import SPLIT_ORDER, Comparison, Sweep, System
-from experiments.results.tasks import Measure, TaskMeasures
 from transformer.data.held_out import COPY_PREFIX, is_split
 from transformer.errors import ENDS_OF_LINES, markdown_text
 from transformer.metrics.registry import Metric, find
+from ..process.text_io import print_table
+from .statistics import CONFIDENCE, Difference, Spread, p_text, spread
+from .systems import SPLIT_ORDER, Comparison, Sweep, System
+from .tasks import Measure, TaskMeasures
 
 NONE = "-"  # the cell of a column of numbers that has none
 INTERVAL = f"{CONFIDENCE:.0%} interval"

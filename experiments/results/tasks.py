@@ -5,10 +5,10 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from experiments.results import texts
-from experiments.results.statistics import OfSums, ratio_of_sums, score_of
-from experiments.results.texts import Outputs
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
+from . import texts
+from .statistics import OfSums, ratio_of_sums, score_of
+from .texts import Outputs
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
 # the rest of the path.

@@ -17,8 +17,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from experiments.serve.schema import BODY, quote
 from transformer.errors import one_line, shorten
+from .schema import BODY, quote
 
 logger = logging.getLogger(__name__)
 

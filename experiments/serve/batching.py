@@ -15,9 +15,9 @@ from typing import Any
 
 from prometheus_client import Gauge, Histogram
 
-from experiments.serve.routes import RequestPlan, Served
 from transformer.errors import one_line
 from transformer.operations import Program
+from .routes import RequestPlan, Served
 
 logger = logging.getLogger(__name__)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.attention.explorer import live_values
-from experiments.display import web_page
 from transformer.bridges import browser
 from transformer.bridges.formats import Export
 from transformer.data.corpora import languages_of, tags_of
 from transformer.files import write_text
 from transformer.inference.segments import Segmenter, segment_rules
 from transformer.runs.workdir import load_config
+from ..attention.explorer import live_values
+from ..display import web_page
 
 OFFLINE_CHARACTERS = 2_000  # of a text on a page that holds a model
 

@@ -9,9 +9,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from experiments.attention.explorer import SIDES, live_example
-from experiments.serve.page import shown_tags
-from experiments.serve.schema import decode_pictures
 from transformer.data.corpora import Tagger, languages_of
 from transformer.data.pictures.encode import SeenPicture
 from transformer.data.pictures.files import read_picture
@@ -24,6 +21,9 @@ from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import METHODS, LoadedRun
 from transformer.runs.workdir import load_config
+from ..attention.explorer import SIDES, live_example
+from .page import shown_tags
+from .schema import decode_pictures
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8

@@ -3,11 +3,11 @@
 import logging
 from pathlib import Path
 
-from experiments.process.options import Options
 from transformer.errors import UserError
 from transformer.runs.loaded import LoadedRun, load
 from transformer.runs.run import Run
 from transformer.runs.workdir import run_folder
+from ..process.options import Options
 
 logger = logging.getLogger(__name__)
 
@@ -17,8 +17,8 @@ HOST, PORT = "127.0.0.1", 8000
 def serve(run: Run, options: Options) -> None:
     """Serves the run of a folder, and those of `--also`, until a signal comes."""
     try:
-        from experiments.serve import server
-        from experiments.serve.routes import Served
+        from . import server
+        from .routes import Served
     except ModuleNotFoundError as error:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'

@@ -24,12 +24,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from experiments.process.process import explain
-from experiments.serve import access, batching, schema
-from experiments.serve.page import render_page
-from experiments.serve.routes import MAX_REQUEST_TOKENS, Served
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
+from ..process.process import explain
+from . import access, batching, schema
+from .page import render_page
+from .routes import MAX_REQUEST_TOKENS, Served
 
 ANSWER_SECONDS = 30.0  # until an answer
 GONE = 499  # a request whose client has gone, for the metrics alone

@@ -9,13 +9,13 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.process.config import Experiment
 from transformer import variants
 from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.runs.sweep_folder import COMMAND, at_folder
 from transformer.runs.workdir import parse_config
+from ..process.config import Experiment
 
 MAX_SEEDS = 1000
 CONFIG_FLAG = re.compile(r"--?config(=|$)")

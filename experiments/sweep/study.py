@@ -25,12 +25,12 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna.trial import Trial as Attempt
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from experiments.sweep import trial_configs
-from experiments.sweep.trial_configs import PlannedTrial, plan_trial, trial_folder
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
 from transformer.metrics.registry import find
 from transformer.runs.workdir import newest_step
+from . import trial_configs
+from .trial_configs import PlannedTrial, plan_trial, trial_folder
 
 LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
 PATIENCE = 60.0  # seconds in which a database that goes away may come back

@@ -13,22 +13,22 @@ from typing import Any
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.display.plotting import save_figure
-from experiments.display.web_page import figure_svg, render
-from experiments.evaluate.run import train
-from experiments.results import table as tables
-from experiments.results.figures import INK, MAX_TOLD_APART, sweep_figures
-from experiments.results.notes import sweep_notes
-from experiments.results.systems import Sweep, SweepTrial, read_sweep
-from experiments.sweep import trial_configs
-from experiments.sweep.saved import command_of, save_sweep
-from experiments.sweep.study import Study, find_trials
-from experiments.sweep.trial_configs import plan_trials, trial_folder
-from experiments.sweep.worker import Worker
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs import workdir
 from transformer.runs.run import Run
+from ..display.plotting import save_figure
+from ..display.web_page import figure_svg, render
+from ..evaluate.run import train
+from ..results import table as tables
+from ..results.figures import INK, MAX_TOLD_APART, sweep_figures
+from ..results.notes import sweep_notes
+from ..results.systems import Sweep, SweepTrial, read_sweep
+from . import trial_configs
+from .saved import command_of, save_sweep
+from .study import Study, find_trials
+from .trial_configs import plan_trials, trial_folder
+from .worker import Worker
 
 CAPTIONS = {
     "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "

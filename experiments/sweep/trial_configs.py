@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.process import recipe
 from transformer.checks import check, check_model, check_scores, check_start, check_text
 from transformer.config import assign, flatten, value_of
 from transformer.config.keys import having, signing
@@ -16,6 +15,7 @@ from transformer.errors import UserError, shorten
 from transformer.runs.run import Run
 from transformer.tasks.translation import check_vocabularies
 from transformer.training.start import check_source
+from ..process import recipe
 
 RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
 # Facts of the keys that may change when a sweep resumes: how it is run and compared, and where.

@@ -13,11 +13,6 @@ from typing import Any
 import jax
 from optuna.trial import Trial as Attempt
 
-from experiments.evaluate import run as scoring
-from experiments.process import environment
-from experiments.results import report_page
-from experiments.sweep.study import Study, SweepError
-from experiments.sweep.trial_configs import PlannedTrial, group_trials, is_vmapped, structure
 from transformer import tasks
 from transformer.data.encode import batched
 from transformer.errors import RunError, UserError
@@ -28,6 +23,11 @@ from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
 from transformer.training.programs import StepPrograms
 from transformer.training.run import TrainingRun
+from ..evaluate import run as scoring
+from ..process import environment
+from ..results import report_page
+from .study import Study, SweepError
+from .trial_configs import PlannedTrial, group_trials, is_vmapped, structure
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
 # Of the machine or its disk: every trial that follows would fail by it as well.
