@@ -21,7 +21,7 @@ ROOMS = {
     ),
     "tasks": Room("transformer/tasks", 1_900, 2_458),
     "inference": Room("transformer/inference transformer/decoding", 2_700, 3_074),
-    "operations": Room("transformer/operations.py", 700, 276),
+    "operations": Room("transformer/operations.py", 700, 274),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,

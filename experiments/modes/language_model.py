@@ -1,4 +1,4 @@
-"""The modes of language models: `generate`, `score` and `attention`."""
+"""The modes of language models: `generate` and `attention`; `score` is that of translators."""
 
 import logging
 from collections.abc import Iterator
@@ -57,16 +57,6 @@ def generate_one(run: Run, prompt: str, output: TextIO) -> None:
             output.write(piece)
             output.flush()
     output.write("\n")
-
-
-@line_mode
-def score(run: Run, lines: Lines) -> Iterator[str]:
-    """Yields the log-probability of each line in nats, and its tokens.
-
-    Both count the end of the line if the model learned ends.
-    """
-    for _, _, [score] in answer_lines(run, "score", lines):
-        yield f"{score.log_prob:.4f}\t{score.tokens}"
 
 
 def attention(run: Run, options: Options) -> list[Path]:

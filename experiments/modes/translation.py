@@ -62,10 +62,10 @@ def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
 
 @line_mode
 def score(run: Run, lines: Lines) -> Iterator[str]:
-    """Yields for each line `source<TAB>target` the log-probability of the target and its tokens.
+    """Yields the log-probability in nats and the tokens of each line, or of `source<TAB>target`.
 
-    Log-probabilities are in nats and count the end of the sentence; so do the tokens. A blank line
-    stays blank.
+    Of a pair they are those of the target. Both count the end of the text, if the model learned
+    ends. A blank line of pairs stays blank.
     """
     for _, pair, [score] in answer_lines(run, "score", lines):
         yield f"{score.log_prob:.4f}\t{score.tokens}" if pair is not BLANK_PAIR else ""

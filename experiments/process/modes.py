@@ -142,7 +142,7 @@ TABLE = (
     ),
     Mode(
         "score",
-        "..modes.{task}.score",
+        "..modes.translation.score",
         "write the log-probability of each line",
         (*LINE_FLAGS, TAG_FLAG),
         ("translation", "language_model"),
