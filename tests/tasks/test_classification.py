@@ -138,19 +138,6 @@ def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
     assert len(programs) == (0 if prepared else 3)
 
 
-def test_all_classes_of_a_text_are_told_with_probabilities_that_sum_to_one(trained):
-    ended = use(
-        trained["bag_of_embeddings"],
-        "classify",
-        "--config.decode.num_best=3",
-        stdin=b"the plot is dull .\n\n",
-    )
-    *rows, blank = [line.split("\t") for line in ended.out.splitlines()]
-    assert [(number, label) for number, label, _ in rows] == [("1", "bad"), ("1", "good")]
-    assert sum(float(probability) for *_, probability in rows) == pytest.approx(1.0, abs=2e-6)
-    assert blank == ["2", ""]
-
-
 def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):
     stdin = b"the plot is dull .\nqwerty , zxcvb .\n\nqwerty plot\nqwerty\n"
     ended = use(trained["bag_of_embeddings"], "classify", stdin=stdin)

@@ -64,7 +64,7 @@ def test_a_translation_with_ends_of_lines_is_one_line(runs, monkeypatch, num_bes
 
 
 def test_a_continuation_with_ends_of_lines_is_one_line(runs, monkeypatch):
-    def write(self, variables, prompts, first_line):
+    def write(self, variables, prompts, num_best, numbers):
         return [[Continuation("a\\\r\nb", None)] for _ in prompts]
 
     monkeypatch.setattr(Generator, "write", write)
