@@ -290,7 +290,7 @@ class LoadedRun(Run):
             )
 
     def _best(
-        self, name: str, texts: Iterable[str], num_best: int | None, tag: str | None = None
+        self, name: str, texts: Iterable[Any], num_best: int | None, tag: str | None = None
     ) -> list[Any]:
         """The results of each text, or what the best one says."""
         operation = self.operation(name)
