@@ -28,7 +28,7 @@ class OfflineTranslator {
     return { translations: [best.slice(0, asked.num_best)], unread: [unread] };
   }
 
-  /** The translations of a text, best first, as `translate_lines` joins them. */
+  /** The translations of a text, best first, as `join` of `segments.py` joins them. */
   async translate(text, tag = "", signal = new AbortController().signal, most = null) {
     const found = [];
     for (const part of this.lines(text, tag)) {

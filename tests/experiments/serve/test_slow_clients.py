@@ -66,7 +66,7 @@ def test_a_client_that_goes_away_is_dropped_from_the_queue(site, monkeypatch, is
         wait_until(lambda: site.batcher.waiting == 0)
         gate.set()
         assert first.result().status == 200
-    assert batches == [[("b", 1)]]
+    assert batches == [["b"]]
     wait_until(lambda: b'status="499"' in site.get("/metrics").body)
 
 
@@ -152,7 +152,7 @@ def test_a_running_request_is_finished_after_the_signal(runs, monkeypatch):
 
 
 def test_an_error_of_the_program_is_one_line_for_the_client(site, monkeypatch):
-    def fail(self, group, payloads):
+    def fail(self, items, *arguments, **options):
         raise ZeroDivisionError("a secret")
 
     with monkeypatch.context() as patched:
