@@ -96,6 +96,21 @@ def test_a_flag_in_a_message_of_the_library_is_seen_and_in_a_docstring_is_not():
     assert not [*rule(with_line("transformer.errors", '"""Of `--name`."""\nf"a -- b, x--y, -n"'))]
 
 
+def test_a_comparison_of_the_name_of_a_task_is_seen_and_one_of_its_facts_is_not():
+    def broken(line: str) -> list[str]:
+        return [*structure.names_of_tasks({"m": structure.read(Path("m.py"), line)})]
+
+    for line in (
+        'config.task == "x"',
+        'task in ("x", y)',
+        '"x" != a.task',
+        "match task:\n case _: 0",
+    ):
+        assert broken(line)
+    for line in ("task.reads == PAIRS", "config.task != other.task", '"score" in task.operations'):
+        assert not broken(line)
+
+
 def test_a_room_over_its_limit_is_seen():
     assert structure.sizes(MODULES)[1] == []
     big = with_line("transformer.model.losses", "x = 1\n" * 1000)

@@ -212,6 +212,18 @@ def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
                 yield f"{module.path}: messages name flags of the command: {flags}"
 
 
+def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Comparisons of a task's name, and matches: a fact of the task says what is meant by it."""
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
+            sides = [node.subject] if isinstance(node, ast.Match) else sides
+            names = {getattr(side, "attr", getattr(side, "id", "")) for side in sides}
+            literals = [s for s in sides if any(isinstance(n, ast.Constant) for n in ast.walk(s))]
+            if "task" in names and (literals or isinstance(node, ast.Match)):
+                yield f"{module.path}: compares a task's name: {ast.unparse(sides[0])} ..."
+
+
 def participles(modules: Mapping[str, Module]) -> int:
     """Returns how often a participle is the name of a value."""
     return sum(
@@ -229,6 +241,7 @@ RULES: tuple[Callable[[Mapping[str, Module]], Iterator[str]], ...] = (
     strangers,
     long_code,
     flags_in_messages,
+    names_of_tasks,
 )
 
 

@@ -11,10 +11,8 @@ from transformer.config.keys import KEYS
 from transformer.data.cleaning import rules
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.documents import sources as documents
-from transformer.data.labelled import sources as labelled
-from transformer.data.parallel import sources as parallel
 from transformer.data.parallel.modifiers import check_augmentation
-from transformer.data.pictures import sources as pictures
+from transformer.data.pictures.sources import ANSWERS, CLASSES
 from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
 from transformer.data.tokenizer.train import NORMALIZATIONS
@@ -23,29 +21,18 @@ from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
 from transformer.model import build, flash, losses
 from transformer.model.classifier import BAG, BagOfEmbeddings
-from transformer.model.config import ModelConfig, check_choice, check_value
+from transformer.model.config import check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
-from transformer.tasks import pair_scores
-from transformer.tasks.base import model_fields
-from transformer.tasks.classification import make_network
-from transformer.tasks.pictures import make_picture_network
+from transformer.tasks import REGISTRY, pair_scores
+from transformer.tasks.base import DOCUMENTS, PAIRS, PICTURES, Task
+from transformer.tasks.translation import check_vocabularies
 
 # Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
 MOSES_LANGUAGES = (
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk "
     "sl sv ta tdt te yue zh"
 )
-SEARCHED = ("translation", "captioning")  # tasks whose outputs a beam search finds
-# By task, the names of `data.source`.
-TASK_SOURCES: dict[str, Iterable[str]] = {
-    "translation": parallel.REGISTRY,
-    "language_model": {*documents.REGISTRY, *parallel.REGISTRY},
-    "classification": labelled.REGISTRY,
-    "captioning": pictures.REGISTRY,
-    "image_classification": pictures.REGISTRY,
-    "visual_question_answering": pictures.REGISTRY,
-}
 
 
 def check(config: ConfigDict) -> None:
@@ -55,7 +42,8 @@ def check(config: ConfigDict) -> None:
     check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
     _check_corpora(config)
     _check_subset(config)
-    sees = TASK_SOURCES[config.task] is pictures.REGISTRY
+    task = REGISTRY[config.task]
+    sees = task.reads == PICTURES
     if sees != bool(config.model.patch_size):
         fix = "set it to the pixels of a patch's side" if sees else "leave it out"
         raise UserError(
@@ -63,7 +51,7 @@ def check(config: ConfigDict) -> None:
             f"config.task={config.task}: {fix}"
         )
     _check_pictures(config)
-    measured = [name for name, metric in metrics_of(config.task).items() if not metric.final]
+    measured = [name for name, metric in metrics_of(task.metrics).items() if not metric.final]
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
@@ -71,16 +59,16 @@ def check(config: ConfigDict) -> None:
     _check_passes(config.model, config.train)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
-    check_sampling(config.tokenizer, config.task)
-    check_augmentation(config)
+    check_sampling(config.tokenizer, task.reads == PAIRS)
+    check_augmentation(config, task.reads == PAIRS)
     beam = config.decode.search == "beam"
-    if config.task == "language_model" and beam and config.data.documents == "file":
+    writes = task.reads == DOCUMENTS and beam
+    if writes and config.data.documents == "file":
         raise UserError(
             "config.decode.search=beam looks for texts that end, and config.data.documents=file is "
             "running text: use config.decode.search=sample"
         )
-    searched = config.task in SEARCHED or (config.task == "language_model" and beam)
-    if searched and config.decode.num_best > config.decode.beam_size:
+    if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
@@ -124,7 +112,7 @@ def _check_mesh(config: ConfigDict) -> None:
 
 def _check_pictures(config: ConfigDict) -> None:
     """Raises UserError if training pictures are to be changed in an unknown way, or have none."""
-    changes, task = config.data.augment, config.task
+    changes = config.data.augment
     for name in filter(None, changes.split("+")):
         check_choice("config.data.augment", name, CHANGES)
     if "colour" in changes.split("+") and config.model.picture_channels != 3:
@@ -132,16 +120,16 @@ def _check_pictures(config: ConfigDict) -> None:
             f"config.data.augment={changes} changes colours, and config.model.picture_channels="
             f"{config.model.picture_channels}: leave colour out, or set 3"
         )
-    classes, answers = (pictures.TASKS[each] for each in (pictures.CLASSES, pictures.ANSWERS))
     fitting = {
-        "data.augment": (changes, [classes, answers]),
-        "train.mixup": (config.train.mixup, [classes]),
+        "data.augment": (changes, (CLASSES, ANSWERS)),
+        "train.mixup": (config.train.mixup, (CLASSES,)),
     }
-    for key, (value, tasks) in fitting.items():
-        if value and task not in tasks:
+    for key, (value, types) in fitting.items():
+        if value and REGISTRY[config.task].label_type not in types:
+            tasks = [name for name, task in REGISTRY.items() if task.label_type in types]
             raise UserError(
-                f"config.{key}={value} is for config.task={' or '.join(tasks)}, not {task}: leave "
-                "it out"
+                f"config.{key}={value} is for config.task={' or '.join(tasks)}, not "
+                f"{config.task}: leave it out"
             )
 
 
@@ -160,33 +148,36 @@ def check_text(config: ConfigDict) -> None:
     check_choice("config.tokenizer.kind", tokenizer.kind, TOKENIZER_KINDS)
     if tokenizer.normalization:  # '' is sentencepiece's default
         check_choice("config.tokenizer.normalization", tokenizer.normalization, NORMALIZATIONS)
-    corpora = corpora_of(config.data)
+    corpora, task = corpora_of(config.data), REGISTRY[config.task]
     for corpus in corpora:
         with naming(corpus):
-            _check_source(corpus.data, config.task)
+            _check_source(corpus.data, task)
     if not corpora:
-        _check_source(config.data, config.task)
-    if config.task in SEARCHED:
+        _check_source(config.data, task)
+    if task.is_translated:
         pair_scores.check_scores(config.evaluate)
+    if task.reads == PAIRS:
+        check_vocabularies(config, config.tokenizer.joint)
 
 
-def _check_source(data: ConfigDict, task: str) -> None:
+def _check_source(data: ConfigDict, task: type[Task]) -> None:
     """Raises UserError if the settings of one text have an unknown name, or a rule that cannot be.
 
     Each task reads other keys of them.
     """
-    check_choice("config.data.source", data.source, TASK_SOURCES[task])
-    if task == "language_model":
+    check_choice("config.data.source", data.source, task.sources)
+    if task.reads == DOCUMENTS:
         check_choice("config.data.documents", data.documents, documents.DOCUMENTS)
-    if task == "translation":
+    if task.reads == PAIRS:
         rules.rules_of(data)
 
 
 def _check_subset(config: ConfigDict) -> None:
     """Raises UserError if a subset is asked of a text that has none."""
+    has_pairs = REGISTRY[config.task].reads == PAIRS
     # Of several corpora, each has what it does not set from `config.data`, which is not a text.
     for data in texts_of(config.data):
-        if data.train_subset and (config.task != "translation" or data.source != "files"):
+        if data.train_subset and not (has_pairs and data.source == "files"):
             raise UserError(
                 f"config.data.train_subset={data.train_subset} is for task=translation and "
                 f"data.source=files, not for task={config.task} and data.source={data.source}: set "
@@ -197,7 +188,7 @@ def _check_subset(config: ConfigDict) -> None:
 def _check_corpora(config: ConfigDict) -> None:
     """Raises UserError if a corpus of several has a number out of range, or another fault."""
     corpora = corpora_of(config.data)
-    if corpora and config.task != "translation":
+    if corpora and REGISTRY[config.task].reads != PAIRS:
         raise UserError(
             f"config.data.corpora is for config.task=translation, not {config.task}: leave it out"
         )
@@ -224,7 +215,7 @@ def check_start(config: ConfigDict) -> None:
 
     A run that has been trained is used without the name of the run that it started from.
     """
-    asks = config.task == pictures.TASKS[pictures.ANSWERS]
+    asks = REGISTRY[config.task].label_type == ANSWERS
     if wrong := [name for name in OF_ANSWERS if asks and name in config.data.augment.split("+")]:
         raise UserError(
             f"config.data.augment={config.data.augment} makes answers wrong, such as "
@@ -250,21 +241,7 @@ def check_start(config: ConfigDict) -> None:
 
 def check_model(config: ConfigDict) -> None:
     """Checks that a config describes a valid model, as far as possible without text."""
-    model, packed = config.model, config.task == "language_model"
+    model, task = config.model, REGISTRY[config.task]
     if model.architecture == "transformer" and model.attention_implementation == "flash":
-        flash.check_training(packed, model.dropout_attention)
-    if config.task == "classification":
-        make_network(config, config.tokenizer.vocab_size, 2)
-    elif model.patch_size:
-        make_picture_network(config, config.tokenizer.vocab_size, 2)
-    else:
-        build.check_names(model_config(config))
-
-
-def model_config(config: ConfigDict) -> ModelConfig:
-    """Returns the model's config, with vocabularies of the configured size."""
-    fields = model_fields(config)
-    if config.task == "language_model":
-        fields["num_encoder_layers"] = 0
-    size = config.tokenizer.vocab_size
-    return ModelConfig(source_vocab_size=size, target_vocab_size=size, **fields)
+        flash.check_training(task.reads == DOCUMENTS, model.dropout_attention)
+    task.check_model(config)

@@ -14,6 +14,7 @@ import jax
 from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs.run import Run
+from transformer.tasks import REGISTRY
 from ..process import environment
 from ..process.options import Options
 from ..process.text_io import open_output
@@ -46,8 +47,8 @@ def benchmark(run: Run, options: Options) -> None:
     Nothing is trained that is kept, and no folder of a run is made.
     """
     share_device()
-    config = run.config
-    possible = [kind for kind in PARTS if kind != "decoding" or config.task == "translation"]
+    config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
+    possible = [kind for kind in PARTS if kind != "decoding" or translates]
     kinds = choose(options.parts, possible)
     peers = comparison.choose(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None

@@ -15,7 +15,6 @@ import numpy as np
 import psutil
 from ml_collections import ConfigDict
 
-from transformer.checks import SEARCHED
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
@@ -160,7 +159,7 @@ def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
 def _time_evaluation(task: Task, params: Any) -> float:
     """The seconds of an evaluation during training, by one batch of translations."""
     parts = 1
-    if task.config.task in SEARCHED:
+    if task.is_translated:
         settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
         decoded = min(len(list(task.text.pairs["validation"])), settings.evaluate.max_sentences)
         parts = math.ceil(decoded / size)

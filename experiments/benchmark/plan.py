@@ -15,12 +15,8 @@ from ml_collections import ConfigDict
 from rich.table import Table
 
 from transformer import tasks
-from transformer.data.batches import BatchPlan
-from transformer.data.documents.encode import TextPlan
-from transformer.data.labelled.encode import LabelledPlan
-from transformer.data.pictures.encode import CaptionPlan
 from transformer.runs.run import Run
-from transformer.tasks.base import Task
+from transformer.tasks.base import DOCUMENTS, PAIRS, Task
 from transformer.training.progress import parameter_counts
 from ..process import environment
 from ..process.options import Options
@@ -78,7 +74,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     params = task.predictor.param_shapes()
     positions = sum(shape.batches * shape.positions for shape in shapes)
     each, counts = task.predictor.model.flops_per_token(params), parameter_counts(params)
-    summary, tokens = task.data_summary(), _tokens(task)
+    summary, tokens = task.data_summary(), task.train_tokens
     largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
     limit = _largest_batch(measured, shapes[largest], largest, free)
     every = config.train.evaluate_every or task.plan.epoch_length
@@ -87,8 +83,8 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
     time = _time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
-    is_translator = config.recipe == "size" and config.task == "translation"
-    is_long = is_translator and time is not None and time["least"] > PATIENCE
+    has_row = config.recipe == "size" and task.reads == PAIRS
+    is_long = has_row and time is not None and time["least"] > PATIENCE
     return {
         "name": config.name,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
@@ -138,22 +134,6 @@ def _shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any
     ]
 
 
-def _tokens(task: Task) -> Mapping[str, int]:
-    """The training tokens of each side, without begin and end of sentences."""
-    match task.plan:
-        case CaptionPlan() as plan:
-            sides = {"captions": plan.target}
-        case BatchPlan() as plan:
-            sides = {"source": plan.source, "target": plan.target}
-        case LabelledPlan() as plan:
-            sides = {"text": plan.texts.store}
-        case TextPlan() as plan:
-            sides = {"text": plan.text.store}
-        case _:
-            sides = {}
-    return {name: len(store.tokens) for name, store in sides.items()}
-
-
 def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: int) -> int:
     """The largest power of two of tokens in a batch whose step fits, by proportion; 0 for none."""
     batch = measured.step_bytes[number] - measured.state_bytes
@@ -165,7 +145,7 @@ def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: in
 def _advice(task: Task, shape: BucketShape, tokens: int) -> str:
     """Advice if the memory is too small for a shape, but enough for this number of tokens."""
     config = task.config
-    multiple = 1 if config.task == "language_model" else config.data.batch_multiple
+    multiple = 1 if task.reads == DOCUMENTS else config.data.batch_multiple
     if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
         parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)
         return (

@@ -21,9 +21,10 @@ from transformer.data.files.text import SUFFIXES, read_lines
 from transformer.data.held_out import HELD_OUT_FOLDER
 from transformer.data.labelled.sources import labelled_table
 from transformer.data.pairs import Pair
-from transformer.data.pictures.sources import CAPTIONS, TASKS, look_of, read_table
+from transformer.data.pictures.sources import CAPTIONS, look_of, read_table
 from transformer.errors import UserError, one_line, shorten
 from transformer.runs.run import Run
+from transformer.tasks.base import DOCUMENTS, LABELLED, PAIRS, PICTURES
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
 from ..process.options import Options
@@ -54,7 +55,8 @@ def read_given(name: str, run: Run, options: Options) -> Given:
     The name is of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
     """
     config, folder = run.config, run.folder
-    if config.task == "translation":
+    task = tasks.REGISTRY[config.task]
+    if task.reads == PAIRS:
         return _read_pairs(name, run, options)
     for flag in OF_TRANSLATORS:
         if (value := getattr(options, flag)) is not None:
@@ -62,15 +64,14 @@ def read_given(name: str, run: Run, options: Options) -> Given:
                 f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
                 f"config.task={config.task}: leave it out"
             )
-    path = _located(name, "--input", config.task == "classification")
-    if config.task == "language_model":
+    path = _located(name, "--input", task.reads == LABELLED)
+    if task.reads == DOCUMENTS:
         documents = text_file(path, config.data)
         _print_rows(documents.rows)
         texts, unit = list(documents), "documents"
-    elif config.task in TASKS.values():
-        label_type = tasks.REGISTRY[config.task].label_type
-        texts, unit = read_table(path, config.data, look_of(config), label_type), "pictures"
-        if label_type != CAPTIONS:
+    elif task.reads == PICTURES:
+        texts, unit = read_table(path, config.data, look_of(config), task.label_type), "pictures"
+        if task.label_type != CAPTIONS:
             _check_labels(path, texts.items, load_labels(folder))
         return _given(name, [path], texts, unit, texts.items)
     else:

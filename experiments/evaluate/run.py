@@ -14,7 +14,6 @@ from typing import Any
 import jax
 
 from transformer import tasks
-from transformer.checks import SEARCHED
 from transformer.config import flatten
 from transformer.config.keys import having
 from transformer.files import write_bytes, write_json
@@ -173,7 +172,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if task.config.task in SEARCHED:  # a later mode may have another decode.beam_size
+    if task.is_translated:  # a later mode may have another decode.beam_size
         results[run_tables.DECODE] = task.config.decode.to_dict()
     return results
 
@@ -277,7 +276,9 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     Shown are the task's metrics that a row has, after the number of texts or tokens.
     """
     first = next(iter(rows.values()))
-    metrics = {name: find(name) for name in COUNTS} | metrics_of(task, TABLE)
+    metrics = {name: find(name) for name in COUNTS} | metrics_of(
+        tasks.REGISTRY[task].metrics, TABLE
+    )
     metrics = [m for name, m in metrics.items() if any(name in r for r in rows.values())]
     cells = [
         [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]

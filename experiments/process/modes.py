@@ -17,19 +17,18 @@ READ_TEXT = (TRAIN, PLAN, CLEAN, BENCHMARK)  # modes that read the training text
 TAG_FLAG = "source_tag"
 ATTENTION_FLAGS = ("sentence", "picture", "translation", TAG_FLAG, "hide_eos", "layer", "head")
 LINE_FLAGS = ("input", "output")
-PICTURE_TASKS = ("image_classification", "visual_question_answering")  # of one module, `pictures`
 
 
 class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: its dotted path from this package; {task} is the task's module. It takes the run,
-        and `Options` if the mode reads flags; it returns the files it wrote, as it writes them, or
-        None.
+      function: its dotted path from this package; {task} is the name of the task's module. It takes
+        the run, and `Options` if the mode reads flags; it returns the files it wrote, as it writes
+        them, or None.
       help: a line for --help.
       flags: the fields of `Options` that it reads.
-      tasks: that have it; all if it names none.
+      operation: that a task with this mode has; all tasks have it if it names none.
       log: the stream of its log messages: "stderr" if its answers go to stdout.
       workdir: whether it works on a run's folder; None if it takes neither folder nor config.
     """
@@ -38,24 +37,27 @@ class Mode(NamedTuple):
     function: str
     help: str
     flags: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
+    operation: str = ""
     log: str = "stderr"
     workdir: bool | None = True
 
-    def fits(self, task: str) -> bool:
-        """Whether a task has it."""
-        return not self.tasks or task in self.tasks
+    def fits(self, task: type[Any]) -> bool:
+        """Whether a task of `transformer.tasks` has it."""
+        return not self.operation or self.operation in task.operations
 
-    def load(self, task: str) -> Callable:
+    def load(self, name: str) -> Callable:
         """Returns the function of a task."""
-        if not self.fits(task):
+        from transformer.tasks import REGISTRY  # starts jax
+
+        if not self.fits(task := REGISTRY[name]):
             others = [mode.name for mode in MODES.values() if mode.fits(task)]
             others.remove(TRAIN)
             raise UserError(
-                f"--mode={self.name} is not for config.task={task}: use {', '.join(others)}"
+                f"--mode={self.name} is not for config.task={name}: use {', '.join(others)}"
             )
-        module, _, name = self.function.format(task=module_of(task)).rpartition(".")
-        return getattr(importlib.import_module(module, __package__), name)
+        path = self.function.format(task=task.__module__.split(".")[-1])
+        module, _, function = path.rpartition(".")
+        return getattr(importlib.import_module(module, __package__), function)
 
 
 TABLE = (
@@ -104,7 +106,7 @@ TABLE = (
         CLEAN,
         "..modes.clean.clean",
         "write the pairs that cleaning keeps and drops, and train nothing",
-        tasks=("translation",),
+        operation="translate",
     ),
     Mode(
         "attention",
@@ -117,42 +119,42 @@ TABLE = (
         "..heads.alignment.align",
         "score cross-attention as word alignment",
         (*LINE_FLAGS, TAG_FLAG, "links"),
-        ("translation",),
+        "translate",
     ),
     Mode(
         "generate",
         "..modes.language_model.generate",
         "continue each line, or a prompt",
         (*LINE_FLAGS, "prompt"),
-        ("language_model",),
+        "generate",
     ),
     Mode(
         "translate",
         "..modes.translation.translate",
         "translate each line",
         (*LINE_FLAGS, TAG_FLAG),
-        ("translation",),
+        "translate",
     ),
     Mode(
         "caption",
         "..modes.captioning.caption",
         "describe the picture that each line names",
         LINE_FLAGS,
-        ("captioning",),
+        "caption",
     ),
     Mode(
         "score",
         "..modes.translation.score",
         "write the log-probability of each line",
         (*LINE_FLAGS, TAG_FLAG),
-        ("translation", "language_model"),
+        "score",
     ),
     Mode(
         "classify",
         "..modes.classification.classify",
         "write the class of each line",
         LINE_FLAGS,
-        ("classification", *PICTURE_TASKS),
+        "classify",
     ),
     Mode(
         "serve",
@@ -191,11 +193,6 @@ TABLE = (
 MODES = {mode.name: mode for mode in TABLE}
 
 
-def module_of(task: str) -> str:
-    """Returns the name of the module of a task's modes."""
-    return "pictures" if task in PICTURE_TASKS else task
-
-
 def readers(flag: str) -> list[str]:
     """Returns the modes that read a flag."""
     return [mode.name for mode in MODES.values() if flag in mode.flags]
@@ -203,5 +200,6 @@ def readers(flag: str) -> list[str]:
 
 def show(task: Any, variables: Any, folder: Path) -> None:
     """Prints and draws outputs of a trained model; see `show` of each task's module."""
-    module = importlib.import_module(f"..modes.{module_of(task.config.task)}", __package__)
+    name = type(task).__module__.split(".")[-1]
+    module = importlib.import_module(f"..modes.{name}", __package__)
     module.show(task, variables, folder)

@@ -56,7 +56,7 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     perturbed = table.copies_tables(systems)
     trained = [courses.training_table(systems, course)] if course else []
     scores = systems[0].runs[0].results["test"]
-    signed = [name for name in measures.signed if f"{name}_signature" in scores]
+    signed = [name for name in measures.of_sums if f"{name}_signature" in scores]
     signatures = {measures.metric(name).title: scores[f"{name}_signature"] for name in signed}
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"

@@ -185,7 +185,7 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
     return [_pair(each.sentence, about.format(each)) for each in errors[:ERRORS]]
 
 
-def language_model(
+def likelihoods(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns a text that the model writes, and its worst predictions; see `translations`."""
@@ -224,7 +224,7 @@ def language_model(
     return [samples, Group("worst", title, notes, [], examples)]
 
 
-def classification(
+def predictions(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
@@ -247,13 +247,11 @@ def classification(
     ]
 
 
+# By `TaskMeasures.made`.
 REGISTRY: dict[str, Callable[..., list[Group]]] = {
-    "translation": translations,
-    "language_model": language_model,
-    "classification": classification,
-    "captioning": translations,
-    "image_classification": classification,
-    "visual_question_answering": classification,
+    "translations": translations,
+    "likelihoods": likelihoods,
+    "predictions": predictions,
 }
 
 

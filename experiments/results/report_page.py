@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 from transformer import tasks
+from transformer.data.pictures.sources import CAPTIONS
 from transformer.errors import UserError
 from transformer.runs import json_files
 from transformer.runs.run import REPORT, Run, TrainedRun
@@ -26,6 +27,7 @@ from transformer.tasks.base import Task
 from ..display import web_page
 from . import outputs, run_tables
 from .outputs import Group
+from .tasks import REGISTRY
 
 # Pictures of `figures/` that a report shows where they are, and what they are.
 PICTURES = {
@@ -70,7 +72,7 @@ def report(run: Run) -> Iterable[Path]:
     missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
         trained = run.load_trained()
-        if run.config.task == "captioning":  # its texts are names, of pictures that a task knows
+        if task.label_type == CAPTIONS:  # its texts are names, of pictures that a task knows
             predictor = task.from_folder(run.folder, run.config).predictor
             trained = dataclasses.replace(trained, predictor=predictor)
     except UserError as error:
@@ -152,7 +154,8 @@ def _groups(
     try:
         if name := json_files.damaged_text(folder, results):
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
-        return outputs.REGISTRY[run.config.task](decode, folder, split, trained, missing)
+        groups = outputs.REGISTRY[REGISTRY[run.config.task].made]
+        return groups(decode, folder, split, trained, missing)
     except UserError as error:
         return [Group("samples", "Texts", [str(error)])]
 

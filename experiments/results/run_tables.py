@@ -8,12 +8,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from transformer.checks import SEARCHED
+from transformer import tasks
 from transformer.config import default_config, flatten
 from transformer.config.keys import having
 from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
-from transformer.metrics.registry import COUNTS, find
+from transformer.metrics.registry import COUNTS
 from transformer.runs.json_files import first_scores, start_line
 from .table import Table, with_interval
 from .tasks import NO_KINDS, REGISTRY, Measure
@@ -39,7 +39,7 @@ def main_split(results: dict[str, Any]) -> str:
 def main_score(task: str, results: dict[str, Any]) -> str:
     """Returns a sentence that says how good a run is, and how sure that is."""
     split, measures = main_split(results), REGISTRY[task]
-    measure, metric = measures.main, find(measures.main_metric, task)
+    measure, metric = measures.main, measures.metric(measures.main_metric)
     scores = results[split]
     text, unknown = _cell(measure, scores), scores.get("no_interval", "no interval is known")
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
@@ -65,7 +65,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     columns = [each for measure in measures for each in measure.expand([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
     for name in names:
-        metric = find(name, task)  # of a number that is in no table of sweeps
+        metric = REGISTRY[task].metric(name)  # of a number that is in no table of sweeps
         shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
     shown[SECONDS.name] = SECONDS
     rows = [
@@ -107,7 +107,7 @@ def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
 
 def decode_table(decode: ConfigDict, task: str) -> Table | None:
     """Returns the settings of the search for the scored translations, of a run that translates."""
-    if task not in SEARCHED:
+    if not tasks.REGISTRY[task].is_translated:
         return None
     rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
     return Table("The search that made the scored translations", ["", ""], rows)

@@ -51,7 +51,7 @@ def read_systems(flag: str, test_set: str | None) -> tuple[TaskMeasures, list[Sy
     for folder in folders[1:]:
         check_same_texts(runs_of[folders[0]], runs_of[folder], measures.same)
     unlike = find_unlike(list(runs_of.values()), ["test"])
-    for both, signatures in (unlike[name] for name in measures.signed if name in unlike):
+    for both, signatures in (unlike[name] for name in measures.of_sums if name in unlike):
         raise UserError(
             f"{both} have different signatures of {signatures}: such scores are not comparable; "
             "score both with the same settings"

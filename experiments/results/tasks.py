@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from transformer import tasks
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
 from . import texts
 from .statistics import OfSums, ratio_of_sums, score_of
@@ -61,7 +62,6 @@ class TaskMeasures:
     read: Callable[..., Outputs]  # of the folder of a test set, its scores and `config.data`
     of_sums: dict[str, OfSums]  # scores of any of the texts by their metric, the main one first
     changes: str  # the metric by which single texts are compared
-    signed: tuple[str, ...]  # metrics whose signatures must be the same
     per_token: str = ""  # that of `of_sums` which counts tokens, of which a text has as many in all
     by_length: tuple[str, ...] = ()  # metrics that a sweep draws over length
     length: str = "words"
@@ -74,9 +74,14 @@ class TaskMeasures:
     unit: str = "tokens"  # that speed counts
     split: str = "test"  # that is compared: the first of `splits` that all runs have scores of
 
+    @property
+    def scored(self) -> str:
+        """The name of its metrics in `metrics.registry.REGISTRY`."""
+        return tasks.REGISTRY[self.task].metrics
+
     def metric(self, name: str) -> Metric:
         """Returns a metric of the task."""
-        return find(name, self.task)
+        return find(name, self.scored)
 
     def score(self, name: str, outputs: Outputs, rows: Any = slice(None)) -> float:
         """Returns a score of the texts in these rows, in the unit of the results."""
@@ -90,13 +95,13 @@ class TaskMeasures:
     @property
     def further(self) -> list[Measure]:
         """The other columns of scores."""
-        metrics = [name for name in metrics_of(self.task, SWEEPS) if name != self.main_metric]
+        metrics = [name for name in metrics_of(self.scored, SWEEPS) if name != self.main_metric]
         return [self.measure(name) for name in (*metrics, *self.others)]
 
     @property
     def about(self) -> dict[str, str]:
         """A sentence for each path whose number is in the table."""
-        metrics = metrics_of(self.task, SWEEPS).items()
+        metrics = metrics_of(self.scored, SWEEPS).items()
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
 
     def measure(self, name: str, panel: bool = False) -> Measure:
@@ -124,7 +129,6 @@ TRANSLATION = TaskMeasures(
         "exact_match": functools.partial(ratio_of_sums, scale=100.0),
     },
     changes="chrf",
-    signed=("bleu", "chrf"),
     by_length=("bleu", "exact_match"),
     length="words of the source",
     others=("length_generalization.bleu", "length_generalization.exact_match"),
@@ -144,7 +148,6 @@ LANGUAGE_MODEL = TaskMeasures(
     read=texts.read_likelihoods,
     of_sums={"bits_per_byte": ratio_of_sums, "nll": ratio_of_sums},
     changes="bits_per_byte",
-    signed=("bits_per_byte",),
     per_token="nll",
     all_texts=False,
     same="models are compared on segments of the same text, so train them with the same tokenizer "
@@ -162,7 +165,6 @@ CLASSIFICATION = TaskMeasures(
     read=texts.read_predictions,
     of_sums={"accuracy": ratio_of_sums},
     changes="accuracy",
-    signed=("accuracy",),
     by_length=("accuracy",),
     others=("accuracy_*",),
     unit="texts",

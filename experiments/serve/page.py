@@ -13,18 +13,11 @@ from transformer.data.corpora import languages_of, tags_of
 from transformer.files import write_text
 from transformer.inference.segments import Segmenter, segment_rules
 from transformer.runs.workdir import load_config
+from transformer.tasks import REGISTRY
 from ..attention.explorer import live_values
 from ..display import web_page
 
 OFFLINE_CHARACTERS = 2_000  # of a text on a page that holds a model
-
-PAGE_TEXTS = {
-    "translation": ("translator", "Type to translate"),
-    "language_model": ("language model", "Type to continue"),
-    "classification": ("classifier", "Type to classify"),
-    "image_classification": ("classifier of pictures", "Drop a picture"),
-    "visual_question_answering": ("model of pictures and questions", "Ask about a picture"),
-}
 
 
 def shown_tags(config: ConfigDict) -> list[str]:
@@ -71,12 +64,12 @@ def render_page(
         `bridges.browser.make_page_data`, the latter in base64.
     """
     tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
-    tasks = {run["task"] for run in described}
+    headings = {REGISTRY[run["task"]].invitation for run in described}
     writing = [run["max_best"] for run in described if "classify" not in run["operations"]]
     return web_page.render(
         "serve.html",
         title=" and ".join(run["name"] for run in described),
-        heading=PAGE_TEXTS[tasks.pop()][1] if len(tasks) == 1 else "Type to try the models",
+        heading=headings.pop() if len(headings) == 1 else "Type to try the models",
         about={run["name"]: _about(run) for run in described},
         runs=described,
         tags=list(tags),
@@ -92,4 +85,4 @@ def _about(run: Mapping[str, Any]) -> str:
     """A line about a run."""
     count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
     weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
-    return f"{PAGE_TEXTS[run['task']][0]}, {weights}"
+    return f"{REGISTRY[run['task']].model_noun}, {weights}"

@@ -19,8 +19,9 @@ from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
 from transformer.model.build import has_cross_attention, has_heads
 from transformer.operations import Operation, Plan, Program, Request
-from transformer.runs.loaded import METHODS, LoadedRun
+from transformer.runs.loaded import LoadedRun
 from transformer.runs.workdir import load_config
+from transformer.tasks import REGISTRY
 from ..attention.explorer import SIDES, live_example
 from .page import shown_tags
 from .schema import decode_pictures
@@ -191,7 +192,7 @@ class Served:
         self.name, self.run, predictor = name, run, run.trained.predictor
         sees = isinstance(predictor, PictureClassifier)
         self._inputs = ["picture"] * sees + ["text"] * (not sees or predictor.tokenizer is not None)
-        methods = METHODS[run.config.task]
+        methods = REGISTRY[run.config.task].operations
         operations = [run.operation(each) for each in methods if each in RESULTS]
         if not operations:
             raise UserError(

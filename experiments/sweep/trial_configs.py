@@ -13,7 +13,6 @@ from transformer.config import assign, flatten, value_of
 from transformer.config.keys import having, signing
 from transformer.errors import UserError, shorten
 from transformer.runs.run import Run
-from transformer.tasks.translation import check_vocabularies
 from transformer.training.start import check_source
 from ..process import recipe
 
@@ -97,8 +96,6 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         config.sweep.storage = ""  # it may hold a password, and says nothing of the run
         for check_part in (check, check_model, check_start, check_scores, check_text):
             check_part(config)
-        if config.task == "translation":
-            check_vocabularies(config, config.tokenizer.joint)
         check_source(Run(trial_folder(folder, number), config))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None

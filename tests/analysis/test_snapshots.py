@@ -127,7 +127,7 @@ def test_the_kinds_of_a_task_are_tracked_and_numbers_are_means_over_heads(tracke
 
 def test_what_is_kept_is_what_the_model_attends_to_where_it_may(tracked):
     _, task, params, snapshot = tracked
-    [batch, *_] = task._head_snapshot._batches
+    [batch, *_] = task.head_snapshot._batches
     source, target = (jax.tree.leaves(batch) * 2)[:2]
     found = jax.jit(task.predictor.batch_attention)({"params": params}, batch)
     for kind, own in found.items():

@@ -140,14 +140,14 @@ def test_a_metric_of_the_registry_alone_is_shown_everywhere(shows, tmp_path, mon
     for folder in ("without", "with"):
         (tmp_path / folder).mkdir()
     assert not shows(tmp_path / "without")  # the control
-    entries = (*registry.REGISTRY["translation"], INVENTED)
-    monkeypatch.setitem(registry.REGISTRY, "translation", entries)
+    entries = (*registry.REGISTRY["translations"], INVENTED)
+    monkeypatch.setitem(registry.REGISTRY, "translations", entries)
     assert shows(tmp_path / "with")
 
 
 def test_a_search_goes_the_way_that_is_better(tmp_path, monkeypatch):
-    entries = (*registry.REGISTRY["translation"], INVENTED)
-    monkeypatch.setitem(registry.REGISTRY, "translation", entries)
+    entries = (*registry.REGISTRY["translations"], INVENTED)
+    monkeypatch.setitem(registry.REGISTRY, "translations", entries)
     assert search_of_a_sweep(tmp_path)
 
 
@@ -167,8 +167,8 @@ def test_a_function_is_all_that_a_score_of_translations_adds(monkeypatch):
 
 
 def test_every_task_has_metrics_and_every_score_of_text_an_entry():
-    assert set(registry.REGISTRY) == set(tasks.REGISTRY)
-    assert set(text.FUNCTIONS) <= set(metrics_of("translation"))
+    assert set(registry.REGISTRY) == {task.metrics for task in tasks.REGISTRY.values()}
+    assert set(text.FUNCTIONS) <= set(metrics_of("translations"))
 
 
 def test_a_metric_is_the_same_in_every_task():

@@ -16,6 +16,7 @@ from places import ROOT
 from tiny_run import command, refused, unsealed, without_pictures
 from transformer.files import write_json
 from transformer.runs.workdir import load_config
+from transformer.tasks.translation import TranslationTask
 
 pytestmark = pytest.mark.full
 
@@ -47,7 +48,7 @@ for arguments in {commands!r}:
 MODES = [
     mode
     for mode in modes.TABLE
-    if mode.fits("translation") and mode.workdir and mode.name not in modes.READ_TEXT
+    if mode.fits(TranslationTask) and mode.workdir and mode.name not in modes.READ_TEXT
 ]
 
 

@@ -106,7 +106,7 @@ def test_a_report_shows_classes_pictures_and_the_surest_mistakes(trained, name, 
     rows = [f"bad\tgood\t0.{number}\ttext {number}" for number in (71, 93, 82)]
     (tmp_path / "predictions").mkdir()
     (tmp_path / "predictions/test.tsv").write_text("\n".join([*rows, "bad\tbad\t0.99\tno"]))
-    _, worst = report_texts.classification(ConfigDict(), tmp_path, "test", None, "")
+    _, worst = report_texts.predictions(ConfigDict(), tmp_path, "test", None, "")
     assert [each.title[-5:] for each in worst.examples] == ["0.930", "0.820", "0.710"]
 
 

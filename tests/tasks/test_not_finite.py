@@ -8,7 +8,7 @@ from runs import toy_config
 from transformer.decoding.sampling import NOT_FINITE, SamplingRule, draw_tokens
 from transformer.errors import RunError
 from transformer.tasks import REGISTRY
-from transformer.tasks.classification import make_classifier
+from transformer.tasks.classification import ClassificationTask
 from transformer.tasks.language_model import make_generator
 
 
@@ -77,7 +77,7 @@ def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, 
 def test_a_classifier_names_no_class_without_numbers(translator, tmp_path):
     config = toy_config(tmp_path, **{"data.max_tokens": 16})
     tokenizer = translator[0].predictor.source_tokenizer
-    classifier = make_classifier(config, tokenizer, ["no", "yes"])
+    classifier = ClassificationTask.make_classifier(config, tokenizer, ["no", "yes"])
     variables = {"params": jax.jit(classifier.init_params)(jax.random.key(0))}
     with refused(7, "class"):
         classifier.predict(broken(variables), ["a", "b"], first_line=7)

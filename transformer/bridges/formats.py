@@ -76,6 +76,7 @@ class Export(NamedTuple):
     predictor: Any
     params: Any
     scores: Mapping[str, Any]
+    metrics: str  # the name in `metrics.registry.REGISTRY` of those of its task
 
 
 class Format(NamedTuple):
@@ -190,12 +191,11 @@ def _write_card(export: Export, name: str, folder: Path) -> None:
     rows = [
         f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "
         f"{markdown_text(scores.get(f'{key}_signature', '')).replace('|', BAR)} |"
-        for key, metric in metrics_of(config.task, TABLE).items()
+        for key, metric in metrics_of(export.metrics, TABLE).items()
         if key in scores
     ]
     table = ["Of the test set:", "", "| metric | value | signature |", "|---|---:|---|", *rows]
-    corpora = [corpus for corpus in corpora_of(config.data) if corpus.tag]
-    tags = ", ".join(f"`{corpus.tag}` for {corpus.name}" for corpus in corpora)
+    tags = ", ".join(f"`{c.tag}` for {c.name}" for c in corpora_of(config.data) if c.tag)
     text = CARD.format(
         task=config.task,
         format=name,

@@ -1,4 +1,4 @@
-"""The metrics of each task: titles, formats, directions, and the places that show them.
+"""The metrics: titles, formats, directions, and the places that show them.
 
 A metric is an entry here and the function that computes it: for translations one of `metrics.text`,
 for other tasks the task itself.
@@ -133,11 +133,10 @@ _TRANSLATIONS = (
     Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
 )
 
-# By task, in the order of its tables.
+# By what is scored, which a task names, in the order of tables.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
-    "translation": _TRANSLATIONS,
-    "captioning": _TRANSLATIONS,
-    "language_model": (
+    "translations": _TRANSLATIONS,
+    "texts": (
         _LOSS,
         dataclasses.replace(
             _PERPLEXITY,
@@ -151,28 +150,26 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
         dataclasses.replace(_NLL, shown=(SWEEPS,)),
         _ACCURACY,
     ),
-    "classification": _CLASSES,
-    "image_classification": _CLASSES,
-    "visual_question_answering": _CLASSES,
+    "classes": _CLASSES,
 }
 
 
-def metrics_of(task: str, place: str = "") -> dict[str, Metric]:
-    """Returns a task's metrics by name, in the order of tables: all, or those shown in a place."""
-    return {m.name: m for m in REGISTRY[task] if not place or place in m.shown}
+def metrics_of(scored: str, place: str = "") -> dict[str, Metric]:
+    """Returns metrics of `REGISTRY` by name, in the order of tables: all, or those of a place."""
+    return {m.name: m for m in REGISTRY[scored] if not place or place in m.shown}
 
 
 def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
-    """Returns the matching metrics of all tasks, by name."""
+    """Returns the matching metrics of all that is scored, by name."""
     metrics: dict[str, Metric] = {}
     for metric in filter(fits, itertools.chain(*REGISTRY.values())):
         metrics.setdefault(metric.name, metric)
     return metrics
 
 
-def find(name: str, task: str | None = None) -> Metric:
+def find(name: str, scored: str = "") -> Metric:
     """Returns the metric of this name, of one task or of any; for an unknown name, a default."""
-    metrics = select(lambda metric: True) if task is None else metrics_of(task)
+    metrics = metrics_of(scored) if scored else select(lambda metric: True)
     return metrics.get(name) or Metric(name, name.replace("_", " "))
 
 

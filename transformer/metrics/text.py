@@ -81,7 +81,7 @@ def corpus_scores(
     corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {}
     for name, compute in FUNCTIONS.items():
-        if (find(name, "translation").final and not final) or (score := compute(corpus)) is None:
+        if (find(name, "translations").final and not final) or (score := compute(corpus)) is None:
             continue
         scores[name] = score.value
         if score.interval is not None:
@@ -90,7 +90,7 @@ def corpus_scores(
             scores[f"{name}_signature"] = score.signature
     names = [name for name in FUNCTIONS if name in scores and f"{name}_ci" not in scores]
     if bootstrap > 1 and names:
-        titles = ", ".join(find(name, "translation").title for name in names)
+        titles = ", ".join(find(name, "translations").title for name in names)
         why = "too few texts" if len(hypotheses) < MIN_TEXTS else "resampled texts score the same"
         scores["no_interval"] = f"no interval of {titles}: {why}"
     return scores

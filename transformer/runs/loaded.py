@@ -25,18 +25,10 @@ from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
 from transformer.runs.run import Run
 from transformer.runs.workdir import load_config, run_folder
+from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask
 
-# The methods of some tasks only.
-METHODS = {
-    "translation": ("translate", "score", "evaluate"),
-    "language_model": ("generate", "score"),
-    "classification": ("classify",),
-    "captioning": ("caption",),
-    "image_classification": ("classify",),
-    "visual_question_answering": ("classify",),
-}
 TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
 
@@ -256,8 +248,8 @@ class LoadedRun(Run):
         """
         scores = (self.results or {}).get("test", {})
         params, predictor = self.trained.variables["params"], self.trained.predictor
-        steps = self.trained.steps
-        export = Export(self.folder, steps, self.config, predictor, params, scores)
+        steps, metrics = self.trained.steps, REGISTRY[self.config.task].metrics
+        export = Export(self.folder, steps, self.config, predictor, params, scores, metrics)
         return write_export(export, format, Path(folder))
 
     @property
@@ -281,12 +273,12 @@ class LoadedRun(Run):
 
     def _check_task(self, method: str) -> None:
         """Refuses a method that the task does not have."""
-        if method not in METHODS[self.config.task]:
-            having = [task for task, methods in METHODS.items() if method in methods]
-            task = self.config.task
+        task = self.config.task
+        if method not in (methods := REGISTRY[task].operations):
+            having = [name for name, each in REGISTRY.items() if method in each.operations]
             raise UserError(
                 f"{method} is for config.task={' or '.join(having)}: {self.folder} is a run of "
-                f"config.task={task}, which has {', '.join(METHODS[task])}, attention, embeddings"
+                f"config.task={task}, which has {', '.join(methods)}, attention, embeddings"
             )
 
     def _best(

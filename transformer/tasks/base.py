@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,13 +19,15 @@ from transformer.data.buckets import Plan
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor, TokenPredictor, Variables, labels_of
 from transformer.metrics.tokens import loss_intervals
-from transformer.model.build import REGISTRY
+from transformer.model.build import REGISTRY, check_names
 from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 from transformer.model.losses import TERMS, TokenSums, cross_entropy, repeat_rows
 
 logger = logging.getLogger(__name__)
+
+PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "pictures"
 
 
 class Task(abc.ABC):
@@ -44,7 +46,16 @@ class Task(abc.ABC):
       plan: all training batches, by number.
     """
 
-    unit: ClassVar[str]  # the unit that losses are means over and speed counts
+    # Facts that are asked instead of the name of a task.
+    reads: ClassVar[str]  # PAIRS, DOCUMENTS, LABELLED or PICTURES
+    label_type: ClassVar[str] = ""  # what is learnt about pictures
+    sources: ClassVar[Collection[str]]  # the names of `data.source`
+    unit: ClassVar[str]  # that losses are means over and speed counts
+    metrics: ClassVar[str]  # their name in `metrics.registry.REGISTRY`
+    operations: ClassVar[tuple[str, ...]]  # the methods of `LoadedRun`, the main one first
+    is_translated: ClassVar[bool] = False  # whether beam search writes a text for each source
+    model_noun: ClassVar[str]
+    invitation: ClassVar[str]  # heads a page to type into
 
     text: Any
     predictor: Predictor
@@ -90,6 +101,14 @@ class Task(abc.ABC):
 
     # -- text and model
 
+    @classmethod
+    def check_model(cls, config: ConfigDict) -> None:
+        """Checks that a config describes a valid model, as far as possible without text."""
+        size, fields = config.tokenizer.vocab_size, model_fields(config)
+        if cls.reads == DOCUMENTS:  # which a decoder alone reads
+            fields["num_encoder_layers"] = 0
+        check_names(ModelConfig(size, size, **fields))
+
     @abc.abstractmethod
     def read_text(self, folder: Path | None) -> Any:
         """Returns `text` as the config describes it, see `Task`."""
@@ -116,9 +135,9 @@ class Task(abc.ABC):
         """Returns the model of a run's folder; its checkpoints are read elsewhere."""
 
     @property
-    @abc.abstractmethod
     def splits(self) -> tuple[str, ...]:
         """The splits of the final scores, "validation" first."""
+        return tuple(self.text.held_out)
 
     @abc.abstractmethod
     def save_assets(self, workdir: Path) -> None:
@@ -130,7 +149,12 @@ class Task(abc.ABC):
 
     def text_digest(self) -> str:
         """Returns a digest of the training text as the model reads it; empty if it has none."""
-        return ""
+        return self.text.train.arrays_digest
+
+    @property
+    def train_tokens(self) -> dict[str, int]:
+        """The numbers of training tokens of each side, without begin and end of sentences."""
+        return {"text": len(self.text.train.store.tokens)}
 
     @abc.abstractmethod
     def describe(self) -> list[str]:
@@ -201,15 +225,12 @@ class Task(abc.ABC):
 
     def snapshot(self, params: Params) -> Snapshot:
         """Returns the attention snapshot of `evaluate.snapshot_statistics` validation texts."""
-        return self._head_snapshot({"params": params})
+        return self.head_snapshot({"params": params})
 
     @functools.cached_property
-    def _head_snapshot(self) -> HeadSnapshots:
-        return self.make_head_snapshot()
-
     @abc.abstractmethod
-    def make_head_snapshot(self) -> HeadSnapshots:
-        """Returns the snapshot of texts spread over the validation set."""
+    def head_snapshot(self) -> HeadSnapshots:
+        """The snapshot of texts spread over the validation set."""
 
 
 class TokenTask(Task):
@@ -274,6 +295,40 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
+
+
+def refuse_empty(
+    splits: Mapping[str, Iterable[Any]], fix: str = ", or name a file in config.data.{}_source"
+) -> None:
+    """Raises UserError if a split has no items; `fix` says what else helps."""
+    for split in (split for split, items in splits.items() if not items):
+        raise UserError(
+            f"the {split} set is empty: set config.data.{split}_size to 1 or more"
+            + fix.format(split)
+        )
+
+
+def plan_numbers(config: ConfigDict) -> tuple[int, int, int, int, int]:
+    """Returns the numbers of a `BucketPlan`: seed, tokens, buckets, multiple and rows."""
+    data = config.data
+    sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
+    return config.seed, *sizes
+
+
+def describe_plan(plan: Any) -> str:
+    """Returns a line about the batches of a `BucketPlan`."""
+    shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+    epoch = f"{plan.epoch_length} batches per epoch"
+    return f"{epoch}, {plan.padding_fraction:.1%} padding, shapes {shapes}"
+
+
+def plan_summary(plan: Any) -> dict[str, Any]:
+    """Returns what `Task.data_summary` has of the batches of a `BucketPlan`."""
+    return {
+        "batches_per_epoch": plan.epoch_length,
+        "padding_fraction": plan.padding_fraction,
+        "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+    }
 
 
 def initial_folder(config: ConfigDict) -> Path | None:

@@ -12,7 +12,13 @@ from ml_collections import ConfigDict
 from transformer.data import held_out
 from transformer.data.pairs import LabelledPicture, Pair
 from transformer.data.pictures.encode import CaptionPlan, PictureStore, store_pictures
-from transformer.data.pictures.sources import CAPTIONS, PictureSplit, look_of, open_pictures
+from transformer.data.pictures.sources import (
+    CAPTIONS,
+    REGISTRY,
+    PictureSplit,
+    look_of,
+    open_pictures,
+)
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import UserError
@@ -22,9 +28,14 @@ from transformer.inference.translator import Translation
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores
-from transformer.tasks.base import model_fields
+from transformer.tasks.base import PICTURES, describe_plan, model_fields, plan_summary, refuse_empty
 from transformer.tasks.classification import SCORED_SPLITS, TOKENIZER
-from transformer.tasks.pictures import check_positions, refuse_empty, train_tokenizer
+from transformer.tasks.pictures import (
+    check_positions,
+    make_picture_network,
+    read_held_out,
+    train_tokenizer,
+)
 from transformer.tasks.translation import TranslationTask, TranslationText, check_layers
 
 
@@ -58,23 +69,31 @@ class CaptionTask(TranslationTask):
     Its translation is scored against all captions of the picture; the loss is of each caption.
     """
 
+    model_noun, invitation = "captioner", "Drop a picture"
+    sources = REGISTRY
+    operations = ("caption",)
+    reads, label_type = PICTURES, CAPTIONS
+
     predictor: Captioner  # pyright: ignore[reportIncompatibleVariableOverride]
     plan_type = CaptionPlan
-    label_type = CAPTIONS
     loss_references = "each"
+
+    @classmethod
+    def check_model(cls, config: ConfigDict) -> None:
+        make_picture_network(config, config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         data, size = self.config.data, self.config.model.patch_size
         source = open_pictures(data, look_of(self.config), CAPTIONS)
         items = {split: source.splits[split] for split in SCORED_SPLITS}
-        refuse_empty(items)
+        refuse_empty(items, "")
         train = source.splits["train"]
         tokenizer = train_tokenizer([item.label for item in train], self.config, folder)
         tokenizer = tokenizer.writer().typed()
         ids = tokenizer.encode([item.label for item in train])
         short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
-        reader = make_reader(self.config)
+        reader = PictureReader(look_of(self.config), size)
         corpus = CaptionCorpus(
             store_pictures([train[i] for i in short], source.pixels["train"], size),
             TokenStore.of([ids[i] for i in short]),
@@ -87,10 +106,8 @@ class CaptionTask(TranslationTask):
         return TranslationText(self._know(reader, items, corpus.pixels), corpus)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
-        splits = {split: held_out.read_pictures(folder, split, None) for split in SCORED_SPLITS}
-        items = {split: part for split, (part, _) in splits.items()}
-        pixels = {split: part for split, (_, part) in splits.items()}
-        return TranslationText(self._know(self.predictor.source_tokenizer, items, pixels), None)
+        texts = read_held_out(folder, None)
+        return TranslationText(self._know(self.predictor.source_tokenizer, *texts), None)
 
     def make_given_text(self, folder: Path, given: PictureSplit) -> TranslationText:
         """Returns `text` with these pictures and their captions as the split "test"."""
@@ -123,6 +140,10 @@ class CaptionTask(TranslationTask):
         pictures = [n for n, p in enumerate(self.text.pairs[split]) for _ in p.references]
         return [pictures[i] for rows, _ in self.numbered_batches(split) for i in rows]
 
+    @property
+    def train_tokens(self) -> dict[str, int]:
+        return {"captions": len(self.plan.target.tokens)}
+
     def make_predictor(self) -> Captioner:
         corpus = self.text.corpus
         return make_captioner(self.config, corpus.source_tokenizer, corpus.target_tokenizer)
@@ -130,7 +151,8 @@ class CaptionTask(TranslationTask):
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> Captioner:
         tokenizer = load_tokenizer(folder / TOKENIZER).writer().typed()
-        return make_captioner(config, make_reader(config), tokenizer)
+        reader = PictureReader(look_of(config), config.model.patch_size)
+        return make_captioner(config, reader, tokenizer)
 
     def _mixture(self) -> None:
         return None
@@ -150,8 +172,7 @@ class CaptionTask(TranslationTask):
         held_out.save(workdir, corpus.items, corpus.pixels)
 
     def describe(self) -> list[str]:
-        plan, corpus = self.plan, self.text.corpus
-        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        corpus = self.text.corpus
         sizes = {"train": len(corpus.target), **{s: len(part) for s, part in corpus.items.items()}}
         counts = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
         too_long = f" ({corpus.too_long:,} of more than data.max_tokens are left out)"
@@ -159,28 +180,20 @@ class CaptionTask(TranslationTask):
         return [
             f"captions: {counts}{too_long * bool(corpus.too_long)}; "
             f"vocabulary {corpus.target_tokenizer.vocab_size}",
-            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
-            f"shapes {shapes}",
+            describe_plan(self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, (p.target for p in pairs))[1],
             pair_scores.ceiling_line(pairs, self.predictor, self.config),
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, corpus = self.plan, self.text.corpus
+        corpus = self.text.corpus
         sizes = {"train": corpus.target, **corpus.items}
         return {
             "splits": {split: {"captions": len(part)} for split, part in sizes.items()},
             "oov_rate": 0.0,
             "vocabulary": {"captions": corpus.target_tokenizer.vocab_size},
-            "batches_per_epoch": plan.epoch_length,
-            "padding_fraction": plan.padding_fraction,
-            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+            **plan_summary(self.plan),
         }
-
-
-def make_reader(config: ConfigDict) -> PictureReader:
-    """Returns the reader of a config's pictures."""
-    return PictureReader(look_of(config), config.model.patch_size)
 
 
 def make_captioner(config: ConfigDict, reader: PictureReader, tokenizer: Tokenizer) -> Captioner:

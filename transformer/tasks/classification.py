@@ -4,26 +4,26 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.labelled.encode import (
-    EncodedTexts,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
     prepare_labelled,
 )
-from transformer.data.labelled.sources import open_labelled
+from transformer.data.labelled.sources import REGISTRY, open_labelled
 from transformer.data.pairs import Labelled
-from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
+from transformer.data.tokenizer import load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.files import Each, read_json, write_json
 from transformer.inference.base import Params, Variables
@@ -34,34 +34,40 @@ from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums, class_cross_entropy, repeat_rows
 from transformer.tasks.base import (
+    LABELLED,
     Task,
+    describe_plan,
     initial_folder,
     model_fields,
+    plan_numbers,
+    plan_summary,
     rates_of,
+    refuse_empty,
     terms_of,
     warn_of_earlier_text,
 )
 
 TOKENIZER = "tokenizer.model"
-CLASS_WEIGHTS = ("none", "balanced")
 LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
+NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
 SCORED_SPLITS = ("validation", "test")
 # Stands for a probability that float32 rounds to zero, as in class_scores.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
-    """Held-out texts with their labels, all splits as tokens, and the tokenizer.
+    """Held-out texts or pictures with their labels, all splits as tokens, and the tokenizer.
 
     The text of a run's folder has no `train` and `source`, but the weights of classes in the loss.
     """
 
-    tokenizer: Tokenizer
+    tokenizer: Any  # Tokenizer; None of pictures without questions
     labels: tuple[str, ...]
-    held_out: Mapping[str, Sequence[Labelled]]
-    encoded: Mapping[str, EncodedTexts]
-    train: Any = None  # EncodedTexts
+    held_out: Mapping[str, Sequence[Any]]  # Labelled or LabelledPicture
+    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
+    encoded: Mapping[str, Any]  # EncodedTexts or EncodedPictures
+    train: Any = None  # the same
     source: Any = None  # LabelledSource
     class_weights: Float[np.ndarray, "C"] | None = None
 
@@ -70,20 +76,25 @@ class ClassificationTask(Task):
     """Trains and scores a classifier; see `tasks.base.Task` for the rest of it."""
 
     unit = "texts"
+    model_noun, invitation = "classifier", "Type to classify"
+    sources = REGISTRY
+    metrics = "classes"
+    operations = ("classify",)
+    reads = LABELLED
 
     text: LabelledText
     predictor: ClassPredictor
     plan: LabelledPlan
+    plan_type: ClassVar[Any] = LabelledPlan  # of what `text.train` is
+
+    @classmethod
+    def check_model(cls, config: ConfigDict) -> None:
+        make_network(config, config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> LabelledText:
         config, source = self.config, open_labelled(self.config.data)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
-        for split, items in held.items():
-            if not items:
-                raise UserError(
-                    f"the {split} set is empty: set config.data.{split}_size to 1 or more, or "
-                    f"name a file in config.data.{split}_source"
-                )
+        refuse_empty(held)
         initial = initial_folder(config)
         warn_of_earlier_text(config)
         train, tokenizer = prepare_labelled(
@@ -94,50 +105,46 @@ class ClassificationTask(Task):
             folder and folder / TOKENIZER,
             initial and initial / TOKENIZER,
         )
-        encoded = _encode(held, source.labels, tokenizer, config.data.max_tokens)
-        return LabelledText(tokenizer, source.labels, held, encoded, train, source)
+        return self._make_text(tokenizer, source.labels, held, train=train, source=source)
 
     def read_kept_text(self, folder: Path) -> LabelledText:
         labels = self.predictor.labels
         held = {split: held_out.read_labelled(folder, split, labels) for split in SCORED_SPLITS}
-        return self._make_text(folder, held)
+        return self._make_kept_text(folder, held)
 
-    def make_given_text(self, folder: Path, given: Sequence[Labelled]) -> LabelledText:
+    def make_given_text(self, folder: Path, given: Any) -> LabelledText:
         """Returns `text` with these texts, whose labels are known, as the split "test"."""
-        return self._make_text(folder, {"test": given})
+        return self._make_kept_text(folder, {"test": given})
 
-    def _make_text(self, folder: Path, held: Mapping[str, Sequence[Labelled]]) -> LabelledText:
+    def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:
         tokenizer, labels = self.predictor.tokenizer, self.predictor.labels
-        assert tokenizer is not None, "texts have a tokenizer"
-        encoded = _encode(held, labels, tokenizer, self.config.data.max_tokens)
         weights = load_weights(folder, labels)
-        return LabelledText(tokenizer, labels, held, encoded, class_weights=weights)
+        return self._make_text(tokenizer, labels, *held, class_weights=weights)
 
-    def make_predictor(self) -> TextClassifier:
-        return make_classifier(self.config, self.text.tokenizer, self.text.labels)
+    def _make_text(self, tokenizer, labels, held, pixels: Mapping[str, Any] = NO_PIXELS, **named):
+        encoded = {s: self._encode(held[s], pixels.get(s), labels, tokenizer) for s in held}
+        return LabelledText(tokenizer, labels, held, pixels, encoded, **named)
+
+    def _encode(self, items, pixels, labels, tokenizer: Any) -> Any:
+        """Items of a split, and perhaps their pictures, as tokens."""
+        return encode_labelled(items, labels, tokenizer, self.config.data.max_tokens)
+
+    def make_predictor(self) -> ClassPredictor:
+        return self.make_classifier(self.config, self.text.tokenizer, self.text.labels)
+
+    @classmethod
+    def load(cls, folder: Path, config: ConfigDict) -> ClassPredictor:
+        return cls.make_classifier(config, load_tokenizer(folder / TOKENIZER), load_labels(folder))
 
     @staticmethod
-    def load(folder: Path, config: ConfigDict) -> TextClassifier:
-        tokenizer = load_tokenizer(folder / TOKENIZER)
-        return make_classifier(config, tokenizer, load_labels(folder))
+    def make_classifier(config: ConfigDict, tokenizer: Any, labels: Sequence[str]) -> Any:
+        """Returns the classifier of a config, its tokenizer and the names of its classes."""
+        network = make_network(config, tokenizer.vocab_size, len(labels))
+        settings = config.data.max_tokens, config.decode.batch_size
+        return TextClassifier(network, tokenizer, labels, *settings)
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.text.held_out)
-
-    def make_plan(self) -> LabelledPlan:
-        data = self.config.data
-        return LabelledPlan(
-            self.text.train,
-            self.config.seed,
-            data.batch_tokens,
-            data.num_buckets,
-            data.batch_multiple,
-            data.batch_sentences,
-        )
-
-    def text_digest(self) -> str:
-        return self.text.train.arrays_digest
+    def make_plan(self) -> Any:
+        return self.plan_type(self.text.train, *plan_numbers(self.config))
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
@@ -185,7 +192,8 @@ class ClassificationTask(Task):
         lines = self._prediction_lines(split, probabilities)
         return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
 
-    def make_head_snapshot(self) -> HeadSnapshots:
+    @functools.cached_property
+    def head_snapshot(self) -> HeadSnapshots:
         settings, data, model = self.config.evaluate, self.config.data, self.config.model
         texts = self.items("validation")
         texts = texts[:: max(1, len(texts) // max(1, settings.snapshot_statistics))]
@@ -267,28 +275,22 @@ class ClassificationTask(Task):
         return sorted(drawn.tolist())
 
     def save_assets(self, workdir: Path) -> None:
-        self.save_classes(workdir)
-        held_out.save(workdir, self.text.held_out)
-
-    def save_classes(self, workdir: Path) -> None:
-        """Writes the tokenizer, if there is one, and the classes with their weights."""
         if self.text.tokenizer:
             save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
         labels, weights = self.text.labels, self.class_weights.tolist()
         write_json(workdir / LABELS, labels)  # in the order of their numbers
         write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
+        held_out.save(workdir, self.text.held_out, self.text.pixels)
 
     def describe(self) -> list[str]:
-        plan, texts, tokenizer = self.plan, self.text.train, self.text.tokenizer
-        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        texts, tokenizer = self.text.train, self.text.tokenizer
         splits = {"train": texts, **self.text.encoded}
         limit = self.config.data.max_tokens
         lines = [
             *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
             *texts.lost.describe(),
-            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
-            f"shapes {shapes}",
+            describe_plan(self.plan),
         ]
         if any(encoded.cut for encoded in splits.values()):
             counts = ", ".join(f"{encoded.cut:,} of {split}" for split, encoded in splits.items())
@@ -296,7 +298,7 @@ class ClassificationTask(Task):
         return lines + [f"  {text['class']}: {text['tokens']}" for text in self._preview()]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, encoded = self.plan, {"train": self.text.train, **self.text.encoded}
+        encoded = {"train": self.text.train, **self.text.encoded}
         splits = {
             split: {
                 "texts": sum(sizes.values()),
@@ -310,9 +312,7 @@ class ClassificationTask(Task):
             "broken_lines": dict(self.text.source.broken),
             "oov_rate": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
-            "batches_per_epoch": plan.epoch_length,
-            "padding_fraction": plan.padding_fraction,
-            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+            **plan_summary(self.plan),
             "preview": self._preview(),
         }
 
@@ -326,13 +326,6 @@ class ClassificationTask(Task):
             }
             for i in range(min(3, len(texts.store)))
         ]
-
-
-def _encode(
-    held: Mapping[str, Sequence[Labelled]], labels: Sequence[str], tokenizer: Tokenizer, limit: int
-) -> dict[str, EncodedTexts]:
-    """The texts of each split as tokens, at most `limit` tokens each."""
-    return {s: encode_labelled(items, labels, tokenizer, limit) for s, items in held.items()}
 
 
 def make_network(
@@ -359,15 +352,6 @@ def make_network(
             f"are learned: set config.model.max_length={tokens}"
         )
     return network
-
-
-def make_classifier(
-    config: ConfigDict, tokenizer: Tokenizer, labels: Sequence[str]
-) -> TextClassifier:
-    """Returns the classifier of a config, its tokenizer and the names of its classes."""
-    network = make_network(config, tokenizer.vocab_size, len(labels))
-    settings = config.data.max_tokens, config.decode.batch_size
-    return TextClassifier(network, tokenizer, labels, *settings)
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:

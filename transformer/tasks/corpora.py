@@ -21,7 +21,7 @@ from transformer.data.parallel.training_pairs import (
     fingerprints_of,
     read_training_pairs,
 )
-from transformer.errors import UserError
+from transformer.tasks.base import refuse_empty
 
 WORD_TOKENIZER = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
 
@@ -93,12 +93,7 @@ def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pai
         split: own if split == "train" else [*map(canonical, own)]
         for split, own in open_source(data, earlier).items()
     }
-    for split in SPLITS[1:]:
-        if not next(iter(pairs[split]), None):
-            raise UserError(
-                f"the {split} set is empty: set config.data.{split}_size to 1 or more, or "
-                f"name a file in config.data.{split}_source"
-            )
+    refuse_empty(_scored(pairs))
     return pairs
 
 

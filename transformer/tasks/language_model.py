@@ -1,9 +1,11 @@
 """Language models: running text or documents, a decoder without encoder, and its perplexity."""
 
+import functools
 import itertools
 import logging
 import math
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,8 @@ from transformer.data.documents.encode import (
     pack_rows,
     prepare_text,
 )
-from transformer.data.documents.sources import open_documents
+from transformer.data.documents.sources import REGISTRY, open_documents
+from transformer.data.parallel import sources as parallel
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params
@@ -29,7 +32,13 @@ from transformer.inference.generator import Generator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.tasks.base import TokenTask, initial_folder, model_fields, warn_of_earlier_text
+from transformer.tasks.base import (
+    DOCUMENTS,
+    TokenTask,
+    initial_folder,
+    model_fields,
+    warn_of_earlier_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +63,11 @@ class LanguageModelTask(TokenTask):
     """Trains and scores a language model; see `tasks.base.Task` for the rest of it."""
 
     unit = "tokens"
+    model_noun, invitation = "language model", "Type to continue"
+    sources = ChainMap[str, Any](REGISTRY, parallel.REGISTRY)
+    metrics = "texts"
+    operations = ("generate", "score")
+    reads = DOCUMENTS
 
     text: LanguageText
     predictor: Generator
@@ -91,19 +105,12 @@ class LanguageModelTask(TokenTask):
         encoded = _encode(documents, tokenizer, self.config)
         return LanguageText(tokenizer, None, encoded, documents)
 
-    def text_digest(self) -> str:
-        return self.text.train.arrays_digest
-
     def make_predictor(self) -> Generator:
         return make_generator(self.config, self.text.tokenizer)
 
     @staticmethod
     def load(folder: Path, config: ConfigDict) -> Generator:
         return make_generator(config, load_tokenizer(folder / TOKENIZER).writer())
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        return tuple(self.text.held_out)
 
     def make_plan(self) -> TextPlan:
         data = self.config.data
@@ -137,8 +144,9 @@ class LanguageModelTask(TokenTask):
         ]
         return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
 
-    def make_head_snapshot(self) -> HeadSnapshots:
-        """Returns the snapshot of validation rows; the beginning of one row is stored."""
+    @functools.cached_property
+    def head_snapshot(self) -> HeadSnapshots:
+        """The snapshot of validation rows; the beginning of one row is stored."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context

@@ -1,4 +1,4 @@
-"""The scores of translations, and another text than a run's to score a translator on."""
+"""The scores of translations, and what they are of: references, lines about them, copies."""
 
 import functools
 import importlib.util
@@ -8,7 +8,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,7 +24,7 @@ from transformer.data.words import Words
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
 from transformer.inference.hypotheses import Translation
-from transformer.inference.segments import Segmenter, join
+from transformer.inference.segments import join
 from transformer.inference.translator import Translator
 from transformer.model.losses import TokenSums
 
@@ -158,17 +157,6 @@ def loss_scores(
         "bits_per_byte_signature": f"per:byte|{cut}",
         "perplexity_signature": f"per:token|{cut}|vocabulary:{tokenizer.digest}",
     }
-
-
-def given_segmenter(
-    config: ConfigDict, folder: Path, translator: Translator
-) -> Callable[[str, int], list[str]]:
-    """Returns a function of a line and its number: the segments that are translated one by one.
-
-    A line that the model can read is whole, as held-out text is.
-    """
-    encode = translator.source_tokenizer.encode
-    return Segmenter(config, folder, encode, translator.max_length, keep_whole=True)
 
 
 def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> str:

@@ -17,6 +17,7 @@ from transformer.data.pairs import Pair
 from transformer.data.parallel.encode import SIDES, Corpus
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
+from transformer.tasks.base import describe_plan, plan_summary
 
 PREVIEW = 3  # training pairs
 
@@ -25,7 +26,6 @@ Pairs = Mapping[str, Iterable[Pair]]
 
 def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
     """Returns the lines of `Task.describe`; pairs are by split, of several corpora also by part."""
-    shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
     lines = [
         *_kept(config.data, pairs, corpus, plan),
         *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
@@ -36,8 +36,7 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         + _symbols(corpus),
         *corpus.lost.describe(),
         *describe_draws(corpus),
-        f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
-        f"shapes {shapes}",
+        describe_plan(plan),
     ]
     for example in _preview(config.data, pairs, corpus):
         lines += [f"  {example['source']}", f"  -> {example['target']}"]
@@ -67,9 +66,7 @@ def summary(
         **_corpora(config.data, corpus, plan),
         "oov_rate": corpus.unknown_fraction,
         "vocabulary": {"source and target": sizes["source"]} if joint else sizes,
-        "batches_per_epoch": plan.epoch_length,
-        "padding_fraction": plan.padding_fraction,
-        "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+        **plan_summary(plan),
         "preview": _preview(config.data, pairs, corpus),
         "source_lines": measure_lines(
             corpus.source, corpus.source_tokenizer.decode, source_language(config)

@@ -2,14 +2,13 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, UInt8
 from ml_collections import ConfigDict
 
 from transformer.analysis import pointing
@@ -17,11 +16,17 @@ from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import make_tokenizer
 from transformer.data.labelled.encode import LabelledBatch
-from transformer.data.pairs import LabelledPicture
 from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
-from transformer.data.pictures.sources import ANSWERS, CLASSES, TASKS, look_of, open_pictures
+from transformer.data.pictures.sources import (
+    ANSWERS,
+    CLASSES,
+    REGISTRY,
+    PictureSplit,
+    look_of,
+    open_pictures,
+)
 from transformer.data.tokenizer import Tokenizer, load_tokenizer
-from transformer.errors import RunError, UserError
+from transformer.errors import RunError
 from transformer.inference.base import Params
 from transformer.inference.pictures import PictureClassifier
 from transformer.model.architecture import Network
@@ -30,43 +35,44 @@ from transformer.model.classifier import BAG, BagOfPatches, Classifier, CnnLstm
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
 from transformer.model.vision.augment import augment, mix
-from transformer.tasks.base import initial_folder, model_fields
+from transformer.tasks.base import (
+    PICTURES,
+    describe_plan,
+    initial_folder,
+    model_fields,
+    plan_summary,
+    refuse_empty,
+)
 from transformer.tasks.classification import (
     SCORED_SPLITS,
     TOKENIZER,
     ClassificationTask,
+    LabelledText,
     load_labels,
-    load_weights,
 )
-
-
-class PictureData(NamedTuple):
-    """Pictures with their items, as `LabelledText` has texts; no tokenizer without questions."""
-
-    tokenizer: Tokenizer | None
-    labels: tuple[str, ...]
-    held_out: Mapping[str, Sequence[LabelledPicture]]
-    encoded: Mapping[str, EncodedPictures]
-    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
-    train: Any = None  # EncodedPictures
-    source: Any = None  # PictureSource
-    class_weights: Float[np.ndarray, "C"] | None = None
 
 
 class PictureTask(ClassificationTask):
     """Trains and scores a classifier of pictures; see `tasks.base.Task` for the rest of it."""
 
     unit = "pictures"
-    label_type = CLASSES
+    model_noun, invitation = "classifier of pictures", "Drop a picture"
+    sources = REGISTRY
+    reads, label_type = PICTURES, CLASSES
 
-    text: PictureData
     predictor: PictureClassifier
     plan: PicturePlan
+    plan_type = PicturePlan
 
-    def read_text(self, folder: Path | None) -> PictureData:
+    @classmethod
+    def check_model(cls, config: ConfigDict) -> None:
+        asks = cls.label_type == ANSWERS
+        make_picture_network(config, config.tokenizer.vocab_size, 2, asks)
+
+    def read_text(self, folder: Path | None) -> LabelledText:
         source = open_pictures(self.config.data, look_of(self.config), self.label_type)
         held = {split: source.splits[split] for split in SCORED_SPLITS}
-        refuse_empty(held)
+        refuse_empty(held, "")
         tokenizer = None
         if self.label_type == ANSWERS:
             questions = [item.question for item in source.splits["train"]]
@@ -78,43 +84,35 @@ class PictureTask(ClassificationTask):
         )
         # Training reads the patches alone: the pixels would take as much memory again.
         source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
-        return self._make(tokenizer, source.labels, held, source.pixels, train, source)
+        texts = held, source.pixels
+        return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
 
-    def read_kept_text(self, folder: Path) -> PictureData:
-        labels = self.predictor.labels
-        splits = {s: held_out.read_pictures(folder, s, labels) for s in SCORED_SPLITS}
-        held, pixels = ({s: each[i] for s, each in splits.items()} for i in (0, 1))
-        weights = load_weights(folder, labels)
-        return self._make(self.predictor.tokenizer, labels, held, pixels, class_weights=weights)
+    def read_kept_text(self, folder: Path) -> LabelledText:
+        return self._make_kept_text(folder, *read_held_out(folder, self.predictor.labels))
 
-    def make_given_text(self, folder: Path, given: Any) -> PictureData:
+    def make_given_text(self, folder: Path, given: PictureSplit) -> LabelledText:
         """Returns `text` with these items and their pictures as the split "test"."""
-        labels, weights = self.predictor.labels, load_weights(folder, self.predictor.labels)
-        texts = {"test": given.items}, {"test": given.pixels}
-        return self._make(self.predictor.tokenizer, labels, *texts, class_weights=weights)
-
-    def _make(self, tokenizer, labels, held, pixels, *others, **named) -> PictureData:
-        encoded = {s: self._encode(held[s], pixels[s], labels, tokenizer) for s in held}
-        return PictureData(tokenizer, labels, held, encoded, pixels, *others, **named)
+        return self._make_kept_text(folder, {"test": given.items}, {"test": given.pixels})
 
     def _encode(self, items, pixels, labels, tokenizer: Tokenizer | None) -> EncodedPictures:
         sizes = self.config.data.max_tokens, self.config.model.patch_size
         pixels = np.zeros_like(pixels) if self.config.data.blind else pixels
         return encode_pictures(items, pixels, labels, tokenizer, *sizes)
 
-    def make_predictor(self) -> PictureClassifier:
-        return make_picture_classifier(self.config, self.text.tokenizer, self.text.labels)
-
     @classmethod
-    def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:
         asks = cls.label_type == ANSWERS
         tokenizer = load_tokenizer(folder / TOKENIZER).typed() if asks else None
-        return make_picture_classifier(config, tokenizer, load_labels(folder))
+        return cls.make_classifier(config, tokenizer, load_labels(folder))
 
-    def make_plan(self) -> PicturePlan:
-        data = self.config.data
-        sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
-        return PicturePlan(self.text.train, self.config.seed, *sizes)
+    @staticmethod
+    def make_classifier(
+        config: ConfigDict, tokenizer: Tokenizer | None, labels: Sequence[str]
+    ) -> PictureClassifier:
+        vocab_size, asks = tokenizer.vocab_size if tokenizer else 1, tokenizer is not None
+        network, encoder = make_picture_network(config, vocab_size, len(labels), asks)
+        settings = config.data.max_tokens, config.decode.batch_size, config.data.blind
+        return PictureClassifier(network, encoder, look_of(config), tokenizer, labels, *settings)
 
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
@@ -179,13 +177,12 @@ class PictureTask(ClassificationTask):
             overlaps.append(pointing.overlap(of_item, pointing.coverage(boxes, grid, size)))
         return np.mean(points, axis=0), np.mean(overlaps, axis=0)
 
-    def save_assets(self, workdir: Path) -> None:
-        self.save_classes(workdir)
-        held_out.save(workdir, self.text.held_out, self.text.pixels)
+    @property
+    def train_tokens(self) -> dict[str, int]:
+        return {}
 
     def describe(self) -> list[str]:
-        plan, tokenizer = self.plan, self.text.tokenizer
-        shapes = ", ".join(f"{b.rows}x{b.length}" for b in plan.buckets)
+        tokenizer = self.text.tokenizer
         splits = {"train": self.text.train, **self.text.encoded}
         sizes = ", ".join(
             f"{split} {len(each.picture_store.patches):,}" for split, each in splits.items()
@@ -194,12 +191,11 @@ class PictureTask(ClassificationTask):
         return [
             *self.text.source.describe(self.unit),
             f"different pictures: {sizes}{words}",
-            f"{plan.epoch_length} batches per epoch, {plan.padding_fraction:.1%} padding, "
-            f"shapes {shapes}",
+            describe_plan(self.plan),
         ]
 
     def data_summary(self) -> dict[str, Any]:
-        plan, tokenizer = self.plan, self.text.tokenizer
+        tokenizer = self.text.tokenizer
         encoded = {"train": self.text.train, **self.text.encoded}
         splits = {
             split: {
@@ -213,9 +209,7 @@ class PictureTask(ClassificationTask):
             "splits": splits,
             "oov_rate": 0.0,
             "vocabulary": {"all": tokenizer.vocab_size} if tokenizer else {},
-            "batches_per_epoch": plan.epoch_length,
-            "padding_fraction": plan.padding_fraction,
-            "shapes": [[bucket.rows, bucket.length] for bucket in plan.buckets],
+            **plan_summary(self.plan),
         }
 
 
@@ -223,13 +217,17 @@ class QuestionTask(PictureTask):
     """Answers questions about pictures; an answer is a class."""
 
     unit = "questions"
+    model_noun, invitation = "model of pictures and questions", "Ask about a picture"
     label_type = ANSWERS
 
 
 def make_picture_network(
-    config: ConfigDict, vocab_size: int, num_classes: int
+    config: ConfigDict, vocab_size: int, num_classes: int, asks: bool = False
 ) -> tuple[Network, ModelConfig]:
-    """Returns the network of a config, and the config of its encoder or in its place."""
+    """Returns the network of a config, and the config of its encoder or in its place.
+
+    If it `asks`, a question follows each picture.
+    """
     model = config.model
     fields = {**model_fields(config), "num_decoder_layers": 0}
     encoder = ModelConfig(vocab_size, vocab_size, **fields)
@@ -240,7 +238,7 @@ def make_picture_network(
     check_names(encoder)
     network = Classifier(encoder, num_classes, model.pooling)
     positions = 1 + (encoder.picture_size // encoder.patch_size) ** 2
-    positions += config.data.max_tokens if config.task == TASKS[ANSWERS] else 0
+    positions += config.data.max_tokens * asks
     check_positions(positions, network.max_positions)
     return network, encoder
 
@@ -255,11 +253,10 @@ def check_positions(positions: int, limit: int | None) -> None:
         )
 
 
-def refuse_empty(held: Mapping[str, Sequence[LabelledPicture]]) -> None:
-    """Raises UserError if a split has no pictures."""
-    for split, items in held.items():
-        if not items:
-            raise UserError(f"the {split} set is empty: set config.data.{split}_size to 1 or more")
+def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """Yields the items and the pixels of the splits of a run's folder; no labels for captions."""
+    splits = {s: held_out.read_pictures(folder, s, labels) for s in SCORED_SPLITS}
+    return ({s: each[i] for s, each in splits.items()} for i in (0, 1))
 
 
 def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
@@ -276,16 +273,6 @@ def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | Non
         initial=initial and initial / TOKENIZER,
     )
     return tokenizer.typed()
-
-
-def make_picture_classifier(
-    config: ConfigDict, tokenizer: Tokenizer | None, labels: Sequence[str]
-) -> PictureClassifier:
-    """Returns the classifier of a config, the tokenizer of its questions, and its classes."""
-    vocab_size = tokenizer.vocab_size if tokenizer else 1
-    network, encoder = make_picture_network(config, vocab_size, len(labels))
-    settings = config.data.max_tokens, config.decode.batch_size, config.data.blind
-    return PictureClassifier(network, encoder, look_of(config), tokenizer, labels, *settings)
 
 
 def hash_of(lines: Sequence[str]) -> str:

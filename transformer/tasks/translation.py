@@ -1,6 +1,7 @@
 """Translation: a parallel corpus, an encoder-decoder and its scores."""
 
 import dataclasses
+import functools
 import itertools
 import logging
 import math
@@ -17,26 +18,22 @@ from transformer.data.buckets import Mixture, mix
 from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
 from transformer.data.held_out import HELD_OUT
 from transformer.data.pairs import Pair
-from transformer.data.parallel import training_pairs
+from transformer.data.parallel import sources, training_pairs
 from transformer.data.parallel.encode import tokenizer_names
 from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params, Variables
+from transformer.inference.segments import Segmenter
 from transformer.inference.translator import Translation, Translator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
 from transformer.tasks import pair_scores, pair_text
-from transformer.tasks.base import TokenTask, initial_folder, model_fields
+from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_numbers
 from transformer.tasks.corpora import read_text
-from transformer.tasks.pair_scores import (
-    check_scores,
-    cut_line,
-    find_translations,
-    given_segmenter,
-)
+from transformer.tasks.pair_scores import cut_line, find_translations
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +55,11 @@ class TranslationTask(TokenTask):
     """Trains and scores a translator; see `tasks.base.Task` for the rest of it."""
 
     unit = "target tokens"
+    model_noun, invitation = "translator", "Type to translate"
+    sources = sources.REGISTRY
+    metrics = "translations"
+    operations = ("translate", "score", "evaluate")
+    reads, is_translated = PAIRS, True
 
     text: TranslationText
     predictor: Translator
@@ -66,7 +68,7 @@ class TranslationTask(TokenTask):
     loss_references: ClassVar[str] = "first"  # which the loss is of, in its signature
 
     def read_text(self, folder: Path | None) -> TranslationText:
-        check_scores(self.config.evaluate)
+        pair_scores.check_scores(self.config.evaluate)
         data, tokenizer = self.config.data, self.config.tokenizer
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
@@ -74,7 +76,7 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
-        check_scores(self.config.evaluate)
+        pair_scores.check_scores(self.config.evaluate)
         data, pairs = self.config.data, {}
         for split in HELD_OUT if data.length_generalization_size else HELD_OUT[:2]:
             parts = parts_of(data, split)
@@ -84,13 +86,18 @@ class TranslationTask(TokenTask):
 
     def make_given_text(self, folder: Path, given: Sequence[Pair]) -> TranslationText:
         """Returns `text` with these pairs as the split "test"; warns of pairs cut or trained on."""
-        check_scores(self.config.evaluate)
+        pair_scores.check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
-        lines = cut_line(given, self.predictor), training_pairs.seen_line(folder, untagged)
+        lines = (
+            cut_line(given, self.predictor),
+            training_pairs.seen_line(folder, untagged),
+        )
         for line in filter(None, lines):
             logger.warning(line)
-        split = given_segmenter(self.config, folder, self.predictor)
+        encode, longest = self.predictor.source_tokenizer.encode, self.predictor.max_length
+        # A line that the model can read is whole, as held-out text is.
+        split = Segmenter(self.config, folder, encode, longest, keep_whole=True)
         return TranslationText({"test": given}, None, split=split)
 
     def _parts(self, split: str) -> list[str]:
@@ -100,6 +107,10 @@ class TranslationTask(TokenTask):
 
     def text_digest(self) -> str:
         return self.text.corpus.arrays_digest if self.text.corpus else ""
+
+    @property
+    def train_tokens(self) -> dict[str, int]:
+        return {"source": len(self.plan.source.tokens), "target": len(self.plan.target.tokens)}
 
     def make_predictor(self) -> Translator:
         corpus = self.text.corpus
@@ -114,17 +125,9 @@ class TranslationTask(TokenTask):
         return tuple(split for split in HELD_OUT if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
-        data, corpus = self.config.data, self.text.corpus
+        corpus, numbers = self.text.corpus, plan_numbers(self.config)
         plan = self.plan_type(
-            corpus.source,
-            corpus.target,
-            self.config.seed,
-            data.batch_tokens,
-            data.num_buckets,
-            data.batch_multiple,
-            data.batch_sentences,
-            self._mixture(),
-            corpus.sampler,
+            corpus.source, corpus.target, *numbers, self._mixture(), corpus.sampler
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
@@ -235,7 +238,8 @@ class TranslationTask(TokenTask):
         scores = self.with_intervals(scores, variables, split)
         return {**scores, "texts": pair_scores.text_files(split, pairs, translations)}
 
-    def make_head_snapshot(self) -> HeadSnapshots:
+    @functools.cached_property
+    def head_snapshot(self) -> HeadSnapshots:
         pairs = self.examples("validation", self.config.evaluate.snapshot_statistics)
         longest = min(self.max_tokens, self.predictor.max_length)
         return pair_text.snapshot_of_pairs(self.predictor, pairs, self.config, longest)

@@ -25,7 +25,7 @@ from transformer.optim.parameters import (
 from transformer.runs import json_files
 from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
-from transformer.tasks.base import initial_folder
+from transformer.tasks.base import PAIRS, initial_folder
 
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
@@ -255,14 +255,13 @@ def _open_source(run: Run) -> Run:
     except UserError as error:
         raise UserError(f"{KEY}={config.train.init_from}: {error}") from None
     for key in ("task", "model.architecture"):
-        here, there = value_of(config, key), value_of(source.config, key)
-        if here != there:
+        if (here := value_of(config, key)) != (there := value_of(source.config, key)):
             raise UserError(
                 f"{KEY}={config.train.init_from} is a run of config.{key}={there}, not {here}: "
                 f"name a run of the same, or set config.{key}={there}"
             )
     here, there = config.tokenizer.joint, source.config.tokenizer.joint
-    if config.task == "translation" and initial_folder(config) and here != there:
+    if REGISTRY[config.task].reads == PAIRS and initial_folder(config) and here != there:
         raise UserError(
             f"config.tokenizer.joint={here}, and {KEY}={config.train.init_from} has {there}: set "
             f"config.tokenizer.joint={there}, or config.tokenizer.initial=new"

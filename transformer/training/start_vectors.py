@@ -20,6 +20,7 @@ from transformer.model.classifier import BAG
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files
 from transformer.runs.run import Run
+from transformer.tasks import REGISTRY, base
 from transformer.training.start import named_tables
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def find_vectors(run: Run, predictor: Predictor, params: Params) -> Iterator[Vec
     """
     config, leaves = run.config, named_leaves(params)
     tables = named_tables(predictor, params)
-    only = "target" if config.task == "language_model" else "source"  # side of models that have one
+    only = "target" if REGISTRY[config.task].reads == base.DOCUMENTS else "source"  # its one side
     for side in ("source", "target"):
         if not (name := config.train[f"{side}_vectors"]):
             continue

@@ -16,16 +16,16 @@ from places import ROOT
 from transformer import tasks
 from transformer.errors import UserError
 
-ECHO = Mode("echo", "test_modes.echo", "say it again", ("token",), ("translation",))
+ECHO = Mode("echo", "test_modes.echo", "say it again", ("token",), "translate")
 MISTAKES = {
     "--mode=echo": "translate",
     "--token=x --mode=heads": "--token is for --mode=embeddings, not for heads",
 }
 
 
-def echo(config, folder, options):
+def echo(run, options):
     """The mode that is added."""
-    return [folder / f"{options.token}.txt"]
+    return [run.folder / f"{options.token}.txt"]
 
 
 def parsed(*arguments):
@@ -54,7 +54,7 @@ def added(monkeypatch):
 @pytest.mark.parametrize("task", tasks.REGISTRY)
 @pytest.mark.parametrize("mode", MODES.values(), ids=lambda mode: mode.name)
 def test_every_mode_has_a_function_for_each_task_that_it_fits(mode, task):
-    if mode.fits(task):
+    if mode.fits(tasks.REGISTRY[task]):
         assert callable(mode.load(task))
     else:
         with pytest.raises(UserError, match=f"--mode={mode.name} is not for config.task={task}: "):
@@ -93,7 +93,7 @@ def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
 def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added):
     with pytest.raises(UserError) as caught:
         run(Command("classify", str(folder), None, [], Options()))
-    fitting = (name for name, mode in MODES.items() if mode.fits("translation"))
+    fitting = (name for name, mode in MODES.items() if mode.fits(tasks.REGISTRY["translation"]))
     usable = ", ".join(name for name in fitting if name != "train")
     reason = "--mode=classify is not for config.task=translation"
     assert str(caught.value) == f"{reason}: use {usable}"

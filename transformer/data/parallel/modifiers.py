@@ -222,7 +222,7 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
     return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
-def check_augmentation(config: ConfigDict) -> None:
+def check_augmentation(config: ConfigDict, has_pairs: bool) -> None:
     """Raises UserError if `data.augment_*` add to more than 1, or are for a task without pairs.
 
     So are `tokenizer.placeholders`.
@@ -232,7 +232,7 @@ def check_augmentation(config: ConfigDict) -> None:
     if (total := sum(fractions.values())) > 1 + 1e-9:
         raise UserError(f"{' '.join(keys)} add to {total:g}: lower them, to a sum of at most 1")
     keys += ["tokenizer.placeholders=True"] * config.tokenizer.placeholders
-    if keys and config.task != "translation":
+    if keys and not has_pairs:
         raise UserError(
             f"{keys[0]} modifies sentence pairs, and config.task={config.task} has none: set "
             f"config.{keys[0].partition('=')[0]}=0"

@@ -37,11 +37,6 @@ MAX_FRACTION = 5000  # items that are held out as a fraction
 EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
 NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture and the number of its caption
 CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what a model learns
-TASKS = {
-    CLASSES: "image_classification",
-    ANSWERS: "visual_question_answering",
-    CAPTIONS: "captioning",
-}
 # By what is learnt, the keys of the columns of a table.
 FIELDS = {
     CLASSES: ("picture_field", "label_field"),

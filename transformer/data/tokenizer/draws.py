@@ -178,15 +178,15 @@ class _Merging:
 # -- how strongly they are drawn
 
 
-def check_sampling(settings: ConfigDict, task: str) -> None:
-    """Raises UserError if no such kind of tokenizer, task or side is sampled."""
+def check_sampling(settings: ConfigDict, has_pairs: bool) -> None:
+    """Raises UserError if no such kind of tokenizer, text or side is sampled."""
     if settings.sampling_sides not in SAMPLING_SIDES:
         raise UserError(
             f"tokenizer.sampling_sides={settings.sampling_sides!r} is unknown: choose one of "
             f"{', '.join(SAMPLING_SIDES)}"
         )
     for key in KEYS.values():
-        if settings[key] and task != "translation":
+        if settings[key] and not has_pairs:
             raise UserError(
                 f"tokenizer.{key}={settings[key]:g} is for config.task=translation, whose texts "
                 f"are segmented when a batch is made: set config.tokenizer.{key}=0"

@@ -43,7 +43,6 @@ from transformer.files import write_bytes
 
 logger = logging.getLogger(__name__)
 
-INITIAL_TOKENIZERS = ("keep", "grow", "new")  # the tokenizer of a run that starts from another one
 BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
 BYTES = 256  # pieces that this takes
 # With these, `decode` restores every space and line break.
