@@ -9,11 +9,16 @@ from transformer.config.keys import KEYS, SECTIONS
 from transformer.model.config import FACTS, MAX_NUMBER
 
 ROOT = Path(__file__).parents[1]
-FILES = ("transformer/config/keys.py", "transformer/model/config.py")
+FILES = (
+    "transformer/config/keys.py",
+    "transformer/model/config.py",
+    "transformer/optim/__init__.py",
+)
 HEAD = """# Keys of a config
 
 A config has these keys, `--config.SECTION.KEY=VALUE` on the command line. Their classes are in
-[{0}](../../{0}) and [{1}](../../{1}). Numbers in brackets are sections of the paper.
+[{0}](../../{0}), [{1}](../../{1}) and [{2}](../../{2}). Numbers in brackets are sections of the
+paper.
 """
 COLUMNS = "| key | default | range | meaning | facts |\n|---|---|---|---|---|\n"
 

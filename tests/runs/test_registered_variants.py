@@ -13,6 +13,7 @@ from tiny_run import refused
 from transformer import variants
 from transformer.errors import UserError
 from transformer.model.positions.registry import REGISTRY
+from transformer.runs.run import Run
 from transformer.runs.workdir import load_config
 
 pytestmark = pytest.mark.full
@@ -60,14 +61,14 @@ def change(module):
 def test_a_run_needs_the_file_that_registered_its_encoding_and_names_it(module, tmp_path):
     config = base.get_config()
     config.model.positions = "sinusoidal+my_binary"
-    claim(tmp_path / "run", config)
+    Run(tmp_path / "run", config).claim()
     assert load_config(tmp_path / "run").model.positions == "sinusoidal+my_binary"
     forget()
     with pytest.raises(UserError, match=r"needs 'my_binary', which .*mine\.py registered: --mod"):
         load_config(tmp_path / "run")
     execute_module(str(module))
     load_config(tmp_path / "run")
-    claim(tmp_path / "plain", base.get_config())
+    Run(tmp_path / "plain", base.get_config()).claim()
     assert not (tmp_path / "plain/variants.json").exists()
 
 
@@ -85,7 +86,7 @@ def test_a_file_that_has_changed_is_named_once_for_each_run_and_sweep(module, tm
     config.model.positions = "my_binary"
     folders = [tmp_path / name for name in ("run", "sweep/trials/000", "sweep/trials/001")]
     for folder in folders:
-        claim(folder, config)
+        Run(folder, config).claim()
     change(module)
     logging.getLogger("transformer").propagate = True
     for folder in folders:
@@ -97,14 +98,14 @@ def test_a_file_that_has_changed_is_named_once_for_each_run_and_sweep(module, tm
 def test_a_resumed_run_keeps_the_file_of_its_training(module, tmp_path):
     config = base.get_config()
     config.model.positions = "my_binary"
-    claim(tmp_path, config)
+    Run(tmp_path, config).claim()
     first, new = variants.read(tmp_path), change(module)
-    claim(tmp_path, config)  # nothing is trained yet
+    Run(tmp_path, config).claim()  # nothing is trained yet
     assert variants.read(tmp_path) == {"my_binary": new} != first
     (tmp_path / "checkpoints/8").mkdir(parents=True)
     module.write_text(CODE)
     execute_module(module)
-    claim(tmp_path, config)
+    Run(tmp_path, config).claim()
     assert variants.read(tmp_path) == {"my_binary": new}
 
 
@@ -126,7 +127,7 @@ def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
         exec(compile(CODE, f"<cell {number}>", "exec"), {})
     config = base.get_config()
     config.model.positions = "my_binary"
-    claim(tmp_path / "run", config)
+    Run(tmp_path / "run", config).claim()
     logging.getLogger("transformer").propagate = True
     load_config(tmp_path / "run")
     assert "run: 'my_binary' may have changed since the training: only files have" in caplog.text
@@ -140,7 +141,7 @@ def test_a_cell_can_run_again_and_be_put_into_a_file(module, tmp_path, caplog):
 def test_a_wrong_module_is_named_with_its_line_and_what_it_lacks(module, tmp_path):
     config = base.get_config()
     config.model.positions = "my_binary"
-    claim(tmp_path / "run", config)
+    Run(tmp_path / "run", config).claim()
     other, run = tmp_path / "other.py", f"--workdir={tmp_path / 'run'}"
     refused(run, f"--module={other}", says=f"the module {other} is not a file")
     other.write_text("x = 1\n\nraise KeyError('no')\n")
@@ -154,7 +155,7 @@ def test_a_wrong_module_is_named_with_its_line_and_what_it_lacks(module, tmp_pat
 
 def test_no_file_that_a_run_names_is_executed(tmp_path):
     (tmp_path / "evil.py").write_text(f"import os; os.mkdir({str(tmp_path / 'executed')!r})")
-    claim(tmp_path / "run", base.get_config())
+    Run(tmp_path / "run", base.get_config()).claim()
     named = {"x": f"{tmp_path / 'evil.py'} with sha256 {'0' * 64}"}
     (tmp_path / "run/variants.json").write_text(json.dumps(named))
     with pytest.raises(UserError, match=r"evil\.py"):

@@ -23,6 +23,7 @@ from source_settings import refused
 from tiny_run import command, unsealed, without_pictures
 from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
+from transformer.runs.run import Run
 
 TEXT = "".join(f"{i}\tline {i * i}\n" for i in range(20_000)).encode()
 
@@ -77,7 +78,7 @@ def get(server, tmp_path, monkeypatch):
         monkeypatch.setitem(CATALOGUE, "mine", corpus)
         config = base.get_config()
         config.data.fetch, config.data.path = "mine", str(tmp_path / "corpus")
-        list(fetch.fetch(config, tmp_path))
+        list(fetch.fetch(Run(tmp_path, config)))
         return tmp_path / "corpus"
 
     return run

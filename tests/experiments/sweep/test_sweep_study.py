@@ -211,7 +211,7 @@ def test_a_search_draws_so_many_trials_and_no_two_workers_the_same(tmp_path, kin
     workers = [search(tmp_path, kind), search(tmp_path, kind)]
     drawn = []
     while trial := begin(workers[len(drawn) % 2]):
-        (_, values, config, _), attempt = trial
+        (_, values, config, *_), attempt = trial
         drawn.append(json.dumps(values))
         state = "failed" if len(drawn) == 2 else "complete"
         workers[len(drawn) % 2].end(attempt, float(len(drawn)), state)
