@@ -12,39 +12,39 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model", 4_600, 4_293),
-    "data": Room("transformer/data", 6_600, 8_712),
+    "model": Room("transformer/model", 4_600, 4_305),
+    "data": Room("transformer/data", 6_600, 8_708),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        3_134,
+        3_045,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_458),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_074),
+    "tasks": Room("transformer/tasks", 1_900, 2_484),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_011),
     "operations": Room("transformer/operations.py", 700, 274),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_326,
+        2_371,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_708),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_306),
-    "config": Room("transformer", 600, 898),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 2_072),
+    "bridges": Room("transformer/bridges", 1_500, 1_707),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
+    "config": Room("transformer", 600, 868),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 2_052),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        5_405,
+        5_336,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_793,
+        3_785,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        4_402,
+        4_139,
     ),
     "studies": Room("studies", 900, 412),
 }

@@ -36,13 +36,14 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_933, 259, 42  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_797, 259, 41  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # of `experiments`: folders, and which of them import which
-MAX_CORE = 4_756  # lines of the core shelf
+MAX_CORE = 4_790  # lines of the core shelf
+MAX_WHOLE_CONFIGS = 40  # functions that take the whole config
 MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
-MAX_PARTICIPLES = 91  # goal: 0
+MAX_PARTICIPLES = 90  # goal: 0
 
 
 class Module(NamedTuple):
@@ -233,6 +234,20 @@ def participles(modules: Mapping[str, Module]) -> int:
     )
 
 
+def whole_configs(modules: Mapping[str, Module]) -> int:
+    """Returns how many functions take the whole config, in place of what they read of it."""
+    return sum(
+        isinstance(node, ast.arg) and node.arg == "config" and "ConfigDict" in _type_of(node)
+        for name, module in modules.items()
+        if not _within(name, "transformer.config")
+        for node in ast.walk(module.tree)
+    )
+
+
+def _type_of(argument: ast.arg) -> str:
+    return ast.unparse(argument.annotation) if argument.annotation else ""
+
+
 RULES: tuple[Callable[[Mapping[str, Module]], Iterator[str]], ...] = (
     wrong_imports,
     wrong_imports_of_the_core,
@@ -298,6 +313,7 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
         "modules": (len(source), 225, MAX_MODULES),
         "modules with one importer": (alone, 40, MAX_ONE_IMPORTER),
         "participles as names": (participles(modules), 0, MAX_PARTICIPLES),
+        "functions with the whole config": (whole_configs(modules), 40, MAX_WHOLE_CONFIGS),
         "lines of tests": (tests, round(0.75 * total), round(MAX_TESTS * total)),
     }
     table = Table("", "now", "goal", "limit")

@@ -1,7 +1,7 @@
 """Checks the values of a config before training."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -35,14 +35,24 @@ MOSES_LANGUAGES = (
 )
 
 
-def check(config: ConfigDict) -> None:
-    """Checks those values of a config that can be checked without text and model."""
+def check(config: ConfigDict, *uses: str) -> None:
+    """Checks those values of a config that can be checked without text and model.
+
+    Args:
+      uses: of `USES`, what the config is for.
+    """
+    _check_values(config)
+    for use in uses:
+        USES[use](config)
+
+
+def _check_values(config: ConfigDict) -> None:
     for key, value in flatten(config).items():
         _check_value(key, value)
     check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
-    _check_corpora(config)
-    _check_subset(config)
     task = REGISTRY[config.task]
+    _check_corpora(config.data, config.task)
+    _check_subset(config.data, config.task)
     sees = task.reads == PICTURES
     if sees != bool(config.model.patch_size):
         fix = "set it to the pixels of a patch's side" if sees else "leave it out"
@@ -55,12 +65,13 @@ def check(config: ConfigDict) -> None:
     check_choice("config.train.best_metric", config.train.best_metric, measured)
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
-    _check_mesh(config)
+    _check_mesh(config.train.mesh, config.model)
     _check_passes(config.model, config.train)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, task.reads == PAIRS)
-    check_augmentation(config, task.reads == PAIRS)
+    unpaired = config.task if task.reads != PAIRS else ""
+    check_augmentation(config.data, config.tokenizer.placeholders, unpaired)
     beam = config.decode.search == "beam"
     writes = task.reads == DOCUMENTS and beam
     if writes and config.data.documents == "file":
@@ -97,15 +108,15 @@ def choices_of(key: str) -> Iterable[str]:
     return choices
 
 
-def _check_mesh(config: ConfigDict) -> None:
+def _check_mesh(mesh: str, model: ConfigDict) -> None:
     """Raises UserError if the devices along an axis do not divide the model's arrays."""
     divided = {"fsdp": ("d_model",), "tensor": ("num_heads", "num_kv_heads", "d_ff")}
-    for axis, size in mesh_sizes(config.train.mesh).items():
+    for axis, size in mesh_sizes(mesh).items():
         for key in divided.get(axis, ()):
-            if (number := config.model[key]) % size:
+            if (number := model[key]) % size:
                 fits = max(n for n in range(1, size) if number % n == 0)
                 raise UserError(
-                    f"config.train.mesh={config.train.mesh} does not divide config.model.{key}="
+                    f"config.train.mesh={mesh} does not divide config.model.{key}="
                     f"{number}: use {axis}={fits}"
                 )
 
@@ -133,14 +144,14 @@ def _check_pictures(config: ConfigDict) -> None:
             )
 
 
-def check_scores(config: ConfigDict) -> None:
-    """Checks the keys that only scoring reads, for modes that score."""
+def _check_scores(config: ConfigDict) -> None:
+    """Checks the keys that only scoring reads."""
     if config.evaluate.moses:
         check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES.split())
 
 
-def check_text(config: ConfigDict) -> None:
-    """Checks the keys of the training text before it is read, for trainings that start much later.
+def _check_text(config: ConfigDict) -> None:
+    """Checks the keys of the training text before it is read.
 
     Whether files and data sets are there is left to the reading.
     """
@@ -157,7 +168,7 @@ def check_text(config: ConfigDict) -> None:
     if task.is_translated:
         pair_scores.check_scores(config.evaluate)
     if task.reads == PAIRS:
-        check_vocabularies(config, config.tokenizer.joint)
+        check_vocabularies(config.model, config.tokenizer.joint)
 
 
 def _check_source(data: ConfigDict, task: type[Task]) -> None:
@@ -172,25 +183,25 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
         rules.rules_of(data)
 
 
-def _check_subset(config: ConfigDict) -> None:
+def _check_subset(data: ConfigDict, task: str) -> None:
     """Raises UserError if a subset is asked of a text that has none."""
-    has_pairs = REGISTRY[config.task].reads == PAIRS
+    has_pairs = REGISTRY[task].reads == PAIRS
     # Of several corpora, each has what it does not set from `config.data`, which is not a text.
-    for data in texts_of(config.data):
-        if data.train_subset and not (has_pairs and data.source == "files"):
+    for text in texts_of(data):
+        if text.train_subset and not (has_pairs and text.source == "files"):
             raise UserError(
-                f"config.data.train_subset={data.train_subset} is for task=translation and "
-                f"data.source=files, not for task={config.task} and data.source={data.source}: set "
+                f"config.data.train_subset={text.train_subset} is for task=translation and "
+                f"data.source=files, not for task={task} and data.source={text.source}: set "
                 "config.data.train_subset=0"
             )
 
 
-def _check_corpora(config: ConfigDict) -> None:
+def _check_corpora(data: ConfigDict, task: str) -> None:
     """Raises UserError if a corpus of several has a number out of range, or another fault."""
-    corpora = corpora_of(config.data)
-    if corpora and REGISTRY[config.task].reads != PAIRS:
+    corpora = corpora_of(data)
+    if corpora and REGISTRY[task].reads != PAIRS:
         raise UserError(
-            f"config.data.corpora is for config.task=translation, not {config.task}: leave it out"
+            f"config.data.corpora is for config.task=translation, not {task}: leave it out"
         )
     flat = [(corpus.name, flatten(ConfigDict({"data": corpus.data}))) for corpus in corpora]
     for name, values in flat:
@@ -210,8 +221,8 @@ def _check_passes(model: ConfigDict, train: ConfigDict) -> None:
             )
 
 
-def check_start(config: ConfigDict) -> None:
-    """Checks the keys that only a training reads, for modes that train.
+def _check_start(config: ConfigDict) -> None:
+    """Checks the keys that only a training reads.
 
     A run that has been trained is used without the name of the run that it started from.
     """
@@ -239,9 +250,18 @@ def check_start(config: ConfigDict) -> None:
         raise UserError(f"config.tokenizer.initial=grow extends a tokenizer of another run: {fix}")
 
 
-def check_model(config: ConfigDict) -> None:
+def _check_model(config: ConfigDict) -> None:
     """Checks that a config describes a valid model, as far as possible without text."""
     model, task = config.model, REGISTRY[config.task]
     if model.architecture == "transformer" and model.attention_implementation == "flash":
         flash.check_training(task.reads == DOCUMENTS, model.dropout_attention)
-    task.check_model(config)
+    task.without_text(config).check_model()
+
+
+# What the parts of a config are checked for, besides their values.
+USES: dict[str, Callable[[ConfigDict], None]] = {
+    "model": _check_model,
+    "training": _check_start,
+    "scores": _check_scores,
+    "later": _check_text,  # a training that starts much later
+}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-from ml_collections import ConfigDict
 
 from transformer.config import default_config, flatten
 from transformer.config.keys import having
@@ -127,15 +126,15 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
             for number in range(COLD + WARM):
                 seconds, speed = starts["cold" if number < COLD else "warm"]
                 speed.append(worker.measure()["flops_per_second"])
-                seconds.append(second_step(workload.config, folder / f"run_{number}", cache))
+                seconds.append(second_step(workload, folder / f"run_{number}", cache))
     numbers = {name: timed_numbers(*times) for name, times in starts.items()}
     return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}
 
 
-def second_step(config: ConfigDict, run: Path, cache: Path) -> float:
+def second_step(workload: Workload, run: Path, cache: Path) -> float:
     """Returns the seconds until a training in the folder `run` has taken its second step."""
     run.mkdir()
-    write_json(run / "config.json", config.to_dict())
+    write_json(run / "config.json", workload.config.to_dict())
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
     log, begin = run / "errors", time.monotonic()
     with log.open("wb") as errors:

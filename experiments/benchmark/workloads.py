@@ -62,18 +62,17 @@ class RandomBatches(Plan[Batch]):
 
     epoch_length = 1000
 
-    def __init__(self, config: ConfigDict, shape: Shape):
-        self.config, self.shape = config, shape
+    def __init__(self, seed: int, vocab_size: int, shape: Shape):
+        self.seed, self.vocab_size, self.shape = seed, vocab_size, shape
 
     def __getitem__(self, i: int) -> Batch:
-        rng = np.random.default_rng((self.config.seed, i))
+        rng = np.random.default_rng((self.seed, i))
         source, target = (self._sentences(rng) for _ in range(2))
         return make_batch(source, target, self.shape.rows, self.shape.length)
 
     def _sentences(self, rng: np.random.Generator) -> list[np.ndarray]:
         rows, length, shortest = self.shape
-        largest = self.config.tokenizer.vocab_size
-        ids = rng.integers(FIRST_ID, largest, (rows, length - 1), np.int32)
+        ids = rng.integers(FIRST_ID, self.vocab_size, (rows, length - 1), np.int32)
         ends = rng.integers(shortest - 1, length, rows)
         return [row[:end] for row, end in zip(ids, ends, strict=True)]
 
@@ -95,7 +94,8 @@ class RandomTask(TranslationTask):
         return make_translator(self.config, vocabulary, vocabulary)
 
     def make_plan(self) -> Any:
-        return RandomBatches(self.config, self._shape)
+        size = self.config.tokenizer.vocab_size
+        return RandomBatches(self.config.seed, size, self._shape)
 
 
 def make_task(workload: Workload) -> Task:

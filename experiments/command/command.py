@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.checks import check, check_model, check_scores, check_start
+from transformer.checks import check
 from transformer.config import assign, default_config, flatten
 from transformer.config.keys import having
 from transformer.data.corpora import corpora_of
@@ -113,7 +113,7 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
     places = [run.folder for run in finished_runs(folder)]
     runs = [Run(p, _read(command._replace(workdir=str(p)), p).config) for p in places]
     for run in runs:
-        check_model(run.config)
+        check(run.config, "model")
     _keep_compiled(runs[0].config.data)
     evaluate_sweep(runs, folder, command.options)
 
@@ -135,12 +135,9 @@ def _read(command: Command, folder: Path) -> Experiment:
         recipe.check_given(config, keys)  # each trial has its own text, and so its own row
     elif command.mode != CLEAN and (reads_text or has_run):  # cleaning needs no recipe
         recipe.apply(config, keys, None if reads_text else load_config(folder))
-    check(config)
-    if command.mode in (*READ_TEXT, EVALUATE):
-        check_scores(config)
-    if reads_text and not experiment.is_sweep:  # whose trials may set keys that do not fit
-        check_model(config)
-        check_start(config)
+    uses = ["scores"] * (command.mode in (*READ_TEXT, EVALUATE))
+    # Trials of a sweep may set keys that do not fit.
+    check(config, *uses, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
     return experiment
 
 

@@ -70,7 +70,10 @@ def read_given(name: str, run: Run, options: Options) -> Given:
         _print_rows(documents.rows)
         texts, unit = list(documents), "documents"
     elif task.reads == PICTURES:
-        texts, unit = read_table(path, config.data, look_of(config), task.label_type), "pictures"
+        texts, unit = (
+            read_table(path, config.data, look_of(config.model, config.data), task.label_type),
+            "pictures",
+        )
         if task.label_type != CAPTIONS:
             _check_labels(path, texts.items, load_labels(folder))
         return _given(name, [path], texts, unit, texts.items)

@@ -20,9 +20,9 @@ from ..display import web_page
 OFFLINE_CHARACTERS = 2_000  # of a text on a page that holds a model
 
 
-def shown_tags(config: ConfigDict) -> list[str]:
+def shown_tags(data: ConfigDict) -> list[str]:
     """Returns the tags of which a page offers one."""
-    tags = tags_of(config.data)
+    tags = tags_of(data)
     return list(tags) if any(tags) else []
 
 
@@ -38,7 +38,7 @@ def write(export: Export, folder: Path) -> None:
         "languages": languages_of(load_config(export.run).data),
         "operations": ["translate", "attention"],
         "max_best": config.decode.beam_size,
-        "source_tags": shown_tags(config),
+        "source_tags": shown_tags(config.data),
     }
     encode = predictor.source_tokenizer.encode
     segmenter = Segmenter(config, export.run, encode, spec["maxLength"])

@@ -216,5 +216,5 @@ class Served:
             "operations": list(self.routes),
             "max_best": self._first.max_best,
             "max_length": self._first.operation.max_length,
-            "source_tags": shown_tags(self.run.config),
+            "source_tags": shown_tags(self.run.config.data),
         }

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from transformer.checks import check, check_model, check_scores, check_start, check_text
+from transformer.checks import check
 from transformer.config import assign, flatten, value_of
 from transformer.config.keys import having, signing
 from transformer.errors import UserError, shorten
@@ -94,8 +94,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
             set_key(config, key, value)
         recipe.apply(config, values)
         config.sweep.storage = ""  # it may hold a password, and says nothing of the run
-        for check_part in (check, check_model, check_start, check_scores, check_text):
-            check_part(config)
+        check(config, "model", "training", "scores", "later")
         check_source(Run(trial_folder(folder, number), config))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None

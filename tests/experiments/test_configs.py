@@ -97,14 +97,14 @@ def test_a_config_has_the_keys_of_base_gives_its_command_and_describes_a_model(p
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert f"python launch.py --config=configs/{path.name} --workdir=" in text
         assert text.split("\n")[0].endswith(".")
-    tasks.REGISTRY[config.task].check_model(config)
+    tasks.REGISTRY[config.task].without_text(config).check_model()
     if config.model.architecture == BAG or config.model.patch_size:
         return
     size = config.tokenizer.vocab_size
     # Vocabularies of two languages seldom have one size.
     other = size if config.tokenizer.joint else size - 1
     sizes = {"source_vocab_size": size, "target_vocab_size": other}
-    model = ModelConfig(**sizes, **model_fields(config))
+    model = ModelConfig(**sizes, **model_fields(config.model))
     assert model.head_width * config.model.num_heads == config.model.d_model
     assert config.data.max_tokens <= config.model.max_length
 
@@ -181,12 +181,12 @@ def test_what_flash_attention_cannot_train_is_refused_before_the_text_is_read(ch
     experiment = base.get_config()
     experiment.update_from_flattened_dict(flash | changes)
     if said is None:
-        config.check_model(experiment)
+        config.check(experiment, "model")
         return
     with pytest.raises(UserError, match=said):
-        config.check_model(experiment)
+        config.check(experiment, "model")
     experiment.model.attention_implementation = "chunked"  # control
-    config.check_model(experiment)
+    config.check(experiment, "model")
 
 
 @pytest.mark.parametrize(

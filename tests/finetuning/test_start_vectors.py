@@ -12,7 +12,7 @@ from runs import identical, lines, newest_state, toy_config
 from task_runs import text_config
 from tiny_classifier import ROWS
 from transformer import tasks
-from transformer.checks import check_start
+from transformer.checks import check
 from transformer.errors import UserError
 from transformer.optim.parameters import named_leaves
 from transformer.runs import json_files, workdir
@@ -166,7 +166,7 @@ def test_vectors_that_do_not_fit_are_refused_before_the_run(change, says, tmp_pa
 def test_vectors_and_weights_of_another_run_exclude_each_other(tmp_path):
     config = toy_config(tmp_path / "cache", **{"train.init_from": "x", "train.target_vectors": "y"})
     with pytest.raises(UserError, match=r"target_vectors=y and .* are both for the first"):
-        check_start(config)
+        check(config, "training")
 
 
 def test_a_resumed_run_needs_no_file_and_ends_with_the_same_bits(tmp_path):

@@ -24,7 +24,7 @@ def scores_of(text, tokenizer="auto"):
     config = base.get_config()
     assert config.evaluate.sacrebleu_tokenizer == "auto"
     config.evaluate.sacrebleu_tokenizer = tokenizer
-    return text_scores([text], [Pair("x", text)], config, False)
+    return text_scores([text], [Pair("x", text)], config.evaluate, False)
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, t) for name in TEXTS for t in TEXTS[name]])

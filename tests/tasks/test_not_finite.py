@@ -9,7 +9,7 @@ from transformer.decoding.sampling import NOT_FINITE, SamplingRule, draw_tokens
 from transformer.errors import RunError
 from transformer.tasks import REGISTRY
 from transformer.tasks.classification import ClassificationTask
-from transformer.tasks.language_model import make_generator
+from transformer.tasks.language_model import LanguageModelTask
 
 
 def broken(variables):
@@ -62,7 +62,9 @@ def test_a_token_drawn_from_no_numbers_is_none():
 def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, search, tmp_path):
     changes = {"data.context": 12, "decode.max_new_tokens": 3, "decode.search": search}
     config = toy_config(tmp_path, **changes)
-    generator = make_generator(config, translator[0].predictor.target_tokenizer)
+    generator = LanguageModelTask.without_text(config).make_generator(
+        translator[0].predictor.target_tokenizer
+    )
     variables = {"params": jax.jit(generator.init_params)(jax.random.key(0))}
     with refused(7, "text"):
         generator.write(broken(variables), ["a", "b"], numbers=[7, 8])
@@ -77,7 +79,7 @@ def test_a_language_model_writes_and_scores_nothing_without_numbers(translator, 
 def test_a_classifier_names_no_class_without_numbers(translator, tmp_path):
     config = toy_config(tmp_path, **{"data.max_tokens": 16})
     tokenizer = translator[0].predictor.source_tokenizer
-    classifier = ClassificationTask.make_classifier(config, tokenizer, ["no", "yes"])
+    classifier = ClassificationTask.without_text(config).make_classifier(tokenizer, ["no", "yes"])
     variables = {"params": jax.jit(classifier.init_params)(jax.random.key(0))}
     with refused(7, "class"):
         classifier.predict(broken(variables), ["a", "b"], first_line=7)

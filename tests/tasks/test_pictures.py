@@ -13,7 +13,7 @@ from configs import mnist, photos
 from runs import SpoiltPlan, identical, make_trainer, newest_state
 from tiny_run import command, refused
 from tiny_scenes import CONFIG, train_scenes
-from transformer.checks import check, check_start
+from transformer.checks import check
 from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.runs import workdir
@@ -218,8 +218,8 @@ def test_captions_are_read_as_those_of_the_training_are_written(tmp_path, captio
 @pytest.mark.parametrize("change", ["flip", "crop+colour"])
 def test_questions_are_not_trained_on_pictures_whose_answers_change(change):
     config = photos.get_config("questions")
-    check_start(config)
+    check(config, "training")
     config.data.augment = change
     check(config)  # a run that was trained so is opened
     with pytest.raises(UserError, match=f"leave {change.split('+')[-1]} out"):
-        check_start(config)
+        check(config, "training")

@@ -198,12 +198,12 @@ ROWS = {"data.source": "files", "data.train_target": ""}
 def test_the_languages_are_what_the_config_says(changes, language, target):
     config = base.get_config()
     config.update_from_flattened_dict(changes)
-    assert source_language(config) == language
+    assert source_language(config.decode, config.data) == language
     if not config.decode.source_language:
         assert languages_of(config.data) == (language, target)
     config.decode.source_language = "German"
     with pytest.raises(UserError, match="source_language=German is not a code"):
-        source_language(config)
+        source_language(config.decode, config.data)
 
 
 # -- joined

@@ -57,7 +57,7 @@ def test_the_table_of_flickr8k_is_read_in_or_next_to_the_folder_of_its_pictures(
     folder = tmp_path / "data"
     folder.mkdir()
     config = captioner(folder, album(folder, [2] * 30, place, "Flickr8k.token.txt")).config
-    source = open_pictures(config.data, look_of(config), LEARNT)
+    source = open_pictures(config.data, look_of(config.model, config.data), LEARNT)
     items = [item for split in source.splits.values() for item in split]
     assert len(items) == 60
     assert {item.name for item in items} == {f"{1000 + i}_a.jpg" for i in range(30)}
@@ -65,9 +65,9 @@ def test_the_table_of_flickr8k_is_read_in_or_next_to_the_folder_of_its_pictures(
         file.write("2258277193_586949ec62.jpg.1#0\tA man .\n")
     message = "line 61: .*586949ec62.jpg.1 is not a file: .* config.data.skip_broken=True to skip"
     with pytest.raises(UserError, match=message):
-        open_pictures(config.data, look_of(config), LEARNT)
+        open_pictures(config.data, look_of(config.model, config.data), LEARNT)
     config.data.skip_broken = True
-    again = open_pictures(config.data, look_of(config), LEARNT)
+    again = open_pictures(config.data, look_of(config.model, config.data), LEARNT)
     assert again.splits == source.splits
 
 
@@ -144,7 +144,7 @@ def test_the_captions_of_a_picture_are_in_one_split(tmp_path, holdout):
     lines.insert(1, lines[1])  # so that no split ends at a picture
     (tmp_path / table).write_text("".join(lines))
     task = captioner(tmp_path, table, holdout=holdout, validation_size=12, test_size=13)
-    source = open_pictures(task.config.data, look_of(task.config), LEARNT)
+    source = open_pictures(task.config.data, look_of(task.config.model, task.config.data), LEARNT)
     names = {split: [item.name for item in items] for split, items in source.splits.items()}
     assert sum(map(len, names.values())) == 5 * PICTURES + 1
     for one, other in itertools.combinations(names.values(), 2):

@@ -77,7 +77,10 @@ class Segmenter:
         keep_whole: bool = False,
     ):
         self._splits, self._keep_whole = config.decode.split_sentences, keep_whole
-        self.language, self._tagger = source_language(config), Tagger(config.data, None)
+        self.language, self._tagger = (
+            source_language(config.decode, config.data),
+            Tagger(config.data, None),
+        )
         self._folder, self._encode, self._max_length = folder, encode, max_length
         self._max_tokens = min(config.data.max_tokens, max_length)
 
@@ -179,15 +182,15 @@ def measure_lines(
     return {"several_sentences": several / len(tokens), **most, "words": words}
 
 
-def source_language(config: ConfigDict) -> str:
+def source_language(decode: ConfigDict, data: ConfigDict) -> str:
     """Returns the code of the source's language, see `languages_of`, or the one to decode with."""
-    code = config.decode.source_language
+    code = decode.source_language
     if code and not ISO_CODE.fullmatch(code):
         raise UserError(
             f"config.decode.source_language={code} is not a code of a language: give one such as "
             "en or de"
         )
-    return code or languages_of(config.data)[0]
+    return code or languages_of(data)[0]
 
 
 def learn_words(texts: Iterable[str], language: str) -> dict[str, bool]:

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.bridges.formats import Export, write_export
-from transformer.checks import check, check_scores
+from transformer.checks import check
 from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
@@ -63,9 +63,10 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
                 f"another key, train with it: transformer.train(config, folder, "
                 f"{{{key!r}: {value!r}}})"
             )
-    check(config)
-    check_scores(config)
-    return LoadedRun(folder, config)
+    check(config, "scores")
+    run = LoadedRun(folder, config)
+    assert run.trained  # whoever has it need not wait for its weights
+    return run
 
 
 def train(
@@ -93,10 +94,9 @@ class LoadedRun(Run):
       trained: its model and variables.
     """
 
-    def __init__(self, folder: Path, config: ConfigDict):
-        super().__init__(folder, config)
-        self.trained = self.load_trained()
-        self._operations: dict[str, Operation] = {}
+    @functools.cached_property
+    def trained(self) -> TrainedRun[Any]:
+        return self.load_trained()
 
     def __repr__(self) -> str:
         steps = ", ".join(map(str, self.trained.steps))
@@ -270,6 +270,10 @@ class LoadedRun(Run):
         return self._operations[name]
 
     # -- inside
+
+    @functools.cached_property
+    def _operations(self) -> dict[str, Operation]:
+        return {}
 
     def _check_task(self, method: str) -> None:
         """Refuses a method that the task does not have."""

@@ -244,7 +244,7 @@ class Run:
         check_folder(folder)
         if not (folder / "config.json").exists():
             return
-        theirs, ours = (_comparable(each, training) for each in (load_config(folder), self.config))
+        theirs, ours = (run._comparable(training) for run in (Run(folder), self))
         differing = [
             f"{key} (there {theirs[key]!r}, here {ours[key]!r})"
             for key in sorted(ours)
@@ -260,6 +260,16 @@ class Run:
                 "is there"
                 + (f"; config.train.init_from={folder} starts from its weights" if training else "")
             )
+
+    def _comparable(self, training: bool) -> dict[str, Any]:
+        """The values that must be those of the folder, see `check_same`."""
+        free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
+        values = {key: value for key, value in flatten(self.config).items() if key not in free}
+        values["data.corpora"] = [
+            {key: value for key, value in corpus.items() if f"data.{key}" not in free}
+            for corpus in values["data.corpora"]
+        ]
+        return values
 
     def other_settings(self) -> dict[str, Any]:
         """Returns {dotted key: value} of the scoring settings that differ from the folder's."""
@@ -280,19 +290,8 @@ class Run:
         self.check_same()
         if not folder.is_dir():
             raise UserError(f"{folder} is not a folder: name that of a run")
-        predictor = tasks.REGISTRY[self.config.task].load(folder, self.config)
+        predictor = tasks.REGISTRY[self.config.task].without_text(self.config).load(folder)
         params, used, progress = Weights(folder, self.config).load(
             predictor.param_shapes, predictor.fingerprint(), steps
         )
         return TrainedRun(predictor, {"params": on_all_devices(params)}, used, progress)
-
-
-def _comparable(config: ConfigDict, training: bool) -> dict[str, Any]:
-    """The values of a config that must be a run's own, see `Run.check_same`."""
-    free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
-    values = {key: value for key, value in flatten(config).items() if key not in free}
-    values["data.corpora"] = [
-        {key: value for key, value in corpus.items() if f"data.{key}" not in free}
-        for corpus in values["data.corpora"]
-    ]
-    return values

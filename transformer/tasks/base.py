@@ -86,10 +86,17 @@ class Task(abc.ABC):
           given: a text to score in place of the held-out one, as the only split, "test"; see
             `make_given_text` of each task.
         """
-        task = cls.__new__(cls)
-        task.config, task.predictor = config, cls.load(folder, config)
+        task = cls.without_text(config)
+        task.predictor = task.load(folder)
         is_kept = given is None
         task.text = task.read_kept_text(folder) if is_kept else task.make_given_text(folder, given)
+        return task
+
+    @classmethod
+    def without_text(cls, config: ConfigDict) -> "Task":
+        """Returns a task with nothing but its config, for `load` and `check_model`."""
+        task = cls.__new__(cls)
+        task.config = config
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
@@ -101,11 +108,10 @@ class Task(abc.ABC):
 
     # -- text and model
 
-    @classmethod
-    def check_model(cls, config: ConfigDict) -> None:
-        """Checks that a config describes a valid model, as far as possible without text."""
-        size, fields = config.tokenizer.vocab_size, model_fields(config)
-        if cls.reads == DOCUMENTS:  # which a decoder alone reads
+    def check_model(self) -> None:
+        """Checks that the config describes a valid model, as far as possible without text."""
+        size, fields = self.config.tokenizer.vocab_size, model_fields(self.config.model)
+        if self.reads == DOCUMENTS:  # which a decoder alone reads
             fields["num_encoder_layers"] = 0
         check_names(ModelConfig(size, size, **fields))
 
@@ -129,9 +135,8 @@ class Task(abc.ABC):
     def make_plan(self) -> Plan:
         """Returns all training batches."""
 
-    @staticmethod
     @abc.abstractmethod
-    def load(folder: Path, config: ConfigDict) -> Predictor:
+    def load(self, folder: Path) -> Predictor:
         """Returns the model of a run's folder; its checkpoints are read elsewhere."""
 
     @property
@@ -308,11 +313,9 @@ def refuse_empty(
         )
 
 
-def plan_numbers(config: ConfigDict) -> tuple[int, int, int, int, int]:
-    """Returns the numbers of a `BucketPlan`: seed, tokens, buckets, multiple and rows."""
-    data = config.data
-    sizes = data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
-    return config.seed, *sizes
+def plan_sizes(data: ConfigDict) -> tuple[int, int, int, int]:
+    """Returns the numbers of a `BucketPlan` after its seed: tokens, buckets, multiple and rows."""
+    return data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
 
 
 def describe_plan(plan: Any) -> str:
@@ -337,22 +340,22 @@ def initial_folder(config: ConfigDict) -> Path | None:
     return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
 
 
-def warn_of_earlier_text(config: ConfigDict) -> None:
+def warn_of_earlier_text(init_from: str) -> None:
     """Warns that the run from which this one starts may have been trained on the held-out text."""
-    if config.train.init_from:
+    if init_from:
         logger.warning(
             "warning: not checked whether text for validation and test occurs in the training text "
             "of config.train.init_from=%a",
-            config.train.init_from,
+            init_from,
         )
 
 
-def model_fields(config: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a `ModelConfig` from a config, for an encoder or a decoder."""
-    if config.model.architecture == BAG and not config.model.patch_size:
+def model_fields(settings: ConfigDict) -> dict[str, Any]:
+    """Returns the fields of a `ModelConfig` from `config.model`, for an encoder or a decoder."""
+    if settings.architecture == BAG and not settings.patch_size:
         raise UserError(
             f"config.model.architecture={BAG} is for config.task=classification: choose one of "
             f"{', '.join(REGISTRY)}"
         )
     names = {field.name for field in dataclasses.fields(ModelConfig)}
-    return {name: value for name, value in config.model.items() if name in names}
+    return {name: value for name, value in settings.items() if name in names}

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
-from ml_collections import ConfigDict
 
 from transformer.data import held_out
 from transformer.data.pairs import LabelledPicture, Pair
@@ -78,14 +77,13 @@ class CaptionTask(TranslationTask):
     plan_type = CaptionPlan
     loss_references = "each"
 
-    @classmethod
-    def check_model(cls, config: ConfigDict) -> None:
-        make_picture_network(config, config.tokenizer.vocab_size, 2)
+    def check_model(self) -> None:
+        make_picture_network(self.config.model, self.config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
         data, size = self.config.data, self.config.model.patch_size
-        source = open_pictures(data, look_of(self.config), CAPTIONS)
+        source = open_pictures(data, look_of(self.config.model, self.config.data), CAPTIONS)
         items = {split: source.splits[split] for split in SCORED_SPLITS}
         refuse_empty(items, "")
         train = source.splits["train"]
@@ -93,7 +91,7 @@ class CaptionTask(TranslationTask):
         tokenizer = tokenizer.writer().typed()
         ids = tokenizer.encode([item.label for item in train])
         short = [i for i, part in enumerate(ids) if len(part) < data.max_tokens]
-        reader = PictureReader(look_of(self.config), size)
+        reader = PictureReader(look_of(self.config.model, self.config.data), size)
         corpus = CaptionCorpus(
             store_pictures([train[i] for i in short], source.pixels["train"], size),
             TokenStore.of([ids[i] for i in short]),
@@ -146,13 +144,25 @@ class CaptionTask(TranslationTask):
 
     def make_predictor(self) -> Captioner:
         corpus = self.text.corpus
-        return make_captioner(self.config, corpus.source_tokenizer, corpus.target_tokenizer)
+        return self._make_captioner(corpus.source_tokenizer, corpus.target_tokenizer)
 
-    @staticmethod
-    def load(folder: Path, config: ConfigDict) -> Captioner:
+    def load(self, folder: Path) -> Captioner:
         tokenizer = load_tokenizer(folder / TOKENIZER).writer().typed()
-        reader = PictureReader(look_of(config), config.model.patch_size)
-        return make_captioner(config, reader, tokenizer)
+        look = look_of(self.config.model, self.config.data)
+        reader = PictureReader(look, self.config.model.patch_size)
+        return self._make_captioner(reader, tokenizer)
+
+    def _make_captioner(self, reader: PictureReader, tokenizer: Tokenizer) -> Captioner:
+        settings = self.config.model
+        check_layers(settings, self.config.task)
+        if settings.architecture != "transformer":
+            raise UserError(
+                f"config.model.architecture={settings.architecture} writes no captions: set "
+                "config.model.architecture=transformer"
+            )
+        model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(settings)))
+        check_positions(1 + reader.grid**2, model.config.max_length)
+        return Captioner(model, reader, tokenizer, self.config.decode)
 
     def _mixture(self) -> None:
         return None
@@ -182,7 +192,7 @@ class CaptionTask(TranslationTask):
             f"vocabulary {corpus.target_tokenizer.vocab_size}",
             describe_plan(self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, (p.target for p in pairs))[1],
-            pair_scores.ceiling_line(pairs, self.predictor, self.config),
+            pair_scores.ceiling_line(pairs, self.predictor, self.config.evaluate),
         ]
 
     def data_summary(self) -> dict[str, Any]:
@@ -194,16 +204,3 @@ class CaptionTask(TranslationTask):
             "vocabulary": {"captions": corpus.target_tokenizer.vocab_size},
             **plan_summary(self.plan),
         }
-
-
-def make_captioner(config: ConfigDict, reader: PictureReader, tokenizer: Tokenizer) -> Captioner:
-    """Returns the captioner of a config and its tokenizer."""
-    check_layers(config)
-    if config.model.architecture != "transformer":
-        raise UserError(
-            f"config.model.architecture={config.model.architecture} writes no captions: set "
-            "config.model.architecture=transformer"
-        )
-    model = build_model(ModelConfig(1, tokenizer.vocab_size, **model_fields(config)))
-    check_positions(1 + reader.grid**2, model.config.max_length)
-    return Captioner(model, reader, tokenizer, config.decode)

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, UInt8
-from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
@@ -39,7 +38,7 @@ from transformer.tasks.base import (
     describe_plan,
     initial_folder,
     model_fields,
-    plan_numbers,
+    plan_sizes,
     plan_summary,
     rates_of,
     refuse_empty,
@@ -87,16 +86,15 @@ class ClassificationTask(Task):
     plan: LabelledPlan
     plan_type: ClassVar[Any] = LabelledPlan  # of what `text.train` is
 
-    @classmethod
-    def check_model(cls, config: ConfigDict) -> None:
-        make_network(config, config.tokenizer.vocab_size, 2)
+    def check_model(self) -> None:
+        self._make_network(self.config.tokenizer.vocab_size, 2)
 
     def read_text(self, folder: Path | None) -> LabelledText:
         config, source = self.config, open_labelled(self.config.data)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         refuse_empty(held)
         initial = initial_folder(config)
-        warn_of_earlier_text(config)
+        warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,
@@ -130,21 +128,42 @@ class ClassificationTask(Task):
         return encode_labelled(items, labels, tokenizer, self.config.data.max_tokens)
 
     def make_predictor(self) -> ClassPredictor:
-        return self.make_classifier(self.config, self.text.tokenizer, self.text.labels)
+        return self.make_classifier(self.text.tokenizer, self.text.labels)
 
-    @classmethod
-    def load(cls, folder: Path, config: ConfigDict) -> ClassPredictor:
-        return cls.make_classifier(config, load_tokenizer(folder / TOKENIZER), load_labels(folder))
+    def load(self, folder: Path) -> ClassPredictor:
+        return self.make_classifier(load_tokenizer(folder / TOKENIZER), load_labels(folder))
 
-    @staticmethod
-    def make_classifier(config: ConfigDict, tokenizer: Any, labels: Sequence[str]) -> Any:
-        """Returns the classifier of a config, its tokenizer and the names of its classes."""
-        network = make_network(config, tokenizer.vocab_size, len(labels))
-        settings = config.data.max_tokens, config.decode.batch_size
+    def make_classifier(self, tokenizer: Any, labels: Sequence[str]) -> Any:
+        """Returns the classifier of the config, its tokenizer and the names of its classes."""
+        network = self._make_network(tokenizer.vocab_size, len(labels))
+        settings = self.config.data.max_tokens, self.config.decode.batch_size
         return TextClassifier(network, tokenizer, labels, *settings)
 
+    def _make_network(self, vocab_size: int, num_classes: int) -> Classifier | BagOfEmbeddings:
+        """Returns the network of the config: an encoder with pooling, or a bag of embeddings."""
+        model = self.config.model
+        if model.architecture == BAG:
+            return BagOfEmbeddings(
+                vocab_size,
+                num_classes,
+                model.bag_of_embeddings_width,
+                model.bag_of_embeddings_hidden,
+                model.bigram_buckets,
+            )
+        fields = {**model_fields(model), "num_decoder_layers": 0}
+        model_config = ModelConfig(vocab_size, vocab_size, **fields)
+        check_names(model_config)
+        network = Classifier(model_config, num_classes, model.pooling)
+        limit, tokens = network.max_positions, self.config.data.max_tokens
+        if limit is not None and tokens > limit:
+            raise RunError(
+                f"data.max_tokens={tokens} is more than the model.max_length={limit} positions "
+                f"that are learned: set config.model.max_length={tokens}"
+            )
+        return network
+
     def make_plan(self) -> Any:
-        return self.plan_type(self.text.train, *plan_numbers(self.config))
+        return self.plan_type(self.text.train, self.config.seed, *plan_sizes(self.config.data))
 
     @functools.cached_property
     def class_weights(self) -> Float[np.ndarray, "C"]:
@@ -326,32 +345,6 @@ class ClassificationTask(Task):
             }
             for i in range(min(3, len(texts.store)))
         ]
-
-
-def make_network(
-    config: ConfigDict, vocab_size: int, num_classes: int
-) -> Classifier | BagOfEmbeddings:
-    """Returns the network of a config: an encoder with pooling, or a bag of embeddings."""
-    model = config.model
-    if model.architecture == BAG:
-        return BagOfEmbeddings(
-            vocab_size,
-            num_classes,
-            model.bag_of_embeddings_width,
-            model.bag_of_embeddings_hidden,
-            model.bigram_buckets,
-        )
-    fields = {**model_fields(config), "num_decoder_layers": 0}
-    model_config = ModelConfig(vocab_size, vocab_size, **fields)
-    check_names(model_config)
-    network = Classifier(model_config, num_classes, model.pooling)
-    limit, tokens = network.max_positions, config.data.max_tokens
-    if limit is not None and tokens > limit:
-        raise RunError(
-            f"data.max_tokens={tokens} is more than the model.max_length={limit} positions that "
-            f"are learned: set config.model.max_length={tokens}"
-        )
-    return network
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
@@ -77,7 +76,7 @@ class LanguageModelTask(TokenTask):
         config, documents = self.config, dict(open_documents(self.config.data))
         saved = folder and folder / TOKENIZER
         initial = initial_folder(config)
-        warn_of_earlier_text(config)
+        warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_text(
             documents.pop("train"),
             config.data,
@@ -85,7 +84,7 @@ class LanguageModelTask(TokenTask):
             saved,
             initial and initial / TOKENIZER,
         )
-        encoded = _encode(documents, tokenizer, config)
+        encoded = self._encode(documents, tokenizer)
         _check_held_out(encoded)
         return LanguageText(tokenizer, train, encoded, documents)
 
@@ -102,15 +101,35 @@ class LanguageModelTask(TokenTask):
 
     def _make_text(self, documents: Mapping[str, Iterable[str]]) -> LanguageText:
         tokenizer = self.predictor.tokenizer
-        encoded = _encode(documents, tokenizer, self.config)
+        encoded = self._encode(documents, tokenizer)
         return LanguageText(tokenizer, None, encoded, documents)
 
-    def make_predictor(self) -> Generator:
-        return make_generator(self.config, self.text.tokenizer)
+    def _encode(
+        self, documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer
+    ) -> dict[str, Documents]:
+        """The documents of each split as tokens."""
+        whole = self.config.data.documents == "file"
+        return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
 
-    @staticmethod
-    def load(folder: Path, config: ConfigDict) -> Generator:
-        return make_generator(config, load_tokenizer(folder / TOKENIZER).writer())
+    def make_predictor(self) -> Generator:
+        return self.make_generator(self.text.tokenizer)
+
+    def load(self, folder: Path) -> Generator:
+        return self.make_generator(load_tokenizer(folder / TOKENIZER).writer())
+
+    def make_generator(self, tokenizer: Tokenizer) -> Generator:
+        """Returns the language model of the config, a decoder without encoder."""
+        config = self.config
+        fields = {**model_fields(config.model), "num_encoder_layers": 0}
+        model = build_model(ModelConfig(tokenizer.vocab_size, tokenizer.vocab_size, **fields))
+        limit, context = model.max_positions, config.data.context
+        if limit is not None and context > limit:
+            raise RunError(
+                f"data.context={context} is more than the model.max_length={limit} positions that "
+                f"are learned: set config.model.max_length={context}"
+            )
+        whole = config.data.documents == "file"
+        return Generator(model, tokenizer, config.decode, context, whole)
 
     def make_plan(self) -> TextPlan:
         data = self.config.data
@@ -230,14 +249,6 @@ class LanguageModelTask(TokenTask):
         }
 
 
-def _encode(
-    documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer, config: ConfigDict
-) -> dict[str, Documents]:
-    """The documents of each split as tokens."""
-    whole = config.data.documents == "file"
-    return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
-
-
 def _check_held_out(held_out: Mapping[str, Documents]) -> None:
     if "validation" not in held_out:
         raise UserError(
@@ -278,17 +289,3 @@ def scores_of(nll: float, text: Documents) -> dict[str, int | float]:
         "word_perplexity": math.exp(min(nll / max(1, words), 700.0)),
         "bits_per_byte": nll / math.log(2) / max(1, size),
     }
-
-
-def make_generator(config: ConfigDict, tokenizer: Tokenizer) -> Generator:
-    """Returns the language model of a config, a decoder without encoder, and its tokenizer."""
-    fields = {**model_fields(config), "num_encoder_layers": 0}
-    model = build_model(ModelConfig(tokenizer.vocab_size, tokenizer.vocab_size, **fields))
-    limit, context = model.max_positions, config.data.context
-    if limit is not None and context > limit:
-        raise RunError(
-            f"data.context={context} is more than the model.max_length={limit} positions that are "
-            f"learned: set config.model.max_length={context}"
-        )
-    whole = config.data.documents == "file"
-    return Generator(model, tokenizer, config.decode, context, whole)

@@ -71,13 +71,13 @@ def find_translations(
 
 
 def text_scores(
-    hypotheses: Sequence[str], pairs: Sequence[Pair], config: ConfigDict, final: bool
+    hypotheses: Sequence[str], pairs: Sequence[Pair], settings: ConfigDict, final: bool
 ) -> dict[str, Any]:
-    """Returns BLEU and the other scores of translations, see `metrics.text.corpus_scores`."""
+    """Returns the scores of translations by `config.evaluate`, see `metrics.text.corpus_scores`."""
     # sacreBLEU is not needed to translate.
     from transformer.metrics.text import corpus_scores
 
-    settings, references = config.evaluate, [pair.target for pair in pairs]
+    references = [pair.target for pair in pairs]
     scores = corpus_scores(
         hypotheses,
         references,
@@ -172,12 +172,12 @@ def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> 
     )
 
 
-def ceiling_line(pairs: Sequence[Pair], translator: Translator, config: ConfigDict) -> str:
+def ceiling_line(pairs: Sequence[Pair], translator: Translator, settings: ConfigDict) -> str:
     """Returns a line with the highest scores of pairs that the target's tokenizer allows."""
     tokenizer, references = translator.target_tokenizer, [pair.target for pair in pairs]
     encoded = tokenizer.encode(references)
     written = [canonicalize(tokenizer.decode(ids)) for ids in encoded]
-    scores = text_scores(written, pairs, config, final=False)
+    scores = text_scores(written, pairs, settings, final=False)
     line = (
         f"highest scores that the tokenizer allows on {len(pairs):,} validation references: "
         f"BLEU {scores['bleu']:.2f}, exact match {scores['exact_match']:.1f}%"

@@ -69,7 +69,9 @@ def summary(
         **plan_summary(plan),
         "preview": _preview(config.data, pairs, corpus),
         "source_lines": measure_lines(
-            corpus.source, corpus.source_tokenizer.decode, source_language(config)
+            corpus.source,
+            corpus.source_tokenizer.decode,
+            source_language(config.decode, config.data),
         ),
     }
 

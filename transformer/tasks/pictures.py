@@ -64,13 +64,14 @@ class PictureTask(ClassificationTask):
     plan: PicturePlan
     plan_type = PicturePlan
 
-    @classmethod
-    def check_model(cls, config: ConfigDict) -> None:
-        asks = cls.label_type == ANSWERS
-        make_picture_network(config, config.tokenizer.vocab_size, 2, asks)
+    def check_model(self) -> None:
+        asks, sizes = self.label_type == ANSWERS, (self.config.tokenizer.vocab_size, 2)
+        make_picture_network(self.config.model, *sizes, self.config.data.max_tokens * asks)
 
     def read_text(self, folder: Path | None) -> LabelledText:
-        source = open_pictures(self.config.data, look_of(self.config), self.label_type)
+        source = open_pictures(
+            self.config.data, look_of(self.config.model, self.config.data), self.label_type
+        )
         held = {split: source.splits[split] for split in SCORED_SPLITS}
         refuse_empty(held, "")
         tokenizer = None
@@ -99,20 +100,21 @@ class PictureTask(ClassificationTask):
         pixels = np.zeros_like(pixels) if self.config.data.blind else pixels
         return encode_pictures(items, pixels, labels, tokenizer, *sizes)
 
-    @classmethod
-    def load(cls, folder: Path, config: ConfigDict) -> PictureClassifier:
-        asks = cls.label_type == ANSWERS
+    def load(self, folder: Path) -> PictureClassifier:
+        asks = self.label_type == ANSWERS
         tokenizer = load_tokenizer(folder / TOKENIZER).typed() if asks else None
-        return cls.make_classifier(config, tokenizer, load_labels(folder))
+        return self.make_classifier(tokenizer, load_labels(folder))
 
-    @staticmethod
     def make_classifier(
-        config: ConfigDict, tokenizer: Tokenizer | None, labels: Sequence[str]
+        self, tokenizer: Tokenizer | None, labels: Sequence[str]
     ) -> PictureClassifier:
-        vocab_size, asks = tokenizer.vocab_size if tokenizer else 1, tokenizer is not None
-        network, encoder = make_picture_network(config, vocab_size, len(labels), asks)
-        settings = config.data.max_tokens, config.decode.batch_size, config.data.blind
-        return PictureClassifier(network, encoder, look_of(config), tokenizer, labels, *settings)
+        model, data = self.config.model, self.config.data
+        sizes = tokenizer.vocab_size if tokenizer else 1, len(labels)
+        words = 0 if tokenizer is None else data.max_tokens
+        network, encoder = make_picture_network(model, *sizes, words)
+        settings = data.max_tokens, self.config.decode.batch_size, data.blind
+        look = look_of(model, data)
+        return PictureClassifier(network, encoder, look, tokenizer, labels, *settings)
 
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
@@ -222,14 +224,13 @@ class QuestionTask(PictureTask):
 
 
 def make_picture_network(
-    config: ConfigDict, vocab_size: int, num_classes: int, asks: bool = False
+    model: ConfigDict, vocab_size: int, num_classes: int, words: int = 0
 ) -> tuple[Network, ModelConfig]:
-    """Returns the network of a config, and the config of its encoder or in its place.
+    """Returns the network of `config.model`, and the config of its encoder or in its place.
 
-    If it `asks`, a question follows each picture.
+    A question of at most this many `words`, in tokens, follows each picture.
     """
-    model = config.model
-    fields = {**model_fields(config), "num_decoder_layers": 0}
+    fields = {**model_fields(model), "num_decoder_layers": 0}
     encoder = ModelConfig(vocab_size, vocab_size, **fields)
     if model.architecture == BAG:
         return BagOfPatches(encoder, num_classes), encoder
@@ -237,9 +238,8 @@ def make_picture_network(
         return CnnLstm(encoder, num_classes), encoder
     check_names(encoder)
     network = Classifier(encoder, num_classes, model.pooling)
-    positions = 1 + (encoder.picture_size // encoder.patch_size) ** 2
-    positions += config.data.max_tokens * asks
-    check_positions(positions, network.max_positions)
+    grid = encoder.picture_size // encoder.patch_size
+    check_positions(1 + grid**2 + words, network.max_positions)
     return network, encoder
 
 

@@ -31,7 +31,7 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.model.losses import TokenSums
 from transformer.tasks import pair_scores, pair_text
-from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_numbers
+from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_sizes
 from transformer.tasks.corpora import read_text
 from transformer.tasks.pair_scores import cut_line, find_translations
 
@@ -116,18 +116,22 @@ class TranslationTask(TokenTask):
         corpus = self.text.corpus
         return make_translator(self.config, corpus.source_tokenizer, corpus.target_tokenizer)
 
-    @staticmethod
-    def load(folder: Path, config: ConfigDict) -> Translator:
-        return make_translator(config, *load_tokenizers(folder))
+    def load(self, folder: Path) -> Translator:
+        return make_translator(self.config, *load_tokenizers(folder))
 
     @property
     def splits(self) -> tuple[str, ...]:
         return tuple(split for split in HELD_OUT if split in self.text.pairs)
 
     def make_plan(self) -> BatchPlan:
-        corpus, numbers = self.text.corpus, plan_numbers(self.config)
+        corpus, numbers = self.text.corpus, plan_sizes(self.config.data)
         plan = self.plan_type(
-            corpus.source, corpus.target, *numbers, self._mixture(), corpus.sampler
+            corpus.source,
+            corpus.target,
+            self.config.seed,
+            *numbers,
+            self._mixture(),
+            corpus.sampler,
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:
@@ -276,7 +280,7 @@ class TranslationTask(TokenTask):
 
     def text_scores(self, hypotheses: list[str], pairs: list[Pair], final: bool) -> dict[str, Any]:
         """Returns the scores of translations of some pairs, see `pair_scores.text_scores`."""
-        return pair_scores.text_scores(hypotheses, pairs, self.config, final)
+        return pair_scores.text_scores(hypotheses, pairs, self.config.evaluate, final)
 
     def loss_pairs(self, split: str) -> list[Pair]:
         """Returns the pairs that the loss of a split is of."""
@@ -311,7 +315,7 @@ class TranslationTask(TokenTask):
         return [
             *pair_text.describe(self.config, pairs, self.text.corpus, self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, references)[1],
-            pair_scores.ceiling_line(decoded, self.predictor, self.config),
+            pair_scores.ceiling_line(decoded, self.predictor, self.config.evaluate),
             *filter(None, cut),
         ]
 
@@ -331,26 +335,26 @@ def make_translator(
     target_tokenizer: Tokenizer,
 ) -> Translator:
     """Returns the translator of a config and its tokenizers."""
-    check_vocabularies(config, source_tokenizer.has_pieces_of(target_tokenizer))
-    check_layers(config)
+    check_vocabularies(config.model, source_tokenizer.has_pieces_of(target_tokenizer))
+    check_layers(config.model, config.task)
     sizes = source_tokenizer.vocab_size, target_tokenizer.vocab_size
-    model = build_model(ModelConfig(*sizes, **model_fields(config)))
+    model = build_model(ModelConfig(*sizes, **model_fields(config.model)))
     return Translator(model, source_tokenizer, target_tokenizer, config.decode)
 
 
-def check_layers(config: ConfigDict) -> None:
+def check_layers(model: ConfigDict, task: str) -> None:
     """Raises UserError if a model has no encoder or no decoder."""
     for side in ("encoder", "decoder"):
-        if not config.model[f"num_{side}_layers"]:
+        if not model[f"num_{side}_layers"]:
             raise UserError(
-                f"model.num_{side}_layers=0: config.task={config.task} has an encoder and a "
+                f"model.num_{side}_layers=0: config.task={task} has an encoder and a "
                 f"decoder; set config.model.num_{side}_layers to 1 or more"
             )
 
 
-def check_vocabularies(config: ConfigDict, joint: bool) -> None:
+def check_vocabularies(model: ConfigDict, joint: bool) -> None:
     """Raises UserError if two vocabularies share one embedding table."""
-    if config.model.tied_embeddings == "all" and not joint:
+    if model.tied_embeddings == "all" and not joint:
         raise UserError(
             "model.tied_embeddings='all' needs one vocabulary for both languages: set "
             "config.tokenizer.joint=True, or config.model.tied_embeddings=decoder"

@@ -172,7 +172,7 @@ def check_fit(run: Run, predictor: Predictor) -> None:
         return
     source, pattern = _open_source(run), run.config.train.init_pattern
     with _naming(run, source):
-        other = REGISTRY[source.config.task].load(source.folder, source.config)
+        other = REGISTRY[source.config.task].without_text(source.config).load(source.folder)
         _check_classes(pattern, predictor, other)
         here, there = predictor.param_shapes(), other.param_shapes()
         check_shapes(

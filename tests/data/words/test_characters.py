@@ -91,16 +91,16 @@ def test_the_start_names_the_highest_score_and_warns_of_a_model_that_normalises(
     config, corpus = corpus_of(tmp_path, TARGETS, TARGETS)
     pairs = [Pair("a", text) for text in TARGETS]
     own = mock.Mock(spec=Translator, target_tokenizer=corpus.target_tokenizer)
-    assert ceiling_line(pairs, own, config).endswith(
+    assert ceiling_line(pairs, own, config.evaluate).endswith(
         "allows on 11 validation references: BLEU 100.00, exact match 100.0%"
     )
     own.target_tokenizer = corpus.source_tokenizer  # as an adopted model reads and writes
-    line = ceiling_line(pairs, own, config)
+    line = ceiling_line(pairs, own, config.evaluate)
     assert line.startswith("warning: highest scores")
     assert "exact match 18.2%; it writes 'P,N V O。' for 'P，N V O。': adopt" in line
     keys = {"tokenizer.kind": "char", "tokenizer.byte_fallback": False}
     own.target_tokenizer = corpus_of(tmp_path, ["ab"], ["ba"], **keys)[1].target_tokenizer
-    assert "config.tokenizer.byte_fallback=True" in ceiling_line(pairs, own, config)
+    assert "config.tokenizer.byte_fallback=True" in ceiling_line(pairs, own, config.evaluate)
 
 
 @pytest.mark.parametrize(("raw", "form"), FORMS.items(), ids=ascii)

@@ -5,9 +5,7 @@ import shutil
 
 import pytest
 
-from experiments.results.runs import list_stopped
 from tiny_run import command, shared_run, unsealed
-from transformer.runs.run import Run
 
 
 @pytest.fixture
@@ -21,26 +19,6 @@ def change(folder, **train):
     path = folder / "config.json"
     config = unsealed(path)
     path.write_text(json.dumps({**config, "train": {**config["train"], **train}}))
-
-
-@pytest.mark.parametrize(
-    ("train", "stopped"),
-    [
-        ({}, False),
-        ({"steps": 41}, True),
-        ({"steps": 80, "epochs": 50.0}, True),
-        ({"steps": 80, "minutes": 1e-6}, False),
-    ],
-)
-def test_a_run_whose_training_stopped_before_its_end_is_named(copy, train, stopped):
-    change(copy, **train)
-    assert list_stopped([Run(copy)]) == [f"{copy} (step 40)"] * stopped
-    # Without the files that tell its end it is not.
-    if train.get("epochs"):
-        (copy / "run.json").unlink()
-    else:
-        shutil.rmtree(copy / "checkpoints")
-    assert list_stopped([Run(copy)]) == []
 
 
 def test_a_comparison_and_the_evaluation_of_a_sweep_name_them(copy, tmp_path):

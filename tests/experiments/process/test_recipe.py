@@ -13,7 +13,7 @@ from experiments.process import recipe
 from experiments.sweep.trial_configs import plan_trials
 from places import ROOT
 from tiny_run import command, refused
-from transformer.checks import check, check_model
+from transformer.checks import check
 from transformer.config import assign, flatten
 from transformer.data.parallel import sources
 from transformer.errors import UserError
@@ -59,8 +59,7 @@ def test_a_row_describes_a_model_that_can_be(page, table, row):
     config = page.get_config()
     for key, value in recipe.settings_of(row, table).items():
         assign(config, key, value)
-    check(config)
-    check_model(config)
+    check(config, "model")
     assert config.data.max_tokens <= config.data.batch_tokens
 
 

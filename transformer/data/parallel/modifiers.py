@@ -222,18 +222,18 @@ def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentati
     return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
-def check_augmentation(config: ConfigDict, has_pairs: bool) -> None:
+def check_augmentation(data: ConfigDict, placeholders: bool, unpaired: str) -> None:
     """Raises UserError if `data.augment_*` add to more than 1, or are for a task without pairs.
 
-    So are `tokenizer.placeholders`.
+    So are `tokenizer.placeholders`. The name of such a task is `unpaired`, '' of others.
     """
-    fractions = {name: part for name in AUGMENTED if (part := config.data[f"augment_{name}"])}
+    fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
     keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]
     if (total := sum(fractions.values())) > 1 + 1e-9:
         raise UserError(f"{' '.join(keys)} add to {total:g}: lower them, to a sum of at most 1")
-    keys += ["tokenizer.placeholders=True"] * config.tokenizer.placeholders
-    if keys and not has_pairs:
+    keys += ["tokenizer.placeholders=True"] * placeholders
+    if keys and unpaired:
         raise UserError(
-            f"{keys[0]} modifies sentence pairs, and config.task={config.task} has none: set "
+            f"{keys[0]} modifies sentence pairs, and config.task={unpaired} has none: set "
             f"config.{keys[0].partition('=')[0]}=0"
         )

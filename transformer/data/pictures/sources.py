@@ -78,9 +78,9 @@ class PictureSource(LabelledSource):
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
 
 
-def look_of(config: ConfigDict) -> Look:
+def look_of(model: ConfigDict, data: ConfigDict) -> Look:
     """Returns how the model of a config sees pictures."""
-    return Look(config.model.picture_size, config.model.picture_channels, config.data.ink)
+    return Look(model.picture_size, model.picture_channels, data.ink)
 
 
 def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSource:
