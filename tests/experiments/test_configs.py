@@ -172,7 +172,10 @@ def test_the_page_of_variants_lists_the_choices_that_there_are():
     ("changes", "said"),
     [
         ({}, None),
-        ({"task": "language_model"}, "cannot separate the documents of a row"),
+        (
+            {"task": "language_model", "train.best_metric": "loss"},
+            "cannot separate the documents of a row",
+        ),
         ({"model.dropout_attention": 0.1}, "has no dropout of weights"),
     ],
 )

@@ -41,9 +41,12 @@ def test_scoring_pairs_of_the_training_text_warns_with_their_number(tag, tmp_pat
         config.data.corpora = ({"name": "a", "source_tag": tag},)
     hashes = np.sort(np.array([pair_hash("a b", "c d"), pair_hash("e", "f")], np.uint64))
     training_pairs.save_hashes(tmp_path, hashes, None)
-    for name in ("cut_line", "given_segmenter"):
-        monkeypatch.setattr(translation, name, lambda *_: None)
-    task = types.SimpleNamespace(config=config, predictor=None)
+    for name in ("cut_line", "Segmenter"):
+        monkeypatch.setattr(translation, name, lambda *_, **__: None)
+    predictor = types.SimpleNamespace(
+        source_tokenizer=types.SimpleNamespace(encode=None), max_length=0
+    )
+    task = types.SimpleNamespace(config=config, predictor=predictor)
     pairs = [Pair(f"{tag} a b".strip(), "c d"), Pair(f"{tag} new".strip(), "neu")]
     with heard() as said:
         TranslationTask.make_given_text(task, tmp_path, pairs)
