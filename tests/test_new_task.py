@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-import experiments
+import transformer
 from experiments import modes
 from experiments.process.modes import MODES
 from experiments.results import tasks as results
@@ -53,7 +53,7 @@ def train_votes(folder):
     """A run of labelled texts by the new task."""
     config = text_config("classification", folder)
     config.task = "votes"
-    return experiments.train(config, folder / "run", SHORT)
+    return transformer.train(config, folder / "run", SHORT)
 
 
 @pytest.mark.full
