@@ -1,5 +1,6 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
-from transformer.runs.run import Run
+from transformer.runs.run import Run, TrainedRun
 from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
