@@ -124,8 +124,8 @@ def test_runs_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path
 
 def test_another_address_than_the_machines_own_is_warned_of(tiny, said, monkeypatch):
     monkeypatch.setattr(server, "serve_runs", lambda *_: None)
-    config = load(tiny).config
+    run = load(tiny)
     for host, warned in (("127.0.0.1", False), ("0.0.0.0", True)):
         said.clear()
-        serve.serve(config, tiny, serve.Options(host=host, port=0))
+        serve.serve(run, serve.Options(host=host, port=0))
         assert any("everybody who reaches this address" in line for line in said) == warned
