@@ -30,9 +30,9 @@ MODES = """
 from transformer.experiments.process.modes import MODES
 from transformer.tasks import REGISTRY
 for mode in MODES.values():
-    for task in filter(mode.fits, REGISTRY):
-        if mode.name != "benchmark":
-            print(mode.load(task).__name__)
+    for name, task in REGISTRY.items():
+        if mode.fits(task) and mode.name != "benchmark":
+            print(mode.load(name).__name__)
 """
 
 
