@@ -20,7 +20,7 @@ def export(run: Run, options: Options) -> list[Path]:
             f"config.{keys[0]} is another than the run's, and a bundle has the run's settings: "
             "leave it out, or choose another --format"
         )
-    return [LoadedRun(run.folder, run.config).export(format, options.output)]
+    return [LoadedRun(run).export(format, options.output)]
 
 
 def import_model(run: Run, options: Options) -> list[Path]:

@@ -37,7 +37,7 @@ def translate(run: Run, lines: Lines) -> Iterator[str]:
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
     """Yields the number, the content and an operation's results of each line."""
-    operation, count = LoadedRun(run.folder, run.config).operation(name), run.config.decode.num_best
+    operation, count = LoadedRun(run).operation(name), run.config.decode.num_best
 
     def parse(line: str, number: int) -> Any:
         place = f"line {number}"

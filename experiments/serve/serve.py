@@ -32,7 +32,7 @@ def serve(run: Run, options: Options) -> None:
                 f"--host={host}: everybody who reaches this address can use it, and nothing is "
                 "encrypted: see docs/serving.md"
             )
-        runs = [LoadedRun(run.folder, run.config), *map(load, folders[1:])]
+        runs = [LoadedRun(run), *map(load, folders[1:])]
         served = list(map(Served, names, runs))
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place

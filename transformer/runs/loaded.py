@@ -1,6 +1,5 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -65,9 +64,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
                 f"{{{key!r}: {value!r}}})"
             )
     check(config, "scores")
-    run = LoadedRun(folder, config)
-    assert run.trained  # whoever has it need not wait for its weights
-    return run
+    return LoadedRun(Run(folder, config))
 
 
 def train(
@@ -95,9 +92,10 @@ class LoadedRun(Run):
       trained: its model and variables.
     """
 
-    @functools.cached_property
-    def trained(self) -> TrainedRun[Any]:
-        return self.load_trained()
+    def __init__(self, run: Run):
+        super().__init__(run.folder, run.config)
+        self.trained: TrainedRun[Any] = self.load_trained()
+        self._operations: dict[str, Operation] = {}
 
     def __repr__(self) -> str:
         steps = ", ".join(map(str, self.trained.steps))
@@ -271,10 +269,6 @@ class LoadedRun(Run):
         return self._operations[name]
 
     # -- inside
-
-    @functools.cached_property
-    def _operations(self) -> dict[str, Operation]:
-        return {}
 
     def _check_task(self, method: str) -> None:
         """Refuses a method that the task does not have."""
