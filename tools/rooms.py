@@ -25,7 +25,7 @@ ROOMS = {
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_371,
+        2_366,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_707),
     "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
