@@ -249,7 +249,7 @@ TIMES = re.compile(
     r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b"
 )
 VOLATILE = re.compile(
-    r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir"
+    r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir|^sha256$"
 )
 
 
