@@ -64,6 +64,7 @@ VARIANTS = {
         "model.positions": "split",
         "model.remat": True,
         "tokenizer.kind": "word",
+        "data.max_oov_rate": 1.0,
         "model.tied_embeddings": "decoder",
     },
     "recurrent": {"model.architecture": "recurrent", "model.cell": "gru"},
@@ -110,7 +111,7 @@ def translators():
     yield launch(name, mode="heads")
     yield launch(name, mode="positions")
     yield launch(name, mode="embeddings")
-    yield launch(name, mode="embeddings", token="letter")
+    yield launch(name, mode="embeddings", token="ter")
     yield launch(name, mode="report")
     yield launch(name, changes={"train.steps": 40})
     longer = {
@@ -127,13 +128,16 @@ def language_models():
     changes = {**MODEL, "model.num_decoder_layers": 1, "data.batch_tokens": 64, "data.context": 16}
     yield launch("words", "configs/next_word.py", changes)
     yield launch("lstm", "configs/next_word.py", {**changes, "model.architecture": "recurrent"})
-    packed = {**changes, "data.source": "grammar", "tokenizer.vocab_size": 300}
+    packed = {**changes, "data.source": "grammar", "data.max_oov_rate": 1.0}
+    packed |= {"tokenizer.vocab_size": 300}
     yield launch("packed", "configs/next_word.py", {**packed, "data.batch_tokens": 512})
     for folder in ("words", "lstm"):
-        yield launch(folder, mode="generate", prompt="to be", changes={"decode.max_new_tokens": 8})
-    yield launch("words", mode="generate", stdin="to\n", changes={"decode.search": "beam"})
-    yield launch("words", mode="score", stdin="to be or not\n")
-    yield launch("words", mode="attention", sentence="to be or not to be")
+        yield launch(
+            folder, mode="generate", prompt="the only true", changes={"decode.max_new_tokens": 8}
+        )
+    yield launch("words", mode="generate", stdin="the only\n", changes={"decode.search": "beam"})
+    yield launch("words", mode="score", stdin="the only true wisdom\n")
+    yield launch("words", mode="attention", sentence="the unexamined life is not")
     yield launch("words", mode="evaluate")
     yield launch("words", mode="heads")
     yield launch("words", mode="positions")
@@ -226,7 +230,8 @@ def make(folder: Path, names: list[str]) -> None:
     everything = [each for each in everything if not chosen or each[0][0] in chosen]
     for number, (arguments, stdin) in enumerate(everything):
         words = [word.replace("FOLDER", str(folder)) for word in arguments]
-        words.append(f"--config.data.cache_dir={folder / 'cache'}")
+        if any(word.startswith("--workdir=") for word in words):
+            words.append(f"--config.data.cache_dir={folder / 'cache'}")
         done = subprocess.run(
             [sys.executable, "launch.py", *words],
             input=stdin,
@@ -245,9 +250,10 @@ def make(folder: Path, names: list[str]) -> None:
 
 # Of what is written as text: times, rates, versions, places.
 TIMES = re.compile(
-    r"[\d,.]+ (?:target )?(?:tokens|sentences|texts|characters)/s|\d+:\d\d:\d\d left"
-    r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b"
+    r"[\d,.]+ (?:target )?(?:\w+|GFLOP)/s|\d+:\d\d:\d\d left"
+    r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b|disk: free.*?\bGB"
 )
+OF_PATH = re.compile(r"(?<=_)[0-9a-f]{6}(?=/)")  # the digest of the path of a picture
 VOLATILE = re.compile(
     r"second|time|commit|date|host|hardware|command|version|digest|path|minutes|dir|^sha256$"
 )
@@ -266,7 +272,9 @@ def content(file: Path, root: Path):
     """What of a file must be the same."""
 
     def text():
-        return TIMES.sub("TIME", file.read_text("utf-8").replace(str(root.absolute()), "FOLDER"))
+        text = file.read_text("utf-8").replace(str(root.absolute()), "FOLDER")
+        text = text.replace("compiling ...\\n", "")  # if no program was in the cache
+        return OF_PATH.sub("PATH", TIMES.sub("TIME", text))
 
     if file.suffix == ".json":
         found = json.loads(text())
@@ -300,21 +308,19 @@ SKIPPED = re.compile(
 def compare(old: Path, new: Path) -> int:
     """Prints the files that differ or are missing; returns how many."""
 
-    def names(folder):
-        files = (file for file in folder.rglob("*") if file.is_file())
-        found = (file.relative_to(folder).as_posix() for file in files)
-        return {name for name in found if not SKIPPED.search(name)}
+    def files(folder):
+        names = {f.relative_to(folder).as_posix(): f for f in folder.rglob("*") if f.is_file()}
+        return {OF_PATH.sub("PATH", n): f for n, f in names.items() if not SKIPPED.search(n)}
 
-    one, other = names(old), names(new)
-    for name in sorted(one ^ other):
+    one, other = files(old), files(new)
+    for name in sorted(one.keys() ^ other.keys()):
         print("only in", old if name in one else new, name)
-    different = [
-        name for name in sorted(one & other) if content(old / name, old) != content(new / name, new)
-    ]
+    both = sorted(one.keys() & other.keys())
+    different = [name for name in both if content(one[name], old) != content(other[name], new)]
     for name in different:
         print("differs:", name)
-    print(f"{len(one & other)} files compared, {len(different)} differ")
-    return len(different) + len(one ^ other)
+    print(f"{len(both)} files compared, {len(different)} differ")
+    return len(different) + len(one.keys() ^ other.keys())
 
 
 if __name__ == "__main__":
