@@ -245,8 +245,8 @@ def test_a_training_step_lowers_the_loss_and_moves_the_bias(both):
     batch = predictor.make_batch(*encoded(both), len(TEXTS), 40)
 
     def loss(params):
-        features = predictor.features({"params": params}, batch)
-        return cross_entropy(*features, *labels_of(batch), 0.1).loss
+        factors = predictor.factors({"params": params}, batch)
+        return cross_entropy(*factors, *labels_of(batch), 0.1).loss
 
     before, gradient = jax.value_and_grad(loss)(params)
     assert np.abs(gradient["output_bias"]).max() > 1e-3

@@ -85,18 +85,18 @@ class TokenPredictor(Predictor):
     """A model that predicts each token from the preceding ones."""
 
     @abc.abstractmethod
-    def features(
-        self,
-        variables: Variables,
-        batch: Any,
-        rates: DropoutRates = NO_DROPOUT,
-        key: Array | None = None,
-    ) -> tuple[Float[Array, "B L D"], Float[Array, "V D"]]:
-        """Returns features of a batch and a table whose product is the logits of its labels."""
+    def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
+        """Returns the arguments of the model for a batch, see `Architecture`; can be traced."""
+
+    def factors(
+        self, variables: Variables, batch: Any
+    ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
+        """Returns the factors of the logits of a batch's labels, without dropout."""
+        return self.model.apply(variables, *self.inputs(batch), method="factors")
 
     def token_sums(self, variables: Variables, batch: Any) -> TokenSums:
         """Returns the unsmoothed loss of a batch, without dropout; padding is ignored."""
-        return cross_entropy(*self.features(variables, batch), *labels_of(batch), 0.0)
+        return cross_entropy(*self.factors(variables, batch), *labels_of(batch), 0.0)
 
     def evaluate_sums(
         self, variables: Variables, batches: Iterable[Any], stacked: bool = False
@@ -149,7 +149,7 @@ class TokenPredictor(Predictor):
         """The negative log-likelihood of each row of a batch, in nats."""
 
         def row_losses(variables, batch):
-            return row_nll(*self.features(variables, batch), *labels_of(batch))
+            return row_nll(*self.factors(variables, batch), *labels_of(batch))
 
         return by_rows(jax.jit(row_losses))
 

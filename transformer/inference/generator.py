@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
@@ -79,22 +78,9 @@ class Generator(TokenPredictor):
 
     # -- likelihood
 
-    def features(
-        self,
-        variables: Variables,
-        batch: TextBatch,
-        rates: DropoutRates = NO_DROPOUT,
-        key: jax.Array | None = None,
-    ) -> tuple[Float[jax.Array, "B L D"], Float[jax.Array, "V D"]]:
+    def inputs(self, batch: TextBatch, rates: DropoutRates = NO_DROPOUT) -> tuple:
         segments = jnp.asarray(batch.segments)
-
-        def run(model):
-            mask = segments > 0
-            features = model.decode(batch.tokens, None, None, mask, rates, segments)
-            return model.output_factors(features)
-
-        rngs = {} if key is None else {"dropout": key}
-        return self.model.apply(variables, method=run, rngs=rngs)
+        return None, jnp.asarray(batch.tokens), None, segments > 0, rates, segments
 
     def score(
         self, variables: Variables, lines: Sequence[str], first_line: int = 1
@@ -227,14 +213,9 @@ class Generator(TokenPredictor):
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
     def batch_attention(self, variables: Variables, batch: TextBatch) -> dict[str, BatchAttention]:
-        segments = jnp.asarray(batch.segments)
-        mask = segments > 0
-        _, sown = self.model.apply(
-            variables,
-            *(jnp.asarray(batch.tokens), None, None, mask, NO_DROPOUT, segments),
-            method="decode",
-            mutable=["intermediates"],
-        )
+        inputs = self.inputs(batch)
+        *_, mask, _, segments = inputs
+        _, sown = self.model.apply(variables, *inputs, method="features", mutable="intermediates")
         places = jnp.arange(mask.shape[1])
         past = look_ahead_mask(places, places) & segment_mask(segments, segments)
         past &= padding_mask(mask)

@@ -59,7 +59,7 @@ class PairPredictor(TokenPredictor):
         self.max_length = model.config.max_length
 
     def init_params(self, key: jax.Array) -> Params:
-        return self.model.init(key, *_inputs(self.make_batch([], [[]], 1, 1)))["params"]
+        return self.model.init(key, *self.inputs(self.make_batch([], [[]], 1, 1)))["params"]
 
     def fingerprint(self) -> str:
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
@@ -186,24 +186,14 @@ class PairPredictor(TokenPredictor):
                 texts = [sources[i] for i in rows], [targets[i] for i in rows]
                 yield rows, self.make_batch(*texts, most, length)
 
-    def features(
-        self,
-        variables: Variables,
-        batch: Batch,
-        rates: DropoutRates = NO_DROPOUT,
-        key: jax.Array | None = None,
-    ) -> tuple[Float[jax.Array, "B L D"], Float[jax.Array, "V D"]]:
-        rngs = {} if key is None else {"dropout": key}
-
-        def run(model):
-            return model.output_factors(model.features(*_inputs(batch), rates))
-
-        return self.model.apply(variables, method=run, rngs=rngs)
+    def inputs(self, batch: Batch, rates: DropoutRates = NO_DROPOUT) -> tuple:
+        source, target = jax.tree.map(jnp.asarray, (batch.source, batch.target))
+        return source, target, source_mask(source), target != PAD_ID, rates
 
     def batch_attention(self, variables: Variables, batch: Batch) -> dict[str, BatchAttention]:
-        inputs = _inputs(batch)
+        inputs = self.inputs(batch)
         _, sown = self.model.apply(variables, *inputs, mutable=["intermediates"])
-        tokens, _, source, target = inputs
+        tokens, _, source, target, _ = inputs
         places = jnp.arange(target.shape[1])
         past = look_ahead_mask(places, places)[0]
         ends = jnp.zeros_like(source) if isinstance(tokens, PictureText) else tokens == EOS_ID
@@ -261,9 +251,3 @@ class PairPredictor(TokenPredictor):
                     f"{limit} are read (model.max_length={self.max_length})"
                 )
         return [ids[:limit] for ids in encoded]
-
-
-def _inputs(batch: Batch):
-    """The model's inputs for a batch."""
-    source, target = jax.tree.map(jnp.asarray, (batch.source, batch.target))
-    return source, target, source_mask(source), target != PAD_ID

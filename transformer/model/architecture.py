@@ -181,6 +181,10 @@ class Architecture(Network):
             memory = self.encode(source, source_mask, rates)
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
+    def factors(self, *inputs: Any) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
+        """Returns the factors of `__call__`'s logits, of its arguments."""
+        return self.output_factors(self.features(*inputs))
+
     def output_factors(
         self, features: Float[Array, "B L D"]
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:

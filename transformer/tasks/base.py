@@ -246,8 +246,11 @@ class TokenTask(Task):
     def loss(self, params: Params, batch: Any, hparams: dict, key: Array) -> TokenSums:
         smoothing, terms = hparams["label_smoothing"], terms_of(hparams)
         batch = repeat_rows(batch, terms)
-        factors = self.predictor.features({"params": params}, batch, rates_of(hparams), key)
-        return cross_entropy(*factors, *labels_of(batch), smoothing, terms)
+        inputs = self.predictor.inputs(batch, rates_of(hparams))
+        features, table = self.predictor.model.apply(
+            {"params": params}, *inputs, method="factors", rngs={"dropout": key}
+        )
+        return cross_entropy(features, table, *labels_of(batch), smoothing, terms)
 
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
         return self.predictor.token_sums(variables, batch)
