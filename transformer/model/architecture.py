@@ -161,8 +161,8 @@ class Architecture(Network):
           rates: of dropout while training, which needs the rng "dropout".
           segments: see `decode`.
         """
-        features = self.features(source, target, source_mask, target_mask, rates, segments)
-        return self.logits(features)
+        inputs = source, target, source_mask, target_mask, rates, segments
+        return self.logits(self.features(*inputs))
 
     def features(
         self,
@@ -176,8 +176,7 @@ class Architecture(Network):
         """Returns the decoder's last hidden states: `__call__` before its logits."""
         memory = None
         if self.config.has_encoder:
-            assert source is not None, "the encoder reads a source"
-            assert source_mask is not None
+            assert source is not None and source_mask is not None, "the encoder reads a source"
             memory = self.encode(source, source_mask, rates)
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 

@@ -107,20 +107,16 @@ class Transformer(Architecture):
         """See `Architecture`; with segments, positions are counted from the start of each."""
         check_length(target.shape[1], self.config)
         positions = jnp.arange(target.shape[1])
-        segment_positions = positions
-        if segments is not None:
-            segment_positions = positions - segment_starts(segments)
+        starts = 0 if segments is None else segment_starts(segments)
         vectors = self.target_embedding(target)
-        x = self._embed(vectors, self.decoder_positions, segment_positions, rates)
+        x = self._embed(vectors, self.decoder_positions, positions - starts, rates)
         inputs = self._inputs(
             self.decoder_positions, target_mask, positions, positions, segments, look_ahead=True
         )
         memory_inputs = None
         if memory is not None and source_mask is not None:
-            memory_positions = jnp.arange(memory.shape[1])
-            memory_inputs = self._inputs(
-                self.cross_positions, source_mask, positions, memory_positions
-            )
+            places = jnp.arange(memory.shape[1])
+            memory_inputs = self._inputs(self.cross_positions, source_mask, positions, places)
 
         def run(layer, x, _):
             return layer(x, memory, inputs, memory_inputs, rates), None
