@@ -176,7 +176,8 @@ class Architecture(Network):
         """Returns the decoder's last hidden states: `__call__` before its logits."""
         memory = None
         if self.config.has_encoder:
-            assert source is not None and source_mask is not None, "the encoder reads a source"
+            assert source is not None, "the encoder reads a source"
+            assert source_mask is not None
             memory = self.encode(source, source_mask, rates)
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 

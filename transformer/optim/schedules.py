@@ -94,7 +94,7 @@ def learning_rate(
     Args:
       update: of a Python number, the rate is an array of NumPy.
       hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
-        cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
+        those of `FALLING`, "total_steps", in updates; for wsd also "decay_fraction".
     """
     xp = jnp if isinstance(update, jax.Array) else np
     step = xp.asarray(update, xp.float32)
