@@ -27,10 +27,7 @@ class Batch(NamedTuple):
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
     """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
-    source = np.full((rows, length), PAD_ID, np.int32)
-    for row, ids in enumerate(sources):
-        source[row, : len(ids)] = ids
-        source[row, len(ids)] = EOS_ID
+    source = stack_rows([[*ids, EOS_ID] for ids in sources], rows, length)
     return Batch(source, *make_targets(targets, rows, length))
 
 
@@ -38,13 +35,16 @@ def make_targets(
     targets: Sequence[Ids], rows: int, length: int
 ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
     """Returns the target and the labels of a batch."""
-    target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(2))
-    for row, ids in enumerate(targets):
-        target[row, 0] = BOS_ID
-        target[row, 1 : len(ids) + 1] = ids
-        labels[row, : len(ids)] = ids
-        labels[row, len(ids)] = EOS_ID
-    return target, labels
+    target = stack_rows([[BOS_ID, *ids] for ids in targets], rows, length)
+    return target, stack_rows([[*ids, EOS_ID] for ids in targets], rows, length)
+
+
+def stack_rows(sequences: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
+    """Returns up to `rows` sequences as rows of `length` tokens."""
+    tokens = np.full((rows, length), PAD_ID, np.int32)
+    for row, ids in enumerate(sequences):
+        tokens[row, : len(ids)] = ids
+    return tokens
 
 
 class BatchPlan(BucketPlan[Batch]):

@@ -15,6 +15,7 @@ from transformer.data.cleaning.rules import SHORT_SENTENCE, CleaningReport, chec
 from transformer.data.cleaning.survey import undirected
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
+    TOKENIZER,
     Encoded,
     EncodedPart,
     Restartable,
@@ -81,7 +82,7 @@ class Corpus(Encoded):
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
     """Returns the files of a run's tokenizers, the source's first."""
-    return ("tokenizer.model",) if joint else ("tokenizer.source.model", "tokenizer.target.model")
+    return (TOKENIZER,) if joint else ("tokenizer.source.model", "tokenizer.target.model")
 
 
 def prepare_corpus(
@@ -191,21 +192,17 @@ def _tokenizers(
             "".join(fingerprints[side] for side in sides),
             data,
             settings,
+            folder,
+            initial,
+            file=name,
             model=(settings.model, settings.target_model)[number],
             symbols=symbols if 0 in sides else (),
-            saved=folder and _file(folder, name),
-            initial=initial and _file(initial, name),
             count=count * len(sides),
             reads=tuple(side == 0 for side in sides),
             words=words if 0 in sides else None,
         )
         tokenizers += [tokenizer.writer() if side else tokenizer for side in sides]
     return tokenizers
-
-
-def _file(folder: Path, name: str) -> Path:
-    """The file of a run's tokenizer; both sides have one file if their tokenizers are equal."""
-    return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
 
 
 def _parts(
