@@ -13,8 +13,8 @@ import pytest
 
 from transformer.data.batches import Batch, BatchPlan, make_batch, stack_rows
 from transformer.data.buckets import Part, bucket_lengths, mix
-from transformer.data.documents.encode import Documents, TextPlan
-from transformer.data.labelled.encode import NO_LABEL, EncodedTexts, LabelledPlan, stack_labels
+from transformer.data.documents.packing import Documents, TextPlan
+from transformer.data.labelled.texts import NO_LABEL, EncodedTexts, LabelledPlan, stack_labels
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.training.placement import prefetch

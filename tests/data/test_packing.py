@@ -10,7 +10,7 @@ import pytest
 
 from runs import identical
 from tiny_models import tiny_model
-from transformer.data.documents.encode import (
+from transformer.data.documents.packing import (
     Documents,
     TextPlan,
     encode_text,

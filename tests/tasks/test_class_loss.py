@@ -8,7 +8,7 @@ from task_runs import text_config
 from tiny_classifier import ITEMS
 from transformer.config import complete
 from transformer.data.batches import stack_rows
-from transformer.data.labelled.encode import LabelledPlan, encode_labelled, read_texts, stack_labels
+from transformer.data.labelled.texts import LabelledPlan, encode_labelled, read_texts, stack_labels
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.tasks.classification import ClassificationTask
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.buckets import BucketPlan, Mixture, Part, Plan
+from transformer.data.buckets import BucketPlan, Part, Plan
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
@@ -56,23 +56,12 @@ class BatchPlan(BucketPlan[Batch]):
     frequent as among free ones.
     """
 
-    def __init__(
-        self,
-        source: Any,  # stores, such as a TokenStore
-        target: Any,
-        seed: int,
-        tokens: int,
-        num_buckets: int,
-        multiple: int,
-        sentences: int = 0,
-        mixture: Mixture | None = None,
-        sampler: Any = None,  # such as a PairSampler
-    ):
+    # Of stores, such as a TokenStore, and perhaps of a PairSampler.
+    def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
         self._lengths = [*sampler.drawn] if sampler else plain
-        lengths = np.maximum(*self._lengths) + 1
-        super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
+        super().__init__(np.maximum(*self._lengths) + 1, *numbers, **named)
 
     @property
     def padding_fraction(self) -> float:

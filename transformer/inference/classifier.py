@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
-from transformer.data.labelled.encode import LabelledBatch, read_texts, stack_labels
+from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
 from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask

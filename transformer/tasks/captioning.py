@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from transformer.data import held_out
 from transformer.data.encode import TOKENIZER
 from transformer.data.pairs import LabelledPicture, Pair
-from transformer.data.pictures.encode import CaptionPlan, PictureStore, store_pictures
+from transformer.data.pictures.patches import CaptionPlan, PictureStore, store_pictures
 from transformer.data.pictures.sources import (
     CAPTIONS,
     REGISTRY,

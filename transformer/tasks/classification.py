@@ -15,13 +15,13 @@ from jaxtyping import Float, UInt8
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.encode import TOKENIZER
-from transformer.data.labelled.encode import (
+from transformer.data.labelled.sources import REGISTRY, open_labelled
+from transformer.data.labelled.texts import (
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
     prepare_labelled,
 )
-from transformer.data.labelled.sources import REGISTRY, open_labelled
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError

@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.encode import (
+from transformer.data.documents.packing import (
     Documents,
     TextBatch,
     TextPlan,

@@ -21,7 +21,7 @@ from transformer.data.files import text
 from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
 from transformer.data.parallel import sources
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.token_store import StoreWriter, cached_arrays
 
 pytestmark = pytest.mark.full

@@ -37,7 +37,6 @@ from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer, with_symbols
 from transformer.data.tokenizer.draws import sampling_key
-from transformer.data.words import Words
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
@@ -123,7 +122,6 @@ def encode_corpora(
     tokenizers = _tokenizers(
         corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
     )
-    corpora = [_with_placeholders(corpus, tokenizers[0].words) for corpus in corpora]
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     sampled = bool(sampling_key(settings) or augmentation.key)
@@ -156,12 +154,6 @@ def encode_corpora(
         sampler=sampler,
         modified=modified,
     )
-
-
-def _with_placeholders(corpus: TrainingPairs, words: Words) -> TrainingPairs:
-    """The corpus as the model reads it, see `read_pair`."""
-    read = functools.partial(read_pair, words=words, training=True)
-    return dataclasses.replace(corpus, cleaned=Restartable(lambda: map(read, corpus.cleaned)))
 
 
 def _tokenizers(
@@ -211,8 +203,9 @@ def _parts(
     tokenizers: Sequence[Tokenizer],
 ) -> Iterator[EncodedPart]:
     """The pairs of all corpora within the limits of each; others are counted by corpus and name."""
+    read = functools.partial(read_pair, words=tokenizers[0].words, training=True)
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
-        for chunk in batched(corpus.cleaned, ENCODE_AT_ONCE):
+        for chunk in batched(map(read, corpus.cleaned), ENCODE_AT_ONCE):
             texts = [[pair.source for pair in chunk], [pair.target for pair in chunk]]
             ids = [tokenizer.encode(own) for tokenizer, own in zip(tokenizers, texts, strict=True)]
             counts = np.array([[*map(len, side)] for side in ids])
