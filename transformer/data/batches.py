@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
     """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
-    source = stack_rows([[*ids, EOS_ID] for ids in sources], rows, length)
+    source = stack_rows(sources, rows, length, end=[EOS_ID])
     return Batch(source, *make_targets(targets, rows, length))
 
 
@@ -35,14 +35,16 @@ def make_targets(
     targets: Sequence[Ids], rows: int, length: int
 ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
     """Returns the target and the labels of a batch."""
-    target = stack_rows([[BOS_ID, *ids] for ids in targets], rows, length)
-    return target, stack_rows([[*ids, EOS_ID] for ids in targets], rows, length)
+    target = stack_rows(targets, rows, length, begin=[BOS_ID])
+    return target, stack_rows(targets, rows, length, end=[EOS_ID])
 
 
-def stack_rows(sequences: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
-    """Returns up to `rows` sequences as rows of `length` tokens."""
+def stack_rows(
+    sequences: Sequence[Ids], rows: int, length: int, begin: Ids = (), end: Ids = ()
+) -> Int[np.ndarray, "rows length"]:
+    """Returns up to `rows` sequences, each with its begin and end, as rows of `length` tokens."""
     tokens = np.full((rows, length), PAD_ID, np.int32)
-    for row, ids in enumerate(sequences):
+    for row, ids in enumerate([*begin, *ids, *end] for ids in sequences):
         tokens[row, : len(ids)] = ids
     return tokens
 
