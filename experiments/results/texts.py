@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, Int64, Real
 from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger
-from transformer.data.documents import encode
+from transformer.data.documents import packing
 from transformer.errors import UserError
 from transformer.files import read_file
 
@@ -131,7 +131,7 @@ def _count(right: Sequence[bool]) -> Int64[np.ndarray, "texts 2"]:
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
     """Returns the number of words of each text."""
-    return np.array([*map(encode.count_words, texts)], np.int64)
+    return np.array([*map(packing.count_words, texts)], np.int64)
 
 
 def tokenizer_of(signature: str) -> str:

@@ -11,16 +11,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from transformer.data.batches import Batch, BatchPlan, make_batch
+from transformer.data.batches import Batch, BatchPlan, make_batch, stack_rows
 from transformer.data.buckets import Part, bucket_lengths, mix
-from transformer.data.documents.encode import Documents, TextPlan
-from transformer.data.labelled.encode import (
-    NO_LABEL,
-    EncodedTexts,
-    LabelledPlan,
-    stack_labels,
-    stack_texts,
-)
+from transformer.data.documents.packing import Documents, TextPlan
+from transformer.data.labelled.texts import NO_LABEL, EncodedTexts, LabelledPlan, stack_labels
 from transformer.data.token_store import TokenStore, cached_arrays
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from transformer.training.placement import prefetch
@@ -145,7 +139,7 @@ def test_a_labelled_batch_is_made_of_its_texts_one_by_one():
     for i in range(plan.epoch_length):
         bucket, numbers = plan.indices(i)
         texts = [store[j].tolist() for j in numbers]
-        tokens = stack_texts(texts, bucket.rows, bucket.length)
+        tokens = stack_rows(texts, bucket.rows, bucket.length)
         own = tokens, stack_labels([j % 5 for j in numbers], bucket.rows)
         for ours, theirs in zip(plan[i], own, strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from configs import base
-from transformer.data.documents.encode import prepare_text
-from transformer.data.labelled.encode import prepare_labelled
+from transformer.data.documents.packing import prepare_text
+from transformer.data.labelled.texts import prepare_labelled
 from transformer.data.pairs import Labelled, Pair
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.corpus import prepare_corpus
 
 RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=4)) for _ in range(40)]

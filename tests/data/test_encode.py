@@ -8,8 +8,8 @@ import pytest
 
 from configs import base
 from transformer.data.pairs import Pair
-from transformer.data.parallel import encode as pipeline
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel import corpus as pipeline
+from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.tokenizer import train as tokenizers
 from transformer.errors import UserError
 from transformer.tasks.translation import load_tokenizers, save_tokenizers

@@ -12,7 +12,7 @@ from transformer.checks import check
 from transformer.data.batches import BatchPlan
 from transformer.data.buckets import Part
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.parallel.modifiers import (
     AUGMENTED,
     MODIFIERS,

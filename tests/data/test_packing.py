@@ -1,16 +1,12 @@
 """Rows hold every token of a text, each read after what stands before it in its own document."""
 
-import itertools
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from runs import identical
 from tiny_models import tiny_model
-from transformer.data.documents.encode import (
+from transformer.data.documents.packing import (
     Documents,
     TextPlan,
     encode_text,
@@ -19,7 +15,6 @@ from transformer.data.documents.encode import (
 )
 from transformer.data.tokenizer import BOS_ID, EOS_ID, Tokenizer
 from transformer.model.losses import cross_entropy
-from transformer.training.placement import prefetch
 
 LENGTHS = [3, 7, 2, 13, 1, 5, 11, 4, 2, 6, 19]
 ROWS, CONTEXT = 3, 7
@@ -77,15 +72,6 @@ def test_an_epoch_predicts_each_token_of_its_windows_once_in_different_order():
         epochs.append(found)
     assert epochs[0] != epochs[1]
     assert min(epochs[0]) != min(epochs[1])  # other places are cut
-
-
-def test_a_batch_depends_on_seed_and_number_alone():
-    text = documents()
-    one, same, other = (TextPlan(text, seed, ROWS, CONTEXT) for seed in (5, 5, 6))
-    assert identical(one[17], same[17])
-    assert not identical(one[17], other[17])
-    streamed = next(itertools.islice(one.start_at(15, partial(prefetch, 2)), 2, None))
-    assert identical(tuple(streamed), tuple(one[17]))
 
 
 @pytest.mark.parametrize("whole", [False, True])

@@ -6,9 +6,7 @@ import re
 
 import pytest
 
-from source_settings import refused, settings
 from transformer.data.labelled import toy_reviews
-from transformer.data.labelled.sources import open_labelled
 
 SIZES = {"train": 2000, "validation": 51, "test": 300}
 
@@ -127,12 +125,3 @@ def test_labels_are_what_a_reader_of_this_kind_would_say(corpus, kind):
             naive.add(signs(review.text.split())[-1] == sign)
     # The control: the last such word does not tell, but where it should.
     assert naive == ({True} if kind in ("plain", "contrast") else {True, False})
-
-
-def test_the_source_is_opened_by_its_name_and_says_what_it_holds():
-    keys = {"train_size": 40, "validation_size": 6, "test_size": 4}
-    source = open_labelled(settings(source="toy_reviews", **keys))
-    assert source.labels == ("negative", "positive")
-    assert source.describe()[0] == "train: 40 texts (negative: 20, positive: 20)"
-    with refused("data.test_size=-1", "between 0 and"):
-        open_labelled(settings(source="toy_reviews", train_size=4, test_size=-1))

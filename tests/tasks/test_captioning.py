@@ -12,7 +12,7 @@ import transformer
 from tiny_captions import train_captions
 from tiny_run import command, refused
 from transformer.data.pairs import LabelledPicture
-from transformer.data.pictures.encode import store_pictures
+from transformer.data.pictures.patches import store_pictures
 from transformer.errors import UserError
 from transformer.model.vision.inputs import from_patches
 from transformer.runs import workdir

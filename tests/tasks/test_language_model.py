@@ -13,7 +13,7 @@ from experiments.results.texts import read_likelihoods
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents.encode import Documents, encode_text
+from transformer.data.documents.packing import Documents, encode_text
 from transformer.inference import batching
 from transformer.operations import Request
 from transformer.runs import workdir

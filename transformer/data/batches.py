@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from transformer.data.buckets import BucketPlan, Mixture, Part, Plan
+from transformer.data.buckets import BucketPlan, Part, Plan
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3  # in every vocabulary
 Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
@@ -27,10 +27,7 @@ class Batch(NamedTuple):
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
     """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
-    source = np.full((rows, length), PAD_ID, np.int32)
-    for row, ids in enumerate(sources):
-        source[row, : len(ids)] = ids
-        source[row, len(ids)] = EOS_ID
+    source = stack_rows(sources, rows, length, end=[EOS_ID])
     return Batch(source, *make_targets(targets, rows, length))
 
 
@@ -38,13 +35,18 @@ def make_targets(
     targets: Sequence[Ids], rows: int, length: int
 ) -> tuple[Int[np.ndarray, "rows length"], Int[np.ndarray, "rows length"]]:
     """Returns the target and the labels of a batch."""
-    target, labels = (np.full((rows, length), PAD_ID, np.int32) for _ in range(2))
-    for row, ids in enumerate(targets):
-        target[row, 0] = BOS_ID
-        target[row, 1 : len(ids) + 1] = ids
-        labels[row, : len(ids)] = ids
-        labels[row, len(ids)] = EOS_ID
-    return target, labels
+    target = stack_rows(targets, rows, length, begin=[BOS_ID])
+    return target, stack_rows(targets, rows, length, end=[EOS_ID])
+
+
+def stack_rows(
+    sequences: Sequence[Ids], rows: int, length: int, begin: Ids = (), end: Ids = ()
+) -> Int[np.ndarray, "rows length"]:
+    """Returns up to `rows` sequences, each with its begin and end, as rows of `length` tokens."""
+    tokens = np.full((rows, length), PAD_ID, np.int32)
+    for row, ids in enumerate([*begin, *ids, *end] for ids in sequences):
+        tokens[row, : len(ids)] = ids
+    return tokens
 
 
 class BatchPlan(BucketPlan[Batch]):
@@ -56,23 +58,12 @@ class BatchPlan(BucketPlan[Batch]):
     frequent as among free ones.
     """
 
-    def __init__(
-        self,
-        source: Any,  # stores, such as a TokenStore
-        target: Any,
-        seed: int,
-        tokens: int,
-        num_buckets: int,
-        multiple: int,
-        sentences: int = 0,
-        mixture: Mixture | None = None,
-        sampler: Any = None,  # such as a PairSampler
-    ):
+    # Of stores, such as a TokenStore, and perhaps of a PairSampler.
+    def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
         self._lengths = [*sampler.drawn] if sampler else plain
-        lengths = np.maximum(*self._lengths) + 1
-        super().__init__(lengths, seed, tokens, num_buckets, multiple, sentences, mixture)
+        super().__init__(np.maximum(*self._lengths) + 1, *numbers, **named)
 
     @property
     def padding_fraction(self) -> float:

@@ -174,7 +174,7 @@ class BucketPlan(Plan[BatchT]):
         sentences: int = 0,
         mixture: Mixture | None = None,
     ):
-        self.seed = seed
+        self.seed, self.lengths = seed, lengths
         multiple = min(multiple, sentences or multiple)
         in_turn = np.atleast_2d(lengths)
         self._mixed = mixture is not None
@@ -206,6 +206,11 @@ class BucketPlan(Plan[BatchT]):
     def positions(self) -> int:
         """Tokens of an epoch's batches, padding included."""
         return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
+
+    @property
+    def padding_fraction(self) -> float:
+        """Fraction of an epoch's positions that hold padding."""
+        return 1.0 - self.epoch_sum(self.lengths) / self.positions
 
     @property
     def drawn(self) -> list[int]:

@@ -1,7 +1,8 @@
 """From training text to tokens, the same way for every kind of text.
 
-A kind of text makes a tokenizer of its lines, and yields its texts as parts, which `encode` and
-`encode_training_text` collect.
+A kind of text says of which lines its tokenizer learns, and yields its texts as parts, see
+`TrainingText`; `prepare`, or of two sides `encode_training_text`, does the rest. Held-out text is
+encoded by `encode` alone.
 """
 
 import collections
@@ -25,6 +26,7 @@ from transformer.errors import RunError
 
 Item = TypeVar("Item")
 
+TOKENIZER = "tokenizer.model"  # the file in a run's folder
 NAMED = 10  # of the lost characters or words, the most frequent
 MORE_CHARACTERS = (
     "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
@@ -46,6 +48,26 @@ class EncodedPart(NamedTuple):
     sides: Mapping[str, Side]
     numbers: Mapping[str, Sequence[int]] = {}
     counts: Mapping[str, int] = {}
+
+
+class TrainingText(NamedTuple):
+    """A training text of one side, which is read several times.
+
+    Attributes:
+      lines: those of which its tokenizer learns.
+      digest: of the lines.
+      count: of the lines.
+      parts: yields the text as tokens of a tokenizer.
+      key: everything that the parts depend on except the tokenizer.
+      writes: whether the model writes such text.
+    """
+
+    lines: Iterable[str]
+    digest: str
+    count: int
+    parts: Callable[[Tokenizer], Iterable[EncodedPart]]
+    key: tuple[Any, ...]
+    writes: bool = False
 
 
 class Lost(NamedTuple):
@@ -137,22 +159,49 @@ def make_tokenizer(
     fingerprint: str,
     data: ConfigDict,
     settings: ConfigDict,
+    folder: Path | None = None,
+    initial: Path | None = None,
     *,
-    model: str,
+    file: str = TOKENIZER,
+    model: str | None = None,
     symbols: Sequence[str] = (),
-    saved: Path | None = None,
     **others: Any,
 ) -> Tokenizer:
     """Returns the tokenizer of a training text: of the file of a model, or see `train_tokenizer`.
 
-    The `symbols` are always one token, in addition to those of the settings.
+    Args:
+      folder, initial: of this run, and of the one whose tokenizer is kept or grows, if any.
+      file: its name there; two sides may have one file, `TOKENIZER`.
+      model: by default that of the settings.
+      symbols: are always one token, in addition to those of the settings.
     """
-    settings = with_symbols(settings, symbols)
+    settings, model = with_symbols(settings, symbols), settings.model if model is None else model
+    files = (path and path / file for path in (folder, initial))
+    saved, first = (
+        path if path is None or path.exists() else path.with_name(TOKENIZER) for path in files
+    )
     if model:
         return with_words(adopt_tokenizer(model, settings, saved), others.get("words"))
     name = "the training text" if data.get("corpora") else training_text(data)
-    cache = cache_folder(data)
-    return train_tokenizer(lines, settings, cache, fingerprint, saved=saved, name=name, **others)
+    others |= {"saved": saved, "initial": first, "name": name}
+    return train_tokenizer(lines, settings, cache_folder(data), fingerprint, **others)
+
+
+def prepare(
+    text: TrainingText,
+    data: ConfigDict,
+    settings: ConfigDict,
+    folder: Path | None = None,
+    initial: Path | None = None,
+) -> tuple[Encoded, Tokenizer]:
+    """Returns a training text as tokens, and its tokenizer; see `make_tokenizer`."""
+    lines, content, count, parts, key, writes = text
+    tokenizer = make_tokenizer(
+        lines, content, data, settings, folder, initial, count=count, reads=(not writes,)
+    )
+    tokenizer = tokenizer.writer() if writes else tokenizer
+    sides = {"tokens": tokenizer}
+    return encode_training_text(parts(tokenizer), sides, key, data, settings, initial), tokenizer
 
 
 def encode(

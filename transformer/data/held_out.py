@@ -239,9 +239,8 @@ def save(
                 f"{path} is not the {split} text of this config, from line {same + 1} on: restore "
                 "the original text, or use another folder"
             )
-    write_json(
-        folder / HELD_OUT_FOLDER / DIGESTS, digests
-    )  # last: after a kill they are written again
+    # Last: after a kill they are written again.
+    write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
 
 def _record(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
@@ -272,20 +271,8 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
     """Returns the labelled texts of a split of a run's folder, which have these labels."""
-    records = _labelled(folder, split, LABELLED, labels)
-    return [Labelled(r["text"], r["label"], r.get("kind", "")) for r in records]
-
-
-def _labelled(
-    folder: Path, split: str, shape: Any, labels: Iterable[str] | None
-) -> Iterator[dict[str, Any]]:
-    """The records of a split, whose labels are those of the run, if there are any."""
-    classes = labels if labels is None else frozenset(labels)
-    for number, record in _records(folder, split, shape):
-        if classes is not None and (label := record["label"]) not in classes:
-            wrong = f"the label {label[:40]!a} is not in labels.json"
-            raise _unreadable(folder, split, number, wrong)
-        yield record
+    records = _records(folder, split, LABELLED, labels)
+    return [Labelled(r["text"], r["label"], r.get("kind", "")) for _, r in records]
 
 
 def read_pictures(
@@ -299,8 +286,8 @@ def read_pictures(
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} cannot be read ({error}): {FIX}") from error
-    records = _labelled(folder, split, PICTURE, labels)
-    items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for r in records]
+    records = _records(folder, split, PICTURE, labels)
+    items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for _, r in records]
     return items, pixels
 
 
@@ -338,9 +325,16 @@ def _unreadable(folder: Path, split: str, number: int, why: str) -> UserError:
     return UserError(f"{path_of(folder, split)}, line {number}, cannot be read ({why}): {FIX}")
 
 
-def _records(folder: Path, split: str, shape: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(
+    folder: Path, split: str, shape: Any, labels: Iterable[str] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The line and the record of each item, whose label is one of the run's, if there are any."""
     number, path, digest = 0, path_of(folder, split), hashlib.sha256()
+    classes = labels if labels is None else frozenset(labels)
     for number, record in read_json_lines(path, shape, FIX, digest):
+        if classes is not None and (label := record["label"]) not in classes:
+            wrong = f"the label {label[:40]!a} is not in labels.json"
+            raise _unreadable(folder, split, number, wrong)
         yield number, record
     if not number:
         raise UserError(f"{path} is empty: {FIX}")

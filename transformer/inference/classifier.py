@@ -14,12 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.labelled.encode import (
-    LabelledBatch,
-    read_texts,
-    stack_labels,
-    stack_texts,
-)
+from transformer.data.batches import stack_rows
+from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
 from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import shorten
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
@@ -277,7 +273,7 @@ class TextClassifier(ClassPredictor):
         super().__init__(model, labels, max_tokens, batch_size)
 
     def stack(self, items: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
-        return stack_texts(items, rows, length)
+        return stack_rows(items, rows, length)
 
     def tokens_of(self, item: Ids) -> Ids:
         return item

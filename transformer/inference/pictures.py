@@ -13,7 +13,8 @@ from jaxtyping import Float, UInt8
 
 from transformer.analysis.attention import Attention, GridPicture
 from transformer.data.batches import Batch, make_targets
-from transformer.data.pictures.encode import (
+from transformer.data.pictures.files import read_picture
+from transformer.data.pictures.patches import (
     PictureStore,
     SeenPicture,
     patch_names,
@@ -21,7 +22,6 @@ from transformer.data.pictures.encode import (
     stack_pictures,
     without_questions,
 )
-from transformer.data.pictures.files import read_picture
 from transformer.data.pictures.sources import Look
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.data.words import Words

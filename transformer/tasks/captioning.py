@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from transformer.data import held_out
+from transformer.data.encode import TOKENIZER
 from transformer.data.pairs import LabelledPicture, Pair
-from transformer.data.pictures.encode import CaptionPlan, PictureStore, store_pictures
+from transformer.data.pictures.patches import CaptionPlan, PictureStore, store_pictures
 from transformer.data.pictures.sources import (
     CAPTIONS,
     REGISTRY,
@@ -28,7 +29,7 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores
 from transformer.tasks.base import PICTURES, describe_plan, model_fields, plan_summary, refuse_empty
-from transformer.tasks.classification import SCORED_SPLITS, TOKENIZER
+from transformer.tasks.classification import SCORED_SPLITS
 from transformer.tasks.pictures import (
     check_positions,
     make_picture_network,

@@ -14,13 +14,14 @@ from jaxtyping import Float, UInt8
 
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
-from transformer.data.labelled.encode import (
+from transformer.data.encode import TOKENIZER
+from transformer.data.labelled.sources import REGISTRY, open_labelled
+from transformer.data.labelled.texts import (
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
     prepare_labelled,
 )
-from transformer.data.labelled.sources import REGISTRY, open_labelled
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -46,7 +47,6 @@ from transformer.tasks.base import (
     warn_of_earlier_text,
 )
 
-TOKENIZER = "tokenizer.model"
 LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
 NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
@@ -93,15 +93,14 @@ class ClassificationTask(Task):
         config, source = self.config, open_labelled(self.config.data)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         refuse_empty(held)
-        initial = initial_folder(config)
         warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,
             config.data,
             config.tokenizer,
-            folder and folder / TOKENIZER,
-            initial and initial / TOKENIZER,
+            folder,
+            initial_folder(config),
         )
         return self._make_text(tokenizer, source.labels, held, train=train, source=source)
 

@@ -12,7 +12,7 @@ from transformer.data.cleaning.survey import pair_hash, undirected
 from transformer.data.corpora import CorpusSettings, corpora_of, naming, part_name, symbols_of
 from transformer.data.encode import Restartable
 from transformer.data.pairs import SPLITS, Pair, canonical
-from transformer.data.parallel.encode import Corpus, encode_corpora, prepare_corpus
+from transformer.data.parallel.corpus import Corpus, encode_corpora, prepare_corpus
 from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training_pairs import (
     Hashes,

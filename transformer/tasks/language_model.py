@@ -14,7 +14,7 @@ import numpy as np
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.encode import (
+from transformer.data.documents.packing import (
     Documents,
     TextBatch,
     TextPlan,
@@ -23,6 +23,7 @@ from transformer.data.documents.encode import (
     prepare_text,
 )
 from transformer.data.documents.sources import REGISTRY, open_documents
+from transformer.data.encode import TOKENIZER
 from transformer.data.parallel import sources as parallel
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -41,7 +42,6 @@ from transformer.tasks.base import (
 
 logger = logging.getLogger(__name__)
 
-TOKENIZER = "tokenizer.model"
 PIECES = 200  # maximum chunks of a split whose likelihoods are stored
 LINE_END = re.compile(r"\r\n?|\n")
 
@@ -74,15 +74,13 @@ class LanguageModelTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> LanguageText:
         config, documents = self.config, dict(open_documents(self.config.data))
-        saved = folder and folder / TOKENIZER
-        initial = initial_folder(config)
         warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_text(
             documents.pop("train"),
             config.data,
             config.tokenizer,
-            saved,
-            initial and initial / TOKENIZER,
+            folder,
+            initial_folder(config),
         )
         encoded = self._encode(documents, tokenizer)
         _check_held_out(encoded)

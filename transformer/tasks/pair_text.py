@@ -14,7 +14,7 @@ from transformer.data.corpora import corpora_of, part_name, parts_of
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import SIDES, Corpus
+from transformer.data.parallel.corpus import SIDES, Corpus
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
 from transformer.tasks.base import describe_plan, plan_summary

@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 from transformer.analysis import pointing
 from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
-from transformer.data.encode import make_tokenizer
-from transformer.data.labelled.encode import LabelledBatch
-from transformer.data.pictures.encode import EncodedPictures, PicturePlan, encode_pictures
+from transformer.data.encode import TOKENIZER, make_tokenizer
+from transformer.data.labelled.texts import LabelledBatch
+from transformer.data.pictures.patches import EncodedPictures, PicturePlan, encode_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,
     CLASSES,
@@ -45,7 +45,6 @@ from transformer.tasks.base import (
 )
 from transformer.tasks.classification import (
     SCORED_SPLITS,
-    TOKENIZER,
     ClassificationTask,
     LabelledText,
     load_labels,
@@ -261,20 +260,7 @@ def read_held_out(folder: Path, labels: Sequence[str] | None) -> Iterator[dict[s
 
 def train_tokenizer(texts: Sequence[str], config: ConfigDict, folder: Path | None) -> Tokenizer:
     """Returns the tokenizer of the training questions or captions."""
-    initial, settings = initial_folder(config), config.tokenizer
-    tokenizer = make_tokenizer(
-        texts,
-        f"pictures {hash_of(texts)}",
-        config.data,
-        settings,
-        model=settings.model,
-        count=len(texts),
-        saved=folder and folder / TOKENIZER,
-        initial=initial and initial / TOKENIZER,
-    )
-    return tokenizer.typed()
-
-
-def hash_of(lines: Sequence[str]) -> str:
-    """Returns a digest of lines."""
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    settings, folders = (config.data, config.tokenizer), (folder, initial_folder(config))
+    name = f"pictures {digest}"
+    return make_tokenizer(texts, name, *settings, *folders, count=len(texts)).typed()

@@ -19,7 +19,7 @@ from transformer.data.corpora import Tagger, corpora_of, parts_of, symbols_of
 from transformer.data.held_out import HELD_OUT
 from transformer.data.pairs import Pair
 from transformer.data.parallel import sources, training_pairs
-from transformer.data.parallel.encode import tokenizer_names
+from transformer.data.parallel.corpus import tokenizer_names
 from transformer.data.parallel.training_pairs import Hashes
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
@@ -131,7 +131,7 @@ class TranslationTask(TokenTask):
             self.config.seed,
             *numbers,
             self._mixture(),
-            corpus.sampler,
+            sampler=corpus.sampler,
         )
         length, limit = plan.buckets[-1].length, self.predictor.model.max_positions
         if limit is not None and length > limit:

@@ -12,7 +12,6 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from configs import base
 from source_settings import settings
 from transformer.data.cleaning import survey
 from transformer.data.cleaning.rules import CleaningRules
@@ -21,7 +20,6 @@ from transformer.data.files import text
 from transformer.data.files.table import TableFile
 from transformer.data.pairs import Pair
 from transformer.data.parallel import sources
-from transformer.data.parallel.encode import prepare_corpus
 from transformer.data.token_store import StoreWriter, cached_arrays
 
 pytestmark = pytest.mark.full
@@ -151,17 +149,6 @@ def test_what_changes_the_result_is_read_again(large, tmp_path):
     assert other[3] != first[3]
 
 
-def test_damage_is_named_and_the_text_read_again(large, tmp_path, caplog):
-    *first, _ = large()
-    [folder] = (tmp_path / "cache").glob("*.pairs")
-    path = folder / "kept.npy"
-    path.write_bytes(path.read_bytes()[:-1] + b"\x07")
-    *again, lines = large()
-    assert again == first
-    assert lines >= len(PAIRS)
-    assert caplog.messages == [f"{folder} is damaged: the text is read again"]
-
-
 def test_small_text_leaves_nothing_in_the_cache(large, monkeypatch, tmp_path):
     monkeypatch.setattr(sources, "WORTH_KEEPING", 10**9)
     large()
@@ -192,17 +179,3 @@ def test_a_full_disk_is_named_by_the_folder(tmp_path):
     with pytest.raises(OSError, match="No space left") as error:
         cached_arrays(tmp_path / "text", make)
     assert error.value.filename == str(tmp_path / "text")
-
-
-def test_pairs_of_very_different_numbers_of_tokens_are_dropped_if_asked(tmp_path):
-    config = base.get_config()
-    config.data.cache_dir = str(tmp_path)
-    config.tokenizer.kind = "char"
-    config.tokenizer.vocab_size, config.data.max_length_ratio = 40, 9.0
-    pairs = [Pair(f"ab {i}", f"ab {i}") for i in range(20)] + [Pair("ab", "ab" * 20)]
-    rest = config.data, config.tokenizer
-    assert prepare_corpus(pairs, *rest).report.kept == 21
-    config.data.max_token_ratio = 2.0
-    report = prepare_corpus(pairs, *rest).report
-    assert (report.kept, report.counts["token_ratio"]) == (20, 1)
-    assert "1 over config.data.max_token_ratio" in str(report)

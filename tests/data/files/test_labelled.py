@@ -133,11 +133,6 @@ def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts):
         files(contents, **keys)
 
 
-def test_an_unknown_source_is_refused_with_the_choices():
-    with refused("data.source='grammar' gives no labelled texts", "toy_reviews, files, tfds"):
-        open_labelled(settings(source="grammar"))
-
-
 def test_a_training_text_of_no_size_is_refused():
     with refused("no texts", "two classes", "config.data.train_size"):
         open_labelled(settings(source="toy_reviews"))
@@ -181,44 +176,3 @@ def test_a_text_whose_copy_at_the_end_is_held_out_is_not_trained_on(files):
     assert {name: list(texts) for name, texts in splits.items()} == {
         name: list(texts) for name, texts in alone.items()
     }
-
-
-# Columns that are not the labels.
-
-
-def reviews(header: str) -> str:
-    """300 texts with a number, and labels in the last column."""
-    rows = (f'{i},"A review, the {i}th of its kind",{"yn"[i % 2]}\n' for i in range(300))
-    return header + "".join(rows)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "keys", "parts"),
-    [
-        (
-            "a.csv",
-            reviews(""),
-            NUMBERS,
-            ("label_field='0' is hardly the column of the classes", "the columns '0', 'A review,"),
-        ),
-        (
-            "a.csv",
-            reviews("id,text,label\n"),
-            {"label_field": "id"},
-            ("300 different labels of 300 texts (the labels '0', '1', '10', '100', '101' and 295",
-             "the columns 'id', 'text', 'label'"),
-        ),
-        (
-            "a.tsv",
-            "".join(f"{i}\tlong {'x' * 500} {i}\t{i % 2}\n" for i in range(300)),
-            {"text_field": "2", "label_field": "1"},
-            ("label_field='1' is hardly", "the columns '0', 'long xxx"),
-        ),
-    ],
-)  # fmt: skip
-def test_ids_and_texts_are_not_taken_for_labels_and_one_short_line_says_which_flags_to_set(
-    files, name, content, keys, parts
-):
-    with refused("config.data.label_field", "config.data.text_field", *parts) as error:
-        files({name: content}, **keys)
-    assert len(str(error.value)) < 900

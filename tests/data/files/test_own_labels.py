@@ -10,8 +10,8 @@ from format_examples import jsonl, parquet_bytes
 from configs import own_labels
 from source_settings import refused
 from transformer.data.labelled.columns import guess_columns
-from transformer.data.labelled.encode import prepare_labelled
 from transformer.data.labelled.sources import labelled_file, open_labelled
+from transformer.data.labelled.texts import prepare_labelled
 from transformer.data.pairs import Labelled
 
 TEXTS = [f"A text, the {i}th; it has 'words' of its own" for i in range(60)]

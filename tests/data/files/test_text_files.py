@@ -147,11 +147,6 @@ def test_files_of_unequal_length_are_refused_on_opening_with_both_counts(
         files(contents)
 
 
-def test_text_in_another_encoding_is_refused_with_its_line(files, tmp_path):
-    with refused(f"{tmp_path / 'train.de'}, line 3:", "UTF-8", "iconv"):
-        files({"train.de": GERMAN.encode("latin-1"), "train.en": ENGLISH})
-
-
 def test_other_encodings_of_one_byte_are_not_guessed(files):
     cyrillic = "\n".join(["Привіт, світе!"] * len(GERMAN.splitlines())) + "\n"
     with refused("train.de, line 1:", "Western European", "WINDOWS-1251"):

@@ -111,23 +111,6 @@ def test_a_tokenizer_that_is_kept_is_the_same_model_whatever_the_other_keys_say(
 
 
 @pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
-@pytest.mark.parametrize("initial", ["keep", "grow"])
-def test_a_run_goes_on_with_its_own_tokenizer_without_the_other_run(old, initial, tmp_path):
-    path, _ = old
-    changes = {"initial": initial, "vocab_size": 45}
-    first = start(old, tmp_path, **changes)
-    save_tokenizer(tmp_path / "own.model", first)
-    path.unlink()
-    again = start(old, tmp_path / "elsewhere", saved=tmp_path / "own.model", texts=[], **changes)
-    assert (again.model, again.origin) == (first.model, first.origin)
-    # Controls: other text is refused, since its tokenizer may be the same; so is a run without one.
-    with pytest.raises(UserError, match=r"own.model is of other text, or of other keys"):
-        start(old, tmp_path, content="other", saved=tmp_path / "own.model", **changes)
-    with pytest.raises(UserError, match="is missing"):
-        start(old, tmp_path / "elsewhere", saved=tmp_path / "nothing.model", **changes)
-
-
-@pytest.mark.parametrize("old", [("bpe", False)], indirect=True)
 def test_no_room_to_grow_is_refused(old, tmp_path):
     size = load_tokenizer(old[0]).vocab_size
     says = rf"vocab_size={size} leaves no room for more than the {size} pieces .*initial=keep"

@@ -17,7 +17,7 @@ from configs import base
 from transformer.checks import check
 from transformer.data.batches import Batch, BatchPlan
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import Corpus, prepare_corpus
+from transformer.data.parallel.corpus import Corpus, prepare_corpus
 from transformer.data.tokenizer import PAD_ID, Tokenizer, draws
 from transformer.errors import UserError
 from transformer.training.placement import prefetch

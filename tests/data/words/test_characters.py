@@ -7,7 +7,7 @@ import pytest
 
 from configs import base
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.corpus import prepare_corpus
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.tasks import corpora

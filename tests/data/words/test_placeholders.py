@@ -8,7 +8,7 @@ import pytest
 
 from configs import base
 from transformer.data.pairs import Pair
-from transformer.data.parallel.encode import prepare_corpus
+from transformer.data.parallel.corpus import prepare_corpus
 from transformer.data.placeholders import NAMES, read_line, read_pair, write_text
 from transformer.data.words import Words
 from transformer.tasks.translation import load_tokenizers, save_tokenizers

@@ -35,7 +35,6 @@ from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
 WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
-# Keys of `config.data` that do not change which pairs are read and kept; any other may.
 LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # that headers and the rules depend on
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]

@@ -22,6 +22,7 @@ Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et a
 ("Sort-of-CLEVR"), whose closest thing this is.
 """
 
+import functools
 import itertools
 import operator
 import random
@@ -155,10 +156,8 @@ def _ask(
                 yield Question(scene, text, YES_NO[differ], kind, (a, b))
     elif kind == "closest":
         for a in things:
-            near, *rest = sorted(
-                (each for each in things if each is not a),
-                key=lambda b: (a.x - b.x) ** 2 + (a.y - b.y) ** 2,
-            )
+            others = (each for each in things if each is not a)
+            near, *rest = sorted(others, key=functools.partial(_distance, a))
             if _distance(a, near) <= MARGIN * _distance(a, rest[0]):
                 for words in _describe(a, "", things, draw):
                     text = f"what {asked} is the thing closest to {words} ?"

@@ -58,7 +58,6 @@ MAX_LINE_BYTES = 4192  # sentencepiece's default
 LINE_RULE = "lines 2"  # in the keys of caches: another number if texts become other lines
 MIN_COVERAGE = 0.98  # that sentencepiece takes
 TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
-# Keys that say nothing of the training.
 NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 

@@ -1,5 +1,6 @@
 """From labelled texts to tokens and numbers of classes, and their batches in length buckets."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,13 +17,13 @@ from transformer.data.encode import (
     EncodedPart,
     Restartable,
     Side,
+    TrainingText,
     batched,
     encode,
-    encode_training_text,
-    make_tokenizer,
+    prepare,
 )
 from transformer.data.pairs import Labelled
-from transformer.data.tokenizer import BOS_ID, PAD_ID, Ids, Tokenizer
+from transformer.data.tokenizer import BOS_ID, Ids, Tokenizer
 from transformer.data.tokenizer.train import MAX_LINE_BYTES
 
 ENCODE_AT_ONCE = 10_000  # texts
@@ -70,12 +71,12 @@ def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
     """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
-    encoded = encode(_parts(items, labels, tokenizer, max_tokens), {"tokens": tokenizer})
+    encoded = encode(_parts(items, labels, max_tokens, tokenizer), {"tokens": tokenizer})
     return EncodedTexts(**vars(encoded))
 
 
 def _parts(
-    items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
+    items: Iterable[Labelled], labels: Sequence[str], max_tokens: int, tokenizer: Tokenizer
 ) -> Iterator[EncodedPart]:
     number = {label: i for i, label in enumerate(labels)}
     for chunk in batched(items, ENCODE_AT_ONCE):
@@ -93,14 +94,14 @@ def prepare_labelled(
     labels: Sequence[str],
     data: ConfigDict,
     settings: ConfigDict,
-    saved: Path | None = None,
+    folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
     """Returns the training texts, which are read several times, and their tokenizer.
 
     Args:
       labels: names of the classes, by number.
-      saved, initial: see `train_tokenizer`.
+      folder, initial: see `prepare`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
     for item in items:
@@ -108,19 +109,12 @@ def prepare_labelled(
         texts_digest.update(f"{len(item.text)} {item.text}".encode())
         labels_digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
-    tokenizer = make_tokenizer(
-        Restartable(lambda: (line for item in items for line in _lines(_plain(item.text)))),
-        f"labelled {content}",  # the same texts as documents have other lines
-        data,
-        settings,
-        model=settings.model,
-        count=count,
-        saved=saved,
-        initial=initial,
-    )
+    lines = Restartable(lambda: (line for item in items for line in _lines(_plain(item.text))))
+    parts = functools.partial(_parts, items, labels, data.max_tokens)
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
-    parts = _parts(items, labels, tokenizer, data.max_tokens)
-    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
+    # The same texts as documents have other lines.
+    training = TrainingText(lines, f"labelled {content}", count, parts, key)
+    encoded, tokenizer = prepare(training, data, settings, folder, initial)
     return EncodedTexts(**vars(encoded)), tokenizer
 
 
@@ -137,14 +131,6 @@ class LabelledBatch(NamedTuple):
     labels: Int[np.ndarray, "B"]
 
 
-def stack_texts(texts: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
-    """Returns up to `rows` encoded texts as rows of `length` tokens."""
-    tokens = np.full((rows, length), PAD_ID, np.int32)
-    for row, ids in enumerate(texts):
-        tokens[row, : len(ids)] = ids
-    return tokens
-
-
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
     """Returns classes from zero as those of a batch of `rows` rows."""
     filled = np.full(rows, NO_LABEL, np.int32)
@@ -158,11 +144,6 @@ class LabelledPlan(BucketPlan[LabelledBatch]):
     def __init__(self, texts: EncodedTexts, *numbers: Any, **named: Any):
         self.texts = texts
         super().__init__(texts.store.lengths, *numbers, **named)
-
-    @property
-    def padding_fraction(self) -> float:
-        """Fraction of an epoch's positions that hold padding."""
-        return 1.0 - len(self.texts.store.tokens) / self.positions
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
         """Returns texts and classes; all are zero in a row of padding."""

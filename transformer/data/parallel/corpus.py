@@ -15,6 +15,7 @@ from transformer.data.cleaning.rules import SHORT_SENTENCE, CleaningReport, chec
 from transformer.data.cleaning.survey import undirected
 from transformer.data.corpora import texts_of
 from transformer.data.encode import (
+    TOKENIZER,
     Encoded,
     EncodedPart,
     Restartable,
@@ -36,7 +37,6 @@ from transformer.data.placeholders import NAMES, PLACEHOLDER_RULE, read_pair
 from transformer.data.token_store import TokenStore
 from transformer.data.tokenizer import Tokenizer, with_symbols
 from transformer.data.tokenizer.draws import sampling_key
-from transformer.data.words import Words
 
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
@@ -81,7 +81,7 @@ class Corpus(Encoded):
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
     """Returns the files of a run's tokenizers, the source's first."""
-    return ("tokenizer.model",) if joint else ("tokenizer.source.model", "tokenizer.target.model")
+    return (TOKENIZER,) if joint else ("tokenizer.source.model", "tokenizer.target.model")
 
 
 def prepare_corpus(
@@ -122,7 +122,6 @@ def encode_corpora(
     tokenizers = _tokenizers(
         corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
     )
-    corpora = [_with_placeholders(corpus, tokenizers[0].words) for corpus in corpora]
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     sampled = bool(sampling_key(settings) or augmentation.key)
@@ -157,12 +156,6 @@ def encode_corpora(
     )
 
 
-def _with_placeholders(corpus: TrainingPairs, words: Words) -> TrainingPairs:
-    """The corpus as the model reads it, see `read_pair`."""
-    read = functools.partial(read_pair, words=words, training=True)
-    return dataclasses.replace(corpus, cleaned=Restartable(lambda: map(read, corpus.cleaned)))
-
-
 def _tokenizers(
     corpora: Sequence[TrainingPairs],
     fingerprints: Sequence[str],
@@ -191,10 +184,11 @@ def _tokenizers(
             "".join(fingerprints[side] for side in sides),
             data,
             settings,
+            folder,
+            initial,
+            file=name,
             model=(settings.model, settings.target_model)[number],
             symbols=symbols if 0 in sides else (),
-            saved=folder and _file(folder, name),
-            initial=initial and _file(initial, name),
             count=count * len(sides),
             reads=tuple(side == 0 for side in sides),
             words=words if 0 in sides else None,
@@ -203,19 +197,15 @@ def _tokenizers(
     return tokenizers
 
 
-def _file(folder: Path, name: str) -> Path:
-    """The file of a run's tokenizer; both sides have one file if their tokenizers are equal."""
-    return folder / (name if (folder / name).exists() else tokenizer_names(True)[0])
-
-
 def _parts(
     corpora: Sequence[TrainingPairs],
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
 ) -> Iterator[EncodedPart]:
     """The pairs of all corpora within the limits of each; others are counted by corpus and name."""
+    read = functools.partial(read_pair, words=tokenizers[0].words, training=True)
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
-        for chunk in batched(corpus.cleaned, ENCODE_AT_ONCE):
+        for chunk in batched(map(read, corpus.cleaned), ENCODE_AT_ONCE):
             texts = [[pair.source for pair in chunk], [pair.target for pair in chunk]]
             ids = [tokenizer.encode(own) for tokenizer, own in zip(tokenizers, texts, strict=True)]
             counts = np.array([[*map(len, side)] for side in ids])

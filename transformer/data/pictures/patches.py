@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from transformer.data.batches import BatchPlan
+from transformer.data.batches import BatchPlan, stack_rows
 from transformer.data.buckets import BucketPlan
-from transformer.data.labelled.encode import NO_LABEL, LabelledBatch, read_texts, stack_texts
+from transformer.data.labelled.texts import NO_LABEL, LabelledBatch, read_texts
 from transformer.data.pairs import LabelledPicture
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Ids, Tokenizer
@@ -112,31 +112,15 @@ def stack_pictures(
     patches = np.zeros((rows, *shape), np.uint8)
     for row, item in enumerate(items):
         patches[row] = item.patches
-    return PictureText(patches, stack_texts([item.tokens for item in items], rows, length))
+    return PictureText(patches, stack_rows([item.tokens for item in items], rows, length))
 
 
 class PicturePlan(BucketPlan[LabelledBatch]):
     """All training batches of pictures, see `BucketPlan`; a length counts the patches, too."""
 
-    def __init__(
-        self,
-        pictures: EncodedPictures,
-        seed: int,
-        tokens: int,
-        num_buckets: int,
-        multiple: int,
-        rows: int = 0,
-    ):
+    def __init__(self, pictures: EncodedPictures, *numbers: Any, **named: Any):
         self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
-        lengths = self._before + pictures.store.lengths
-        super().__init__(lengths, seed, tokens, num_buckets, multiple, rows)
-
-    @property
-    def padding_fraction(self) -> float:
-        """Fraction of an epoch's positions that hold padding."""
-        pictures = self.pictures
-        tokens = len(pictures.store.tokens) + self._before * len(pictures.labels)
-        return 1.0 - tokens / self.positions
+        super().__init__(self._before + pictures.store.lengths, *numbers, **named)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
         """Returns pictures, questions and classes; all are zero in a row of padding."""

@@ -1,6 +1,7 @@
 """From documents to tokens, and batches of them: training's, and a text once, for evaluation."""
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import re
@@ -18,10 +19,10 @@ from transformer.data.encode import (
     EncodedPart,
     Restartable,
     Side,
+    TrainingText,
     batched,
     encode,
-    encode_training_text,
-    make_tokenizer,
+    prepare,
 )
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from transformer.errors import RunError
@@ -68,11 +69,11 @@ class Documents(Encoded):
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
     """Returns documents, which can be read repeatedly, as tokens."""
-    encoded = encode(_parts(documents, tokenizer, whole), {"tokens": tokenizer})
+    encoded = encode(_parts(documents, whole, tokenizer), {"tokens": tokenizer})
     return Documents(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
 
 
-def _parts(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Iterator[EncodedPart]:
+def _parts(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iterator[EncodedPart]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line, since sentencepiece is slow on one long text.
@@ -110,28 +111,15 @@ def prepare_text(
     documents: Iterable[str],
     data: ConfigDict,
     settings: ConfigDict,
-    saved: Path | None = None,
+    folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the training text, which is read several times, and its tokenizer.
-
-    Args:
-      saved, initial: see `train_tokenizer`.
-    """
-    (content, lines), whole = _fingerprint(documents), data.documents == "file"
-    tokenizer = make_tokenizer(
-        Restartable(lambda: _lines(documents)),
-        content,
-        data,
-        settings,
-        model=settings.model,
-        count=lines,
-        reads=(False,),
-        saved=saved,
-        initial=initial,
-    ).writer()
-    key, parts = ("documents", content, whole), _parts(documents, tokenizer, whole)
-    encoded = encode_training_text(parts, {"tokens": tokenizer}, key, data, settings, initial)
+    """Returns the training text, which is read several times, and its tokenizer; see `prepare`."""
+    (content, count), whole = _fingerprint(documents), data.documents == "file"
+    parts = functools.partial(_parts, documents, whole)
+    lines, key = Restartable(lambda: _lines(documents)), ("documents", content, whole)
+    training = TrainingText(lines, content, count, parts, key, writes=True)
+    encoded, tokenizer = prepare(training, data, settings, folder, initial)
     text = Documents(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(
