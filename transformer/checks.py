@@ -28,12 +28,6 @@ from transformer.tasks import REGISTRY, pair_scores
 from transformer.tasks.base import DOCUMENTS, PAIRS, PICTURES, Task
 from transformer.tasks.translation import check_vocabularies
 
-# Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
-MOSES_LANGUAGES = (
-    "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk "
-    "sl sv ta tdt te yue zh"
-)
-
 
 def check(config: ConfigDict, *uses: str) -> None:
     """Checks those values of a config that can be checked without text and model.
@@ -142,12 +136,6 @@ def _check_pictures(config: ConfigDict) -> None:
                 f"config.{key}={value} is for config.task={' or '.join(tasks)}, not "
                 f"{config.task}: leave it out"
             )
-
-
-def _check_scores(config: ConfigDict) -> None:
-    """Checks the keys that only scoring reads."""
-    if config.evaluate.moses:
-        check_choice("config.evaluate.moses", config.evaluate.moses, MOSES_LANGUAGES.split())
 
 
 def _check_text(config: ConfigDict) -> None:
@@ -262,6 +250,5 @@ def _check_model(config: ConfigDict) -> None:
 USES: dict[str, Callable[[ConfigDict], None]] = {
     "model": _check_model,
     "training": _check_start,
-    "scores": _check_scores,
     "later": _check_text,  # a training that starts much later
 }

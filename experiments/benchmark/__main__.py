@@ -2,11 +2,9 @@
 
     python -m experiments.benchmark --out=DIR [--parts=tiny,start] [--data=FOLDER] [--peers=torch]
 
-Each part leaves DIR/PART.json, and a later start skips those that are there for the same machine,
-versions, code and peers. DIR/benchmark.json holds all of them; as `--baseline` of a later start it
-says what became slower since, and the exit code is then 1. Without --baseline it is
-docs/results/speed.json on a CPU. There, `base` and `big`, the paper's models, are measured only if
-they are named.
+DIR/benchmark.json holds the results; as `--baseline` of a later start it says what became slower
+since, and the exit code is then 1. Without --baseline it is docs/results/speed.json on a CPU.
+There, `base` and `big`, the paper's models, are measured only if they are named.
 """
 
 import logging
@@ -22,7 +20,7 @@ from transformer.files import write_json
 from ..process import environment, process
 from ..process.options import Parser, whole
 from . import comparison, summary, workloads
-from .benchmark import Records, choose, share_device, show
+from .benchmark import choose, share_device, show
 from .measurements import PARTS, Setting
 from .turns import ROOT
 from .workloads import Shape, Workload
@@ -48,21 +46,13 @@ LARGE = ("base", "big")
 
 
 def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting) -> dict[str, Any]:
-    """Measures the parts that are not there yet; returns the whole benchmark, as JSON has it."""
-    described, parts = environment.describe(), {}
-    others = {"peers": list(setting.peers), "rounds": setting.rounds, "data": str(data)}
-    records = Records(out, described, **others)
-    for name, (kind, workload) in BENCH_PARTS.items():
-        result = records.read(name)
-        if result is None and name in names:
-            logger.info(f"{name} ...")
-            result = PARTS[kind](workload(data), setting)
-            records.write(name, result)
-        elif name in names:
-            logger.info(f"{name}: there since an earlier start")
-        if result is not None:
-            parts[name] = result
-    results = {"environment": described, "parts": parts}
+    """Measures the parts; returns the benchmark, as its file has it."""
+    parts = {}
+    for name in names:
+        logger.info(f"{name} ...")
+        kind, workload = BENCH_PARTS[name]
+        parts[name] = PARTS[kind](workload(data), setting)
+    results = {"environment": environment.describe(), "parts": parts}
     write_json(out / "benchmark.json", results)
     return results
 

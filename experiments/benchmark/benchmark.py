@@ -1,7 +1,6 @@
 """The mode `benchmark`: how fast a config trains, decodes and starts on this machine."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
@@ -12,7 +11,6 @@ from typing import Any
 import jax
 
 from transformer.errors import UserError
-from transformer.files import write_json
 from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
 from ..process import environment
@@ -23,7 +21,6 @@ from . import comparison, summary
 from .measure import quantity
 from .measurements import PARTS, Setting
 from .peers import PEERS
-from .turns import ROOT
 from .workloads import Workload
 
 logger = logging.getLogger(__name__)
@@ -99,33 +96,6 @@ def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str
     for line in summary.report(before, results, changes):
         print(line, flush=True)
     return any(change.worse for change in changes)
-
-
-class Records:
-    """Results of parts in files, which hold for the same code, device, versions and `others`."""
-
-    def __init__(self, folder: Path, described: Mapping[str, Any], **others: Any):
-        digest = hashlib.sha256()  # of the code that is measured, committed or not
-        for name in ("configs", "experiments", "tests", "transformer"):
-            for path in sorted((ROOT / name).rglob("*.py")):
-                digest.update(f"{path.relative_to(ROOT)} ".encode() + path.read_bytes())
-        keys = ("devices", "processor", "cores", "packages")
-        conditions = {**{key: described[key] for key in keys}, "files": digest.hexdigest()}
-        self._folder, self._conditions = folder, conditions | others
-        self.key = hashlib.sha256(json.dumps(self._conditions).encode()).hexdigest()[:8]
-
-    def write(self, part: str, result: Any) -> None:
-        """Writes the result of a part."""
-        content = {"conditions": self._conditions, "result": result}
-        write_json(self._folder / f"{part}.json", content)
-
-    def read(self, part: str) -> Any:
-        """Returns the result of a part; None if there is none, or of other conditions."""
-        try:
-            record = json.loads((self._folder / f"{part}.json").read_text(encoding="utf-8"))
-            return record["result"] if record["conditions"] == self._conditions else None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
 
 
 # -- the tables

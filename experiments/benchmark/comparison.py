@@ -1,6 +1,5 @@
 """What the peers are asked: the sizes and numbers of our model, and its batches or sentences."""
 
-import collections
 import copy
 import dataclasses
 import importlib.util
@@ -19,7 +18,6 @@ from transformer.config.keys import having
 from transformer.data.tokenizer import PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_arrays
-from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator
 from transformer.model.layers import DropoutRates
 from transformer.tasks.base import Task
@@ -31,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
-SeenBatch = collections.namedtuple("SeenBatch", ["patches", "tokens", "labels"])
 TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # by the platform of JAX
 
 
@@ -66,17 +63,15 @@ def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
 
 def _difference(task: Task, trains: bool) -> str:
     """What the peers do not compute as a config does, or ''."""
-    config, sees = task.config, isinstance(task.predictor, PictureClassifier)
-    if type(task.predictor) is not Translator and not sees:
-        return f"config.task={config.task} cannot be compared: peers translate, or see pictures"
+    config = task.config
+    if type(task.predictor) is not Translator:
+        return f"config.task={config.task} cannot be compared: peers translate"
     paper, values = flatten(default_config()), flatten(config)
     same = {key for key in paper if key.startswith("model.")} - {*having("peers")}
     dropouts = {f"model.dropout_{name}" for name in DropoutRates._fields}
     same = same | {*having("work")} - {*having("peers")} if trains else same - dropouts
     needed: dict[str, tuple] = {key: (paper[key],) for key in sorted(same)}
     needed |= {"model.positions": POSITIONS, "model.norm_position": NORM_POSITIONS}
-    if sees:
-        needed |= {"model.positions": ("learned",), "model.pooling": ("first",)}
     if trains:
         needed |= {"optimizer.name": ("adam", "adamw")}
         needed |= {"model.dropout_embedding": (config.model.dropout_residual,)}
@@ -104,16 +99,10 @@ def training_peers(
         systems |= _systems([name], order)
     if not (names := comparable(names, "training", task)):
         return systems
-    path, predictor = folder / "batches.npz", task.predictor
-    batches, of_pictures = [task.plan[i] for i in range(steps * rounds)], {}
-    if isinstance(predictor, PictureClassifier):
-        names = [name for name in names if not PEERS[name].options.get("marian")]
-        batches = [SeenBatch(*each.source, labels=each.labels) for each in batches]
-        numbers = batches[0].patches.shape[-1]
-        of_pictures["pictures"] = numbers, 1 + len(predictor.labels)  # 0 is not a class
+    path = folder / "batches.npz"
+    batches = [task.plan[i] for i in range(steps * rounds)]
     write_arrays(path, _arrays(batches))
     order = {
-        **of_pictures,
         "model": dataclasses.asdict(task.predictor.model.config),
         "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
         "optimizer": {k: v for k, v in config.optimizer.items() if f"optimizer.{k}" in ours},
@@ -162,6 +151,6 @@ def _arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
     """The arrays of batches by name; without rows of padding alone, which attention cannot read."""
     arrays = {}
     for i, batch in enumerate(batches):
-        rows = (np.asarray(batch.labels).reshape(len(batch.labels), -1) != PAD_ID).any(axis=1)
-        arrays |= {f"{name}_{i}": np.asarray(x)[rows] for name, x in batch._asdict().items()}
+        rows = (batch.labels != PAD_ID).any(axis=1)
+        arrays |= {f"{name}_{i}": x[rows] for name, x in batch._asdict().items()}
     return arrays

@@ -21,7 +21,7 @@ from transformer.tasks.base import Task
 from .comparison import decoding_peers, training_peers
 from .measure import shapes_of
 from .summary import MATMUL, STEP, column, decoding_numbers, timed_numbers, training_numbers
-from .turns import MeasuredSystem, SystemWorker, ending, rotate, start_module
+from .turns import MeasuredSystem, ending, rotate, start_module, start_system
 from .workloads import Workload, first_sources, make_task
 
 OURS = f"{__package__}.jax_systems"
@@ -121,11 +121,11 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
         for path in users.iterdir() if users.is_dir() else ():
             if path.name != "programs":
                 (cache / path.name).symlink_to(path)
-        with SystemWorker(MATMUL, matmul(workload), folder / "matmul.log") as worker:
-            worker.receive()
+        with start_system(MATMUL, matmul(workload), folder / "matmul.log") as ask:
+            ask()
             for number in range(COLD + WARM):
                 seconds, speed = starts["cold" if number < COLD else "warm"]
-                speed.append(worker.measure()["flops_per_second"])
+                speed.append(ask()["flops_per_second"])
                 seconds.append(second_step(workload, folder / f"run_{number}", cache))
     numbers = {name: timed_numbers(*times) for name, times in starts.items()}
     return {"workload": describe(workload, task), "numbers": numbers, "systems": starts}

@@ -124,10 +124,9 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
             inputs = {"input_ids": source, "attention_mask": (source != PAD_ID).long()}
             return model(**inputs, decoder_input_ids=target, use_cache=False).logits
     else:
-        from .torch_model import TorchPictures, TorchTranslator
+        from .torch_model import TorchTranslator
 
-        sizes = order.get("pictures", ())  # numbers of a patch, and classes
-        model = logits = (TorchPictures if sizes else TorchTranslator)(config, rates, *sizes)
+        model = logits = TorchTranslator(config, rates)
     if order.get("compile"):  # for each shape
         torch._dynamo.config.recompile_limit = 64  # by default the ninth runs uncompiled
         logits = torch.compile(logits, dynamic=False)
@@ -164,10 +163,7 @@ def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
 
 
 def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callable:
-    """Returns the training step: a function of source, target and labels that returns the loss.
-
-    Of pictures, patches and the tokens of questions are in the place of source and target.
-    """
+    """Returns the training step: a function of source, target and labels that returns the loss."""
     import torch
 
     settings = order["optimizer"]

@@ -1,4 +1,4 @@
-"""Models of ours as a PyTorch user writes them: `torch.nn.Transformer` with embeddings."""
+"""Our model as a PyTorch user writes it: `torch.nn.Transformer` with embeddings."""
 # pyright: reportMissingImports=false
 
 import math
@@ -54,38 +54,6 @@ class TorchTranslator(nn.Module):
 
     def _embed(self, table: nn.Embedding, tokens: Tensor) -> Tensor:
         return self.dropout(table(tokens) * self.scale + self.positions[: tokens.shape[1]])
-
-
-class TorchPictures(nn.Module):
-    """Scores of the classes of pictures, perhaps with questions, from the class token.
-
-    Args:
-      rates: see `TorchTranslator`.
-      numbers: of a patch.
-    """
-
-    def __init__(self, config: ModelConfig, rates: dict[str, float], numbers: int, classes: int):
-        super().__init__()
-        width, self.scale = config.d_model, math.sqrt(config.d_model)
-        self.patches, self.output = nn.Linear(numbers, width), nn.Linear(width, classes)
-        self.words = nn.Embedding(config.source_vocab_size, width)
-        self.class_token = nn.Parameter(torch.randn(width) * 0.02)
-        self.segments = nn.Parameter(torch.randn(2, width) * 0.02)
-        self.positions = nn.Parameter(torch.randn(config.max_length, width) * 0.02)
-        self.dropout = nn.Dropout(rates["embedding"])
-        self.encoder = _transformer(config, rates).encoder
-
-    def forward(self, patches: Tensor, tokens: Tensor) -> Tensor:
-        """Returns the scores, [batch, classes], of bytes and of padded token ids."""
-        first = self.class_token.expand(len(patches), 1, -1)
-        x = torch.cat([first, self.patches(patches / 127.5 - 1)], dim=1)
-        padding = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
-        if tokens.shape[1]:
-            words = self.words(tokens) * self.scale
-            x = torch.cat([x + self.segments[0], words + self.segments[1]], dim=1)
-            padding = torch.cat([padding, tokens == PAD_ID], dim=1)
-        x = self.dropout(x + self.positions[: x.shape[1]])
-        return self.output(self.encoder(x, src_key_padding_mask=padding)[:, 0])
 
 
 def _transformer(config: ModelConfig, rates: dict[str, float]) -> nn.Transformer:

@@ -48,68 +48,61 @@ def rotate(
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
-        workers = {}
-        for name, system in systems.items():
-            start = time.monotonic()
-            worker = stack.enter_context(SystemWorker(name, system, folder / f"{name}.log"))
-            with _noting(name, system, records):
-                records[name] = {**worker.receive(), "rounds": []}
-                workers[name] = worker
-                logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
-        for number in range(rounds):
-            logger.info(f"round {number + 1} of {rounds}")
-            for name, worker in workers.items():
-                if "error" not in records[name]:
-                    with _noting(name, systems[name], records):
-                        row = worker.measure()
-                        records[name]["peak_bytes"] = row.pop("peak_bytes")
-                        records[name]["rounds"].append(row)
+        asks = {}
+        for number in range(rounds + 1):  # the first makes them ready
+            if number:
+                logger.info(f"round {number} of {rounds}")
+            for name, system in systems.items():
+                if "error" in records.get(name, {}):
+                    continue
+                start = time.monotonic()
+                try:
+                    if not number:
+                        worker = start_system(name, system, folder / f"{name}.log")
+                        asks[name] = stack.enter_context(worker)
+                    row = asks[name]()
+                except errors.RunError as error:
+                    if not system.optional:
+                        raise
+                    logger.info(str(error))
+                    records[name] = {"error": str(error)}
+                    continue
+                if number:
+                    records[name]["peak_bytes"] = row.pop("peak_bytes")
+                    records[name]["rounds"].append(row)
+                else:
+                    records[name] = {**row, "rounds": []}
+                    logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
     return records
 
 
 @contextlib.contextmanager
-def _noting(name: str, system: MeasuredSystem, records: dict[str, Any]) -> Iterator[None]:
-    """Notes the error of an optional system."""
-    try:
-        yield
-    except errors.RunError as error:
-        if not system.optional:
-            raise
-        logger.info(str(error))
-        records[name] = {"error": str(error)}
+def start_system(
+    name: str, system: MeasuredSystem, log: Path
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Yields a function that asks the process of a system for its next record.
 
+    It raises RunError if the process has ended. The log gets what the process prints.
+    """
+    with log.open("wb") as file:
+        order = [WORKER, system.function, json.dumps(system.order)]
+        process = start_module(order, stdin=subprocess.PIPE, stderr=file, text=True)
+    assert process.stdout is not None, "it is a pipe"
+    answers = process.stdout
 
-class SystemWorker:
-    """The process of a system, killed at the end of its `with`; the log gets what it prints."""
-
-    def __init__(self, name: str, system: MeasuredSystem, log: Path):
-        self._name, self._log = name, log
-        arguments = [WORKER, system.function, json.dumps(system.order)]
-        with log.open("wb") as errors:
-            self._process = start_module(arguments, stdin=subprocess.PIPE, stderr=errors)
-
-    def __enter__(self) -> "SystemWorker":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def receive(self) -> dict[str, Any]:
-        """Returns the next record; raises RunError if the process has ended."""
-        assert self._process.stdout is not None, "it is a pipe"
-        if line := self._process.stdout.readline():
-            return json.loads(line)
-        self._process.wait()
-        raise errors.RunError(f"{self._name} has ended: {ending(self._log)}")
-
-    def measure(self) -> dict[str, Any]:
-        """Asks for a measurement; returns its record."""
-        assert self._process.stdin is not None, "it is a pipe"
+    def ask() -> dict[str, Any]:
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        return self.receive()
+            print(file=process.stdin, flush=True)
+        if line := answers.readline():
+            return json.loads(line)
+        process.wait()
+        raise errors.RunError(f"{name} has ended: {ending(log)}")
+
+    try:
+        yield ask
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
@@ -141,6 +134,7 @@ def serve(name: str, order: str) -> None:
     # Libraries print to the descriptors that are left: those of the log.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
+    sys.stdin.readline()
 
     def turn(record: dict[str, Any]) -> None:
         print(json.dumps({**record, "peak_bytes": peak_memory()}), file=answers)

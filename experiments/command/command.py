@@ -135,9 +135,8 @@ def _read(command: Command, folder: Path) -> Experiment:
         recipe.check_given(config, keys)  # each trial has its own text, and so its own row
     elif command.mode != CLEAN and (reads_text or has_run):  # cleaning needs no recipe
         recipe.apply(config, keys, None if reads_text else load_config(folder))
-    uses = ["scores"] * (command.mode in (*READ_TEXT, EVALUATE))
     # Trials of a sweep may set keys that do not fit.
-    check(config, *uses, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
+    check(config, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
     return experiment
 
 

@@ -94,7 +94,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
             set_key(config, key, value)
         recipe.apply(config, values)
         config.sweep.storage = ""  # it may hold a password, and says nothing of the run
-        check(config, "model", "training", "scores", "later")
+        check(config, "model", "training", "later")
         check_source(Run(trial_folder(folder, number), config))
     except UserError as error:
         raise UserError(f"trial {number} of the sweep: {error}") from None

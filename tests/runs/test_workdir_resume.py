@@ -1,19 +1,16 @@
 """A run is resumed in its folder by the same command, by one process at a time, or left alone."""
 
 import json
-import re
-import signal
 import subprocess
 import sys
 
 import pytest
-from run_folders import content, corrupt_file, steps, translate
+from run_folders import content, steps, translate
 
 from places import ROOT
 from tiny_run import STEPS, command, refused, unsealed
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.logs import MetricsWriter
 
 
 def test_a_finished_run_says_so_and_does_not_train_again(tiny, copy):
@@ -52,42 +49,6 @@ def test_a_key_newer_than_the_run_has_its_default(copy):
     del saved["optimizer"]["clip_norm"]
     path.write_text(json.dumps(saved))
     assert workdir.load_config(copy).optimizer.clip_norm == 0.0
-
-
-@pytest.mark.slow
-def test_sigterm_saves_and_leaves_and_the_same_command_goes_on(tiny, copy, monkeypatch):
-    arguments = [f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=60"]
-    write = MetricsWriter.write
-
-    def interrupt(self, step, split, values):
-        write(self, step, split, values)
-        if step == 50:
-            signal.raise_signal(signal.SIGTERM)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MetricsWriter, "write", interrupt)
-        handler = signal.getsignal(signal.SIGTERM)
-        ended = command(*arguments)
-        assert signal.getsignal(signal.SIGTERM) is handler
-    assert ended.code == 143, ended.err
-    assert "resuming from step 40" in ended.out
-    assert "SIGTERM: saved step 50; start the same command again to resume" in ended.out
-    assert 50 in steps(copy)
-    assert json.loads((copy / "results.json").read_text())["step"] == STEPS
-
-    corrupt_file(copy / "checkpoints" / "50")
-    ended = command(*arguments)
-    assert ended.code == 0, ended.err
-    assert re.search(r"checkpoint \S+/50 is damaged .*going back to the one before", ended.out)
-    assert "resuming from step 40" in ended.out
-    assert json.loads((copy / "results.json").read_text())["step"] == 60
-    assert 60 in steps(copy)
-    assert 50 not in steps(copy)
-    [aside] = copy.glob("unreadable_50_*")
-    assert any(aside.iterdir())
-    logged = [json.loads(line)["step"] for line in (copy / "metrics.jsonl").open()]
-    assert logged == sorted(logged)
-    assert logged.count(50) == 1
 
 
 HOLD = """

@@ -63,7 +63,7 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
                 f"another key, train with it: transformer.train(config, folder, "
                 f"{{{key!r}: {value!r}}})"
             )
-    check(config, "scores")
+    check(config)
     return LoadedRun(Run(folder, config))
 
 

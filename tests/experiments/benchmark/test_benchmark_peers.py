@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from systems import ask
 
-from configs import mnist
 from experiments.benchmark import comparison
 from experiments.benchmark.peers import (
     PEERS,
@@ -27,7 +26,6 @@ from experiments.benchmark.workloads import Shape, Workload, make_task, read_wor
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.bridges.ctranslate2 import write
-from transformer.config import complete
 from transformer.data.batches import Batch, make_batch
 from transformer.model.layers import NO_DROPOUT
 from transformer.tasks.translation import TranslationTask
@@ -134,42 +132,6 @@ def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
     first, second = (float(step(*tensors)) for _ in range(2))
     assert first == pytest.approx(float(sums.loss / sums.weight), rel=1e-5)
     assert second < first  # and it trains
-
-
-@needs("torch")
-def test_the_loss_of_pictures_in_pytorch_is_ours(tmp_path):
-    import torch
-
-    config = mnist.get_config("digits")
-    config.data.cache_dir = str(tmp_path / "cache")
-    config.model.attention_bias = True
-    config.model.pooling, config.optimizer.name = "first", "adamw"
-    config.model.dropout_embedding = config.model.dropout_residual
-    workload = Workload(complete(config))
-    task = make_task(workload)
-    order = comparison.training_peers(["torch"], workload, task, 1, 1, tmp_path)["torch"].order
-    rates = {**order["rates"], **dict.fromkeys(NO_DROPOUT._fields, 0.0)}
-    model, logits = make_model({**order, "rates": rates})
-    params = task.draw_params(jax.random.key(5))
-    own = params["encoder"]
-    embedding = own["source_embedding"]
-    weights = linear("patches", embedding["patches"]) | norm("encoder.norm", own["encoder_norm"])
-    weights["class_token"] = embedding["class_token"]
-    weights["positions"] = own["encoder_positions"]["learned"]["table"]
-    for number in range(config.model.num_encoder_layers):
-        weights |= layer_weights(own[f"encoder_layers_{number}"], f"encoder.layers.{number}")
-    kernel = np.pad(params["output"]["kernel"], [(0, 0), (1, 0)])  # its class 0 is none of ours
-    weights |= linear("output", {"kernel": kernel, "bias": np.r_[-1e9, params["output"]["bias"]]})
-    tensors = {name: torch.tensor(np.asarray(x, np.float32)) for name, x in weights.items()}
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    assert (set(missing), unexpected) == ({"words.weight", "segments"}, [])
-    batch = task.plan[0]
-    sums = task.loss(params, batch, {"label_smoothing": 0.0}, jax.random.key(0))
-    step = make_step(model.train(), logits, {**ORDER, "label_smoothing": 0.0})
-    arrays = [torch.from_numpy(x).long() for x in (*batch.source, batch.labels)]
-    first, second = (float(step(*arrays)) for _ in range(2))
-    assert first == pytest.approx(float(sums.loss / sums.weight), rel=1e-5)
-    assert second < first
 
 
 @needs_peers
