@@ -57,19 +57,19 @@ def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting
     return results
 
 
-def _path(text: str) -> Path:
+def _output_path(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _run_parts(arguments: Sequence[str]) -> int:
     parser = Parser(__doc__)
-    parser.add_argument("--out", type=_path, required=True, help="folder of records")
+    parser.add_argument("--out", type=_output_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(BENCH_PARTS)}")
-    parser.add_argument("--data", type=_path, help="folder of Multi30k")
+    parser.add_argument("--data", type=_output_path, help="folder of Multi30k")
     parser.add_argument("--peers", help="others to measure in turn; by default those installed")
     parser.add_argument("--rounds", type=whole(1, 1000), default=Setting().rounds)
-    parser.add_argument("--trace", type=_path, help="folder of profiler traces of the steps")
-    parser.add_argument("--baseline", type=_path, help="an earlier benchmark.json")
+    parser.add_argument("--trace", type=_output_path, help="folder of profiler traces of the steps")
+    parser.add_argument("--baseline", type=_output_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)
     names, data = choose(flags.parts, [*BENCH_PARTS]), workloads.find_data(flags.data)
     share_device()
@@ -87,7 +87,9 @@ def _run(arguments: Sequence[str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Returns the exit code: 0, 1 if something is worse, or 2 after a line on a user error."""
-    return process.exit_code(lambda: _run(arguments), place="--out", memory="the number of --peers")
+    return process.exit_code(
+        lambda: _run_parts(arguments), place="--out", memory="the number of --peers"
+    )
 
 
 if __name__ == "__main__":

@@ -113,17 +113,17 @@ def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
                 milliseconds = {k: 1000 * value for k, value in of_system["step_seconds"].items()}
                 yield (
                     *(name, TITLES[system]),
-                    _spread(milliseconds, ",.0f" if milliseconds["median"] >= 100 else ".3g"),
+                    _spread_text(milliseconds, ",.0f" if milliseconds["median"] >= 100 else ".3g"),
                     f"{of_system['tokens_per_second']['median']:,.0f}",
                     f"{of_system['fraction']['median']:.0%}",
-                    _spread(of_system["ratio"], ".2f") if "ratio" in of_system else "-",
+                    _spread_text(of_system["ratio"], ".2f") if "ratio" in of_system else "-",
                     quantity(of_system["peak_bytes"]["median"], "B"),
                 )
         for system, error in part.get("errors", {}).items():
             yield (name, TITLES[system], error, "", "", "", "")
 
 
-def _spread(number: Mapping[str, float], form: str) -> str:
+def _spread_text(number: Mapping[str, float], form: str) -> str:
     return f"{number['median']:{form}} ({number['low']:{form}} to {number['high']:{form}})"
 
 
@@ -149,11 +149,11 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield name, "the first time, with compilation", f"{part['first_seconds']:.1f} s"
             for system in (peer for peer in measured if peer != "decoding"):
                 speed = part["sentences"] / measured[system]["seconds"]["median"]
-                ratio = _spread(measured[system]["ratio"], ".2f")
+                ratio = _spread_text(measured[system]["ratio"], ".2f")
                 yield name, f"sentences/s, {TITLES[system]}", f"{speed:,.0f}; time / ours {ratio}"
         for start, title in (("cold", "no compiled programs"), ("warm", "compiled programs")):
             if start in measured:
-                seconds = _spread(measured[start]["seconds"], ".1f")
+                seconds = _spread_text(measured[start]["seconds"], ".1f")
                 yield name, f"start to the second step, {title} in the cache", f"{seconds} s"
 
 

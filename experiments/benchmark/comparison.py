@@ -55,13 +55,13 @@ def choose(text: str | None) -> list[str]:
 def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
     """Returns the peers of a kind, if they compute what a config does; if not, a line says why."""
     names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
-    difference = _difference(task, kind == "training")
+    difference = _describe_difference(task, kind == "training")
     if names and difference:
         logger.info(f"without {', '.join(names)}: {difference}")
     return [] if difference else names
 
 
-def _difference(task: Task, trains: bool) -> str:
+def _describe_difference(task: Task, trains: bool) -> str:
     """What the peers do not compute as a config does, or ''."""
     config = task.config
     if type(task.predictor) is not Translator:
@@ -96,12 +96,12 @@ def training_peers(
             assign(changed, key, value)
         order = {**workload._replace(config=changed).order(), "steps": steps}
         order["folder"] = str(folder / name)
-        systems |= _systems([name], order)
+        systems |= _start_systems([name], order)
     if not (names := comparable(names, "training", task)):
         return systems
     path = folder / "batches.npz"
     batches = [task.plan[i] for i in range(steps * rounds)]
-    write_arrays(path, _arrays(batches))
+    write_arrays(path, _batch_arrays(batches))
     order = {
         "model": dataclasses.asdict(task.predictor.model.config),
         "rates": {name: config.model[f"dropout_{name}"] for name in DropoutRates._fields},
@@ -111,7 +111,7 @@ def training_peers(
         "bfloat16": config.model.dtype == "bfloat16",
         **{"batches": str(path), "arrays": batches[0]._fields, "steps": steps},
     }
-    return systems | _systems(names, order)
+    return systems | _start_systems(names, order)
 
 
 def decoding_peers(
@@ -136,10 +136,10 @@ def decoding_peers(
         "tokens": round(statistics.mean(min(each, predictor.max_length) for each in limits)),
         **{"beam": decode.beam_size, "batch": decode.batch_size},
     }
-    return _systems(names, order)
+    return _start_systems(names, order)
 
 
-def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
+def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
     """The systems of peers, which may fail, that get this order with their own options."""
     return {
         name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
@@ -147,7 +147,7 @@ def _systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, Measur
     }
 
 
-def _arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
+def _batch_arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
     """The arrays of batches by name; without rows of padding alone, which attention cannot read."""
     arrays = {}
     for i, batch in enumerate(batches):

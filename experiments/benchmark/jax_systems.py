@@ -55,7 +55,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
     With `trace` the first steps, one of each shape, are also taken for JAX's profiler.
     """
-    task, trainer = _start(order)
+    task, trainer = _start_trainer(order)
     steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
     first = [put(shape.batch) for shape in shapes_of(task.plan)]
     start = time.monotonic()
@@ -86,7 +86,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(map(_positions, batches))  # of one side
+        positions = sum(map(_target_positions, batches))  # of one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -97,13 +97,13 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     raise AssertionError
 
 
-def _positions(batch: Any) -> int:
+def _target_positions(batch: Any) -> int:
     source = getattr(batch, "source", None)
     sees = isinstance(source, PictureText)
     return source_mask(source).size if sees else jax.tree.leaves(batch)[0].size
 
 
-def _start(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
+def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
     """The task of an order and the trainer of its run, in a process prepared like a training's."""
     keep_program_memory()
     if "programs" in order:  # where the loop finds what the step compiles
@@ -141,7 +141,7 @@ class _AskedPlan(Plan):
 
 def loop(order: Mapping[str, Any], turn: Turn) -> None:
     """Runs the training loop, with a line of metrics after every `steps` steps."""
-    task, trainer = _start(order)
+    task, trainer = _start_trainer(order)
     data = trainer.runs[0].config.data
     task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
     data.prefetch = 0  # the loop itself shall ask for a batch when it is its turn

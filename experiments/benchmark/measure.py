@@ -99,10 +99,12 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
         tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
         contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
     ):
-        return _measure(Trainer([run]), run, shapes, free)
+        return _measure_shape(Trainer([run]), run, shapes, free)
 
 
-def _measure(trainer: Trainer, run: TrainingRun, shapes: list[BucketShape], free: int) -> Measured:
+def _measure_shape(
+    trainer: Trainer, run: TrainingRun, shapes: list[BucketShape], free: int
+) -> Measured:
     state = trainer.fresh_state()
     state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
     batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]

@@ -78,11 +78,13 @@ def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
         "flops_per_step": flops,
         **{key: records[STEP][key] for key in ("parameters", "program_bytes", "device_bytes")},
         "target_padding_fraction": 1 - tokens / places,
-        **_results(training_numbers(records), records),
+        **_training_results(training_numbers(records), records),
     }
 
 
-def _results(numbers: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _training_results(
+    numbers: dict[str, Any], records: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     errors = {name: record["error"] for name, record in records.items() if "error" in record}
     return {"numbers": numbers, "errors": errors, "systems": records}
 
@@ -105,7 +107,7 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
         "sentences": len(lines),
         "sentences_per_second": len(lines) / numbers["decoding"]["seconds"]["median"],
         "first_seconds": records["decoding"]["first_seconds"],
-        **_results(numbers, records),
+        **_training_results(numbers, records),
     }
 
 

@@ -82,7 +82,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     # The last ones that are kept, as many up to the best, and the one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
-    time = _time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
+    time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
     has_row = config.recipe == "size" and task.reads == PAIRS
     is_long = has_row and time is not None and time["least"] > PATIENCE
     return {
@@ -96,7 +96,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
             "padding_fraction": summary.get("padding_fraction"),
             "batches_per_epoch": task.plan.epoch_length,
         },
-        "shapes": _shapes(shapes, measured),
+        "shapes": _measure_shapes(shapes, measured),
         "parameters": {**counts, "all": sum(counts.values())},
         "flops": {
             "per_token": each,
@@ -113,15 +113,15 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
             "fits": measured.fits(free),
             "largest_batch_tokens": limit,
         },
-        "disk": _disk(measured.state_bytes, checkpoints, sum(tokens.values()), folder),
+        "disk": _disk_bytes(measured.state_bytes, checkpoints, sum(tokens.values()), folder),
         "time": time,
-        "advice": None if measured.fits(free) else _advice(task, shapes[largest], limit),
-        "faster": _faster(config.model) if environment.has_amx() else None,
+        "advice": None if measured.fits(free) else _memory_advice(task, shapes[largest], limit),
+        "faster": _faster_settings(config.model) if environment.has_amx() else None,
         "shorter": "configs/own_text.py:hour" if is_long else None,
     }
 
 
-def _shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any]]:
+def _measure_shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any]]:
     return [
         {
             "rows": shape.rows,
@@ -142,7 +142,7 @@ def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: in
     return 2 ** int(math.log2(tokens)) if tokens >= 1 else 0
 
 
-def _advice(task: Task, shape: BucketShape, tokens: int) -> str:
+def _memory_advice(task: Task, shape: BucketShape, tokens: int) -> str:
     """Advice if the memory is too small for a shape, but enough for this number of tokens."""
     config = task.config
     multiple = 1 if task.reads == DOCUMENTS else config.data.batch_multiple
@@ -158,7 +158,7 @@ def _advice(task: Task, shape: BucketShape, tokens: int) -> str:
     )
 
 
-def _faster(model: ConfigDict) -> str | None:
+def _faster_settings(model: ConfigDict) -> str | None:
     """The key that makes a CPU with AMX use it, if it does not."""
     measured = model.architecture == "transformer"
     if not measured or model.matmul_dtype or model.dtype == "bfloat16":
@@ -166,7 +166,7 @@ def _faster(model: ConfigDict) -> str | None:
     return "config.model.matmul_dtype=bfloat16"
 
 
-def _disk(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[str, Any]:
+def _disk_bytes(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[str, Any]:
     place = next(path for path in (folder, *folder.parents) if path.is_dir())
     return {
         "checkpoint": checkpoint,
@@ -177,7 +177,7 @@ def _disk(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[
     }
 
 
-def _time(
+def _run_time(
     measured: Measured, settings: ConfigDict, shapes: list[BucketShape], evaluations: int
 ) -> dict[str, Any]:
     steps, seconds = measured.steps, measured.step_seconds

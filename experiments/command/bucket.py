@@ -106,9 +106,9 @@ class Bucket:
         if odd := [name for name in names if name.startswith("/") or ".." in name.split("/")]:
             raise UserError(f"--workdir={self.url} has the object {odd[0]!r}, which no run has")
         return {
-            name: _identity(info)
+            name: _object_identity(info)
             for name, info in names.items()
-            if _belongs(name) and not name.startswith(f"{LOCKS}/")
+            if _belongs_to_run(name) and not name.startswith(f"{LOCKS}/")
         }
 
     def open_copy(self, training: bool) -> None:
@@ -123,16 +123,16 @@ class Bucket:
             last, self._files = saved["last"], saved["files"]
         with self._named():
             self._last, holder = self._newest()
-            same = last == self._last or (last >= 0 and holder["after"] == _stat(state))
+            same = last == self._last or (last >= 0 and holder["after"] == _file_stat(state))
             if training:
-                self._after = _stat(state) if same else []
+                self._after = _file_stat(state) if same else []
                 self.take(holder)
             for _ in range(ROUNDS):  # until nobody has changed anything meanwhile
                 if not self._download(same):
                     break
         _delete_empty_folders(self.copy)  # of checkpoints
         if not training:  # which uploads what it writes, not what a killed one has left
-            stats = {name: _stat(self.copy / name) for name in self._names()}
+            stats = {name: _file_stat(self.copy / name) for name in self._names()}
             self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
 
     def _download(self, same: bool) -> bool:
@@ -144,10 +144,10 @@ class Bucket:
         Returns whether there was anything new.
         """
         objects, files = self._objects(), {}
-        whole = _whole(objects)
+        whole = _whole_objects(objects)
         for name in [*self._names()]:
             identity, *stat = self._files.get(name, [None])
-            equal = _stat(self.copy / name) == stat
+            equal = _file_stat(self.copy / name) == stat
             fits = objects.get(name) == identity and (same or (equal and name in whole))
             if fits or (same and identity == UPLOADING):
                 files[name] = [objects.get(name), *(stat if equal else ())]
@@ -164,7 +164,7 @@ class Bucket:
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 self._store.get_file(f"{self._root}/{name}", str(partial))
                 partial.replace(path)
-                self._files[name] = [objects[name], *_stat(path)]
+                self._files[name] = [objects[name], *_file_stat(path)]
         return bool(new)
 
     def upload(self) -> None:
@@ -173,10 +173,10 @@ class Bucket:
         Logs come first: a record follows from lines that are older than the last one. Then come
         the oldest changes.
         """
-        files = {name: _stat(self.copy / name) for name in self._names()}
+        files = {name: _file_stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
         gone = self._files.keys() - files.keys() if self._number else set()
-        if (changed or gone) and _stat(self.copy / STATE) != self._saved:
+        if (changed or gone) and _file_stat(self.copy / STATE) != self._saved:
             raise UserError(
                 f"{self.copy} was deleted meanwhile: nothing more of it is uploaded to {self.url}"
             )
@@ -186,7 +186,7 @@ class Bucket:
             for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
                 self._hold()
                 # What has changed meanwhile may follow from files that are not uploaded yet.
-                if _is_log(name) or _stat(self.copy / name) == files[name]:
+                if _is_log(name) or _file_stat(self.copy / name) == files[name]:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         self._put(name, files[name])
             self._hold()
@@ -232,7 +232,7 @@ class Bucket:
         """The identity of an object; None if there is none."""
         self._store.invalidate_cache()
         try:
-            return _identity(self._store.info(there, refresh=True))
+            return _object_identity(self._store.info(there, refresh=True))
         except FileNotFoundError:
             return None
 
@@ -240,13 +240,13 @@ class Bucket:
         """Writes the state of the copy."""
         files = self._files | {name: [UPLOADING] for name in uploading}
         write_json(self.copy / STATE, {"last": self._last, "files": files})
-        self._saved = _stat(self.copy / STATE)
+        self._saved = _file_stat(self.copy / STATE)
 
     def _names(self) -> Iterator[str]:
         """The files of the copy that belong into the bucket."""
         for path in self.copy.rglob("*"):
             name = path.relative_to(self.copy).as_posix()
-            if path.is_file() and _belongs(name):
+            if path.is_file() and _belongs_to_run(name):
                 yield name
 
     # -- the lock: the highest number, which a store gives to one process alone
@@ -306,7 +306,7 @@ class Bucket:
         return json.dumps(place | {"time": time.time() + later}).encode()
 
 
-def _belongs(name: str) -> bool:
+def _belongs_to_run(name: str) -> bool:
     """Whether a file is one of the bucket."""
     return Path(name).name not in LOCAL and not any(part in f"/{name}" for part in HALF)
 
@@ -316,13 +316,13 @@ def _is_log(name: str) -> bool:
     return Path(name).name.startswith(LOGS)
 
 
-def _whole(names: Iterable[str]) -> set[str]:
+def _whole_objects(names: Iterable[str]) -> set[str]:
     """The files but for those of checkpoints, of a run or of a trial, without record."""
     folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
     return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
 
 
-def _identity(info: dict[str, Any]) -> str:
+def _object_identity(info: dict[str, Any]) -> str:
     """What changes whenever an object is written again."""
     for key in ("ETag", "etag", "generation", "mtime", "LastModified", "created"):
         if key in info:
@@ -330,7 +330,7 @@ def _identity(info: dict[str, Any]) -> str:
     return str(info["size"])
 
 
-def _stat(path: Path) -> list[int]:
+def _file_stat(path: Path) -> list[int]:
     """The size and the time of the last change of a file; empty if there is none."""
     try:
         stat = path.stat()

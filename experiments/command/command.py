@@ -54,9 +54,9 @@ def run(command: Command) -> int:
     if mode.name == EVALUATE and is_sweep(folder):
         _evaluate_sweep(command, folder)
         return 0
-    experiment = _read(command, folder)
+    experiment = _experiment_of(command, folder)
     config = experiment.config
-    _keep_compiled(config.data)
+    _keep_compiled_programs(config.data)
     if mode.name in (TRAIN, PLAN):
         keep_program_memory()
     options = command.options
@@ -111,14 +111,14 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
             f"{folder} holds a sweep, whose runs have their own configs: leave out --config"
         )
     places = [run.folder for run in finished_runs(folder)]
-    runs = [Run(p, _read(command._replace(workdir=str(p)), p).config) for p in places]
+    runs = [Run(p, _experiment_of(command._replace(workdir=str(p)), p).config) for p in places]
     for run in runs:
         check(run.config, "model")
-    _keep_compiled(runs[0].config.data)
+    _keep_compiled_programs(runs[0].config.data)
     evaluate_sweep(runs, folder, command.options)
 
 
-def _read(command: Command, folder: Path) -> Experiment:
+def _experiment_of(command: Command, folder: Path) -> Experiment:
     """The experiment of the command, or of the run's folder, with the overrides, checked."""
     reads_text, keys = command.mode in READ_TEXT, [key for key, _ in command.overrides]
     has_run = command.workdir is not None and (folder / "config.json").exists()
@@ -188,7 +188,7 @@ def describe_text(run: Run) -> str | None:
     """Returns a line with the text that a resumed run reads by its own config, if it reads any."""
     config, folder = run.config, run.folder
     corpora = [corpus.data for corpus in corpora_of(config.data)] or [config.data]
-    texts = [text for data in corpora for text in _texts(data)]
+    texts = [text for data in corpora for text in _texts_of_corpus(data)]
     models = [config.tokenizer.model, config.tokenizer.target_model]
     if not run.step:
         train = config.train
@@ -198,7 +198,7 @@ def describe_text(run: Run) -> str | None:
     return f"reads {', '.join(texts)}, as {folder / name} says" if texts else None
 
 
-def _texts(data: ConfigDict) -> list[str]:
+def _texts_of_corpus(data: ConfigDict) -> list[str]:
     """The text that one corpus reads."""
     if data.source == "files":
         names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
@@ -209,7 +209,7 @@ def _texts(data: ConfigDict) -> list[str]:
     return []
 
 
-def _keep_compiled(data: ConfigDict) -> None:
+def _keep_compiled_programs(data: ConfigDict) -> None:
     """Lets XLA keep compiled programs next to the tokenizers, or where the environment says."""
     if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         keep_programs(cache_folder(data) / "programs")

@@ -52,10 +52,10 @@ def main(argv: list[str]) -> int:
         print(f"{__doc__}{FLAGS.module_help(sys.modules[__name__])}")
         return 0
     place = next((argument for argument in argv if argument.startswith("--workdir")), argv[0])
-    return process.exit_code(lambda: _run(argv), place, MEMORY_FIX)
+    return process.exit_code(lambda: _run_command(argv), place, MEMORY_FIX)
 
 
-def _run(argv: list[str]) -> int:
+def _run_command(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
     # Imported here, so that a misspelt flag or key is answered before jax has started.
     from ..process.config import executed, read_given

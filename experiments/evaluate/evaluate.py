@@ -74,7 +74,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
     settings = run.other_settings()
     # The report will need them, and damage is better known before the scoring takes its time.
     json_files.read_run(folder)
-    place = folder / workdir.EVALUATIONS / _name_of("", settings)
+    place = folder / workdir.EVALUATIONS / _name_of_test_set("", settings)
 
     def score() -> dict[str, Any]:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
@@ -84,12 +84,12 @@ def _prepare_held_out(run: Run) -> Evaluation:
             return results
         workdir.make_writable(place)
         results = scoring.score(task, run, place, {"settings": settings})
-        _print(results, run, place)
+        _print_evaluation(results, run, place)
         return results
 
     if not settings:
         return Evaluation(folder, run.results, score)
-    return Evaluation(place, _known(place, "", run.step, settings), score)
+    return Evaluation(place, _known_evaluation(place, "", run.step, settings), score)
 
 
 def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
@@ -109,12 +109,12 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
     others = own.other_settings()
     if (chosen := options.name) is None:
         chosen = given.name
-    elif _as_file(chosen) != chosen or not 0 < len(chosen) <= MAX_NAME_LENGTH:
+    elif _as_file_name(chosen) != chosen or not 0 < len(chosen) <= MAX_NAME_LENGTH:
         raise UserError(
             f"--name={chosen}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
             "'+', with none of '.', '=' first"
         )
-    place = folder / workdir.EVALUATIONS / _name_of(chosen, others)
+    place = folder / workdir.EVALUATIONS / _name_of_test_set(chosen, others)
 
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
@@ -131,10 +131,10 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
         if name == BEHAVIOUR:
             results |= check_behaviour(own, place)
         write_json(place / "results.json", results)
-        _print(results, own, place)
+        _print_evaluation(results, own, place)
         return results
 
-    return Evaluation(place, _known(place, given.digest, step, others), score)
+    return Evaluation(place, _known_evaluation(place, given.digest, step, others), score)
 
 
 def is_scored(run: Run) -> bool:
@@ -142,7 +142,7 @@ def is_scored(run: Run) -> bool:
     return run.is_imported or run.scores is not None
 
 
-def _known(
+def _known_evaluation(
     place: Path, digest: str, step: int, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The results of a folder, if they are of the weights of this step and have these settings.
@@ -165,21 +165,21 @@ def _known(
     return results if same and step in (0, results["step"]) else None  # 0: checkpoints are deleted
 
 
-def _as_file(name: str) -> str:
+def _as_file_name(name: str) -> str:
     return re.sub(r"^[.=]|[^\w.=+-]", "_", name)
 
 
-def _name_of(text: str, settings: Mapping[str, Any]) -> str:
+def _name_of_test_set(text: str, settings: Mapping[str, Any]) -> str:
     """The name of a folder for an evaluation of a text with these settings, by dotted key."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
-    name = ",".join(map(_as_file, [text, *parts] if text else parts))
+    name = ",".join(map(_as_file_name, [text, *parts] if text else parts))
     if len(name) > MAX_NAME_LENGTH:
         digest = hashlib.sha256(repr((text, sorted(settings.items()))).encode()).hexdigest()[:8]
         name = f"{name[: MAX_NAME_LENGTH - 9]}_{digest}"
     return name
 
 
-def _print(results: dict[str, Any], run: Run, place: Path) -> None:
+def _print_evaluation(results: dict[str, Any], run: Run, place: Path) -> None:
     scoring.print_results(results, run.config.task)
     logger.info(f"wrote {place / 'results.json'}; the results of {run.folder} are unchanged")
 

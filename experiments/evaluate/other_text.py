@@ -64,7 +64,7 @@ def read_given(name: str, run: Run, options: Options) -> Given:
                 f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
                 f"config.task={config.task}: leave it out"
             )
-    path = _located(name, "--input", task.reads == LABELLED)
+    path = _locate_file(name, "--input", task.reads == LABELLED)
     if task.reads == DOCUMENTS:
         documents = text_file(path, config.data)
         _print_rows(documents.rows)
@@ -76,23 +76,25 @@ def read_given(name: str, run: Run, options: Options) -> Given:
         )
         if task.label_type != CAPTIONS:
             _check_labels(path, texts.items, load_labels(folder))
-        return _given(name, [path], texts, unit, texts.items)
+        return _given_text(name, [path], texts, unit, texts.items)
     else:
         rows = labelled_table(path, config.data, "--input")
         _print_rows(rows)
         texts, unit = list(rows), "texts"
         _check_labels(path, texts, load_labels(folder))
-    return _given(name, [path], texts, unit, texts)
+    return _given_text(name, [path], texts, unit, texts)
 
 
 def _read_pairs(name: str, run: Run, options: Options) -> Given:
     if name == BEHAVIOUR:
         pairs, place = [case.pair for case in make_cases(run)], run.folder / HELD_OUT_FOLDER
-        return _given(name, [place], pairs, "lines", [pair[:3] for pair in pairs])
+        return _given_text(name, [place], pairs, "lines", [pair[:3] for pair in pairs])
     source, *targets = files = _pair_files(name, options.references)
     config, pairs = run.config, []
     tag = Tagger(config.data, options.source_tag)
-    tables = [TwoFiles(source, target) for target in targets] or [_table(source, config.data)]
+    tables = [TwoFiles(source, target) for target in targets] or [
+        _read_pair_table(source, config.data)
+    ]
     for number, rows in enumerate(zip(*tables, strict=True), 1):
         place = f"{source}, sentence {number}"
         text = refuse_blank(tag(rows[0].source, place), place)
@@ -101,7 +103,7 @@ def _read_pairs(name: str, run: Run, options: Options) -> Given:
         pairs.append(Pair(text, first, None, (*more,)))
     logger.info(choose_tokenizer(config.evaluate, [pair.target for pair in pairs])[1])
     columns = [pair[:3] for pair in pairs], *further_references(pairs)
-    return _given(name, files, pairs, "sentences", *columns)
+    return _given_text(name, files, pairs, "sentences", *columns)
 
 
 def _pair_files(name: str, references: str | None) -> list[Path]:
@@ -111,10 +113,10 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
             raise UserError(f"--input={name} has its own references: leave out --references")
         source, targets = fetch_named_set(name)
         return [source, *targets]
-    files = [_located(name, "--input")]
+    files = [_locate_file(name, "--input")]
     if references is None:
         return files
-    files += [_located(own, "--references") for own in references.split(",")]
+    files += [_locate_file(own, "--references") for own in references.split(",")]
     for path in files:
         if format_of(path) in ROWS_ALONE:
             raise UserError(
@@ -124,7 +126,7 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
     return files
 
 
-def _table(path: Path, data: ConfigDict) -> Iterable[Pair]:
+def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
     """The pairs of a file of rows."""
     has_columns = format_of(path) in ROWS_ALONE or format_of(path) == ".csv"
     if not has_columns and {"\t", "|"}.isdisjoint(next(read_lines(path), "\t")):
@@ -157,7 +159,7 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
         )
 
 
-def _located(name: str, flag: str, folders: bool = False) -> Path:
+def _locate_file(name: str, flag: str, folders: bool = False) -> Path:
     """The file or the data set that a flag names, or perhaps any folder."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
@@ -165,7 +167,7 @@ def _located(name: str, flag: str, folders: bool = False) -> Path:
     return path
 
 
-def _given(
+def _given_text(
     name: str, files: Sequence[Path], text: Any, unit: str, *columns: Sequence[Any]
 ) -> Given:
     if not columns[0]:

@@ -51,7 +51,7 @@ def train(run: Run, processes: str = "") -> int | None:
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader says it
     with group.together(), contextlib.ExitStack() as held:
-        group.compare(_about(run))
+        group.compare(_common_settings(run))
         make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
         check_source(run)
         run.check_same(training=True)
@@ -60,10 +60,10 @@ def train(run: Run, processes: str = "") -> int | None:
         group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
         # Opening the checkpoints clears away those half written: none may be another process's.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
-        return _train(TrainingRun(task, config, run.folder, writes=group.leads), group)
+        return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
 
 
-def _about(run: Run) -> dict[str, str]:
+def _common_settings(run: Run) -> dict[str, str]:
     """What all processes of a training have in common."""
     code = environment.describe()["code"]
     values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
@@ -71,11 +71,11 @@ def _about(run: Run) -> dict[str, str]:
     return {"jax": jax.__version__, "the code": str(code and code["commit"]), **keys}
 
 
-def _train(run: TrainingRun, group: Group) -> int | None:
+def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     trainer = Trainer([run], group=group)
     if run.config.train.init_from:
         trainer.on_start = functools.partial(_score_start, run.task, run)
-    before = group.agree(lambda: _begin(run))
+    before = group.agree(lambda: _begin_run(run))
     if before < State.TRAINED and not trainer.run():
         group.part()
         return trainer.stop_signal
@@ -88,7 +88,7 @@ def _train(run: TrainingRun, group: Group) -> int | None:
     return None
 
 
-def _begin(run: TrainingRun) -> State:
+def _begin_run(run: TrainingRun) -> State:
     """Checks and describes a run; returns its state."""
     task, folder = run.task, run.folder
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
@@ -133,7 +133,7 @@ def score(
         run_tables.WEIGHTS: chosen,
     }
     if start := json_files.read_run(folder).get("init_from"):
-        results[run_tables.START] = _comparable(start, results, _search(run))
+        results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
     # Before the results: a report that is there is of those that are there.
     (place / report_page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
@@ -152,7 +152,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
-        scores, texts = _evaluate(task, params, split)
+        scores, texts = _evaluate_split(task, params, split)
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
@@ -177,7 +177,9 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
     return results
 
 
-def _evaluate(task: Task, params: Any, split: str) -> tuple[dict[str, Any], dict[str, list[str]]]:
+def _evaluate_split(
+    task: Task, params: Any, split: str
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The final scores of a split and its parts, and the lines of the files of their texts."""
     scores = task.evaluate(params, split, final=True)
     parts = {split: scores, **scores.pop("parts", {})}
@@ -192,16 +194,16 @@ def _score_start(task: Task, run: Run, params: Any) -> None:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
-        scores, _ = _evaluate(task, params, "test")
-        first = {"search": _search(run), "splits": scores}
+        scores, _ = _evaluate_split(task, params, "test")
+        first = {"search": _search_settings(run), "splits": scores}
         json_files.record_run(run.folder, init_from=start | {"scores": first})
 
 
-def _search(run: Run) -> dict[str, Any]:
+def _search_settings(run: Run) -> dict[str, Any]:
     return {k: v for k, v in run.config.decode.items() if f"decode.{k}" in having("search")}
 
 
-def _comparable(
+def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the run started from, without scores that are not comparable to the results."""
@@ -235,19 +237,19 @@ def show(task: Task, run: Run, results: dict[str, Any]) -> None:
 
     trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
     logger.info("drawing ...")
-    with _picture("the examples", folder):
+    with _draw_picture("the examples", folder):
         modes.show(task, trained.variables, folder)
-    with _picture("the training", folder):
+    with _draw_picture("the training", folder):
         picture = folder / "figures" / "training.png"
         logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    with _picture("the snapshots", folder):
+    with _draw_picture("the snapshots", folder):
         for picture in snapshot_figures.draw(folder):
             logger.info(f"wrote {picture}")
     logger.info(f"wrote {report_page.write(run, results, trained)}")
 
 
 @contextlib.contextmanager
-def _picture(what: str, folder: Path) -> Iterator[None]:
+def _draw_picture(what: str, folder: Path) -> Iterator[None]:
     """Lets a picture fail with a line, except if the disk is full, which affects all files."""
     try:
         yield
@@ -281,7 +283,7 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     )
     metrics = [m for name, m in metrics.items() if any(name in r for r in rows.values())]
     cells = [
-        [name, *(_cell(scores, m) if m.name in scores else "" for m in metrics)]
+        [name, *(_score_cell(scores, m) if m.name in scores else "" for m in metrics)]
         for name, scores in rows.items()
     ]
     print_rows(Table(title, [head, *(m.title for m in metrics)], cells))
@@ -292,7 +294,7 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
         print(why, flush=True)
 
 
-def _cell(scores: dict[str, Any], metric: Metric) -> str:
+def _score_cell(scores: dict[str, Any], metric: Metric) -> str:
     value, interval = scores[metric.name], scores.get(f"{metric.name}_ci")
     text = f"{value:,}" if isinstance(value, int) else f"{metric.scale * value:.2f}"
     if metric.unit == "%":

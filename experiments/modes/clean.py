@@ -40,7 +40,7 @@ def clean(run: Run) -> Iterator[Path]:
     check_folder(run.folder)
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
     if not corpora:
-        yield from _clean(run.config.data, place)
+        yield from _clean_pairs(run.config.data, place)
     for number, corpus in enumerate(corpora):
         same = [other.name for other in corpora[:number] if other.data == corpus.data]
         if same:
@@ -48,16 +48,18 @@ def clean(run: Run) -> Iterator[Path]:
             continue
         print(f"{corpus.name}:")
         with naming(corpus):
-            yield from _clean(corpus.data, place / corpus.name)
+            yield from _clean_pairs(corpus.data, place / corpus.name)
 
 
-def _clean(data: ConfigDict, place: Path) -> list[Path]:
+def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
     """Cleans the text of one corpus; returns the files in `place`."""
-    rules, texts = rules_of(data), _open(data)
+    rules, texts = rules_of(data), _open_splits(data)
     make_writable(place)
     results, rules = survey(texts["train"], rules, data.seed)
     faults = duplicates(results, rules)
-    _print(count_faults(results, faults), _write(texts["train"], faults.tobytes(), place))
+    _print_report(
+        count_faults(results, faults), _write_pair(texts["train"], faults.tobytes(), place)
+    )
     held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
     checks = check_held_out(held_out, rules, results.exact[faults == 0], None)
     for split, check in checks.items():
@@ -66,7 +68,7 @@ def _clean(data: ConfigDict, place: Path) -> list[Path]:
     return [place / name for name in (*KEPT, DROPPED_FILE)]
 
 
-def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
+def _open_splits(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     """The pairs of each split; nothing is held out of files."""
     if data.source != "files":
         return open_source(data)
@@ -76,7 +78,7 @@ def _open(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
     return texts
 
 
-def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
+def _write_pair(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
     """Writes each pair to a file by its fault; returns the first pairs of each fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
@@ -94,7 +96,7 @@ def _write(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[
     return examples
 
 
-def _print(report: CleaningReport, examples: dict[str, list[Pair]]) -> None:
+def _print_report(report: CleaningReport, examples: dict[str, list[Pair]]) -> None:
     print(report)
     table = Table("reason", "pairs", "fraction", "examples")
     for fault, pairs in sorted(examples.items(), key=lambda item: FAULTS.index(item[0])):

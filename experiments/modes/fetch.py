@@ -80,7 +80,7 @@ def _fetch_one(download: Download, place: Path) -> None:
     record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
     earlier = record.get(download.name)
     present = [name for name in download.outputs if (place / name).exists()]
-    digests = _digests({name: place / name for name in present})
+    digests = _file_digests({name: place / name for name in present})
     if earlier and digests == earlier["files"]:
         print(f"{', '.join(download.outputs)}: there since an earlier fetch", flush=True)
         return
@@ -103,7 +103,7 @@ def _fetch_one(download: Download, place: Path) -> None:
                 if url != BY_HAND:  # which may be the user's only copy
                     part.unlink()
                 raise
-        entry = {"url": url, "sha256": pooch.file_hash(part), "files": _digests(outputs)}
+        entry = {"url": url, "sha256": pooch.file_hash(part), "files": _file_digests(outputs)}
         if not checksum:
             line = f"sha256:{entry['sha256']} is kept in {RECORD} and holds for later fetches"
             print(f"{download.name}: no checksum is published; {line}", flush=True)
@@ -114,7 +114,7 @@ def _fetch_one(download: Download, place: Path) -> None:
     part.unlink(missing_ok=True)
 
 
-def _digests(paths: dict[str, Path]) -> dict[str, str]:
+def _file_digests(paths: dict[str, Path]) -> dict[str, str]:
     return {name: pooch.file_hash(path) for name, path in paths.items()}
 
 
@@ -158,7 +158,7 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
     talks: dict[str, list[str]] = {part: [] for parts in download.talks.values() for part in parts}
     missing = {*download.members, *tables, *talks}
     try:
-        for name, stream in _members(archive):
+        for name, stream in _archive_members(archive):
             parent = str(PurePosixPath(name).parent)
             if name in download.members:
                 with (folder / download.members[name]).open("wb") as file:
@@ -192,7 +192,7 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
         (folder / name).write_text("".join(f"{line}\n" for line in lines), "utf-8")
 
 
-def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _archive_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yields the names and the contents of the files of an archive; links are passed over."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:

@@ -26,7 +26,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import acts_in, fitting_names
 from ..display.plotting import COLOURS, SIGNED
 from ..display.web_page import encode_array, write_page
-from .values import Encoding, alone, initial_params
+from .values import Encoding, initial_params, with_one_encoding
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.
@@ -53,7 +53,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
     length = max(POSITIONS, config.max_length)
     drawn = []
     for name in (name for name in fitting_names(config) if acts_in(name, ["add"])):
-        small = alone(config, name, d_model=WIDTH, max_length=length, **heads)
+        small = with_one_encoding(config, name, d_model=WIDTH, max_length=length, **heads)
         encoding = Encoding(name, small, initial_params(small, name, 0))
         table = encoding.table(POSITIONS)
         if hands := hands_of(table):

@@ -100,7 +100,7 @@ def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Ite
     """Yields each encoding that fits, at each place of a trained model with its parameters."""
     for name in fitting_names(config):
         try:
-            sizes = alone(config, name)
+            sizes = with_one_encoding(config, name)
         except UserError as error:
             logger.warning(f"{name} is not drawn: {error}")
             continue
@@ -132,7 +132,7 @@ def model_config(settings: ConfigDict) -> ModelConfig:
     return checked
 
 
-def alone(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
+def with_one_encoding(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
     """Returns the sizes, changed, with one encoding; UserError if they rule it out."""
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
     changed = dataclasses.replace(config, **names, cross_positions="none", **changes)

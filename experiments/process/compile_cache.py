@@ -34,7 +34,7 @@ class ProgramCache:
         except FileNotFoundError:
             return None
         digest, program = entry[:DIGEST_BYTES], entry[DIGEST_BYTES:]
-        if digest == _digest(key, program):
+        if digest == _digest_of_program(key, program):
             return program
         logger.warning(f"{path} is damaged: the program is compiled again")
         path.unlink(missing_ok=True)
@@ -43,10 +43,10 @@ class ProgramCache:
     def put(self, key: str, value: bytes) -> None:
         """Writes the program of a key atomically."""
         self._path.mkdir(parents=True, exist_ok=True)
-        write_bytes(self._path / f"{key}{SUFFIX}", _digest(key, value) + value)
+        write_bytes(self._path / f"{key}{SUFFIX}", _digest_of_program(key, value) + value)
 
 
-def _digest(key: str, program: bytes) -> bytes:
+def _digest_of_program(key: str, program: bytes) -> bytes:
     return hashlib.sha256(key.encode() + b"\0" + program).digest()
 
 

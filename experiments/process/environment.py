@@ -34,34 +34,34 @@ def describe() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": _cpu("model name") or platform.processor() or platform.machine(),
+        "processor": _cpu_fact("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "devices": {"kind": device.device_kind, "count": jax.device_count()},
-        "code": _commit(CODE_FOLDER),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "code": _commit_of_code(CODE_FOLDER),
+        "packages": {name: version for name in PACKAGES if (version := _package_version(name))},
     }
 
 
 def has_amx() -> bool:
     """Returns whether the device is a CPU that Linux says multiplies bfloat16 in tiles (AMX)."""
-    return jax.default_backend() == "cpu" and "amx_bf16" in _cpu("flags").split()
+    return jax.default_backend() == "cpu" and "amx_bf16" in _cpu_fact("flags").split()
 
 
-def _cpu(key: str) -> str:
+def _cpu_fact(key: str) -> str:
     """What Linux says of the first core; nothing elsewhere."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
-def _version(package: str) -> str | None:
+def _package_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _commit(folder: Path) -> dict[str, Any] | None:
+def _commit_of_code(folder: Path) -> dict[str, Any] | None:
     """The commit that a checkout's files are of, and whether they were changed since."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     if not (folder / ".git").exists():  # if it lies in another checkout, that one says nothing

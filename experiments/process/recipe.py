@@ -75,12 +75,12 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         config.update_from_flattened_dict(settings)
         count = sum(_counts(config.data, text.count_train))
         row = nearest_row(count, table)
-        settings = settings_of(row, table) | _model_of(config.train.init_from) | settings
+        settings = settings_of(row, table) | _source_model(config.train.init_from) | settings
         change = {k: v for k, v in settings.items() if k in ours or v != values[k]}
         change = {k: v for k, v in change.items() if k not in of_user}
-        logger.info(_describe(count, row, table, change))
+        logger.info(_describe_row(count, row, table, change))
         if of_user:
-            logger.info(f"your own: {_listed({key: values[key] for key in of_user})}")
+            logger.info(f"your own: {_list_settings({key: values[key] for key in of_user})}")
     for key in keys:
         if key not in of_user and key in settings:
             assign(config, key, settings[key])
@@ -119,7 +119,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
     unnamed = [f"data.{split}_size" for split, name in split_sources(data).items() if not name]
     if held_out := {key: size for key, size in sizes.items() if key in unnamed}:
         fractions = " and ".join(f"{size / max(1, count):.1%}" for size in held_out.values())
-        logger.info(f"held out of {count:,} examples: {_listed(held_out)} ({fractions})")
+        logger.info(f"held out of {count:,} examples: {_list_settings(held_out)} ({fractions})")
     return sizes
 
 
@@ -143,7 +143,7 @@ def bounds(row: int, table: ModuleType = size) -> tuple[int, float]:
     return halfway[i] + 1, halfway[i + 1]
 
 
-def _model_of(folder: str) -> dict[str, Any]:
+def _source_model(folder: str) -> dict[str, Any]:
     """The structure of the model that a run starts from, by dotted key; none without one."""
     if not folder:
         return {}
@@ -154,15 +154,15 @@ def _model_of(folder: str) -> dict[str, Any]:
     return {key: value for key, value in parent.items() if key in STRUCTURE}
 
 
-def _describe(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
+def _describe_row(count: int, row: int, table: ModuleType, settings: dict[str, Any]) -> str:
     least, most = bounds(row, table)
     between = f"from {least:,}" if math.isinf(most) else f"{least:,} to {most:,}"
     file = f"configs/recipes/{table.__name__.rpartition('.')[2]}.py"
     return (
         f"recipe for {count:,} training {table.UNIT} ({between}): {table.ROWS[row][0]} ({file}): "
-        f"{_listed(settings)}"
+        f"{_list_settings(settings)}"
     )
 
 
-def _listed(values: dict[str, Any]) -> str:
+def _list_settings(values: dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in values.items())

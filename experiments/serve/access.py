@@ -91,7 +91,7 @@ class Access:
     def _refuse(self, method: str, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason of a request that is not answered; None of the others."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = _name_of(host)
+        name = _host_name(host)
         if name not in LOCAL | self._names and (self._is_local or not ADDRESS.fullmatch(name)):
             fix = "start it with --server_name=NAME to allow one"
             return 421, f"Host {quote(host)} is not a name of this server: {fix}"
@@ -99,7 +99,7 @@ class Access:
             return None
         if origin is not None:  # that of the page is the server's, or the proxy's before it
             scheme, _, place = origin.lower().partition("://")
-            is_same = place == host.lower() or _name_of(place) in self._names
+            is_same = place == host.lower() or _host_name(place) in self._names
             if scheme not in ("http", "https") or not is_same:
                 rule = "only this server's own page and programs can post"
                 return 403, f"Origin {quote(origin)} is another site: {rule}"
@@ -109,7 +109,7 @@ class Access:
         return None
 
 
-def _name_of(host: str) -> str:
+def _host_name(host: str) -> str:
     """The name or address in a `Host`, in lower case; '' if it has more than that and a port."""
     match = HOST.fullmatch(host)
     return (match[1] or match[2]).lower() if match else ""

@@ -70,7 +70,7 @@ def render_page(
         "serve.html",
         title=" and ".join(run["name"] for run in described),
         heading=headings.pop() if len(headings) == 1 else "Type to try the models",
-        about={run["name"]: _about(run) for run in described},
+        about={run["name"]: _about_run(run) for run in described},
         runs=described,
         tags=list(tags),
         best=max(writing, default=0),
@@ -81,7 +81,7 @@ def render_page(
     )
 
 
-def _about(run: Mapping[str, Any]) -> str:
+def _about_run(run: Mapping[str, Any]) -> str:
     """A line about a run."""
     count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
     weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"

@@ -23,7 +23,7 @@ def serve(run: Run, options: Options) -> None:
         raise UserError(
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
-    folders = [run.folder, *(run_folder(name) for name in _split(options.also))]
+    folders = [run.folder, *(run_folder(name) for name in _split_names(options.also))]
     names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
     with server.listen(host, port) as listening:
@@ -37,7 +37,7 @@ def serve(run: Run, options: Options) -> None:
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place
         logger.info(f"{', '.join(names)}: http://{place}:{number} (Ctrl-C ends it)")
-        server.serve_runs(served, listening, [host, *_split(options.server_name)])
+        server.serve_runs(served, listening, [host, *_split_names(options.server_name)])
 
 
 def name_runs(folders: list[Path]) -> list[str]:
@@ -52,5 +52,5 @@ def name_runs(folders: list[Path]) -> list[str]:
     return ["/".join(path[-count:]) for path in paths]
 
 
-def _split(names: str | None) -> list[str]:
+def _split_names(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]

@@ -177,7 +177,7 @@ def _prepare(
     again = f"{kind} {name} {seed}: --config={config} {' '.join(map(repr, flags))}"
     try:
         with (
-            mock.patch("experiments.evaluate.run._train", return_value=None),
+            mock.patch("experiments.evaluate.run._train_and_score", return_value=None),
             contextlib.chdir(folder),
         ):
             ended = tiny_run.command(f"--config={config}", f"--workdir={folder / 'run'}", *flags)

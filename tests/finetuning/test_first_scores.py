@@ -89,7 +89,7 @@ def test_scores_that_are_not_comparable_are_left_out_with_a_line(tmp_path, chang
     elif change == "signature":
         results["test"] = {**SCORES, "bleu_signature": "tok:intl"}
     config.decode.batch_size += 1  # which changes no score
-    kept = run._comparable(start, results, run._search(Run(tmp_path, config)))
+    kept = run._comparable_scores(start, results, run._search_settings(Run(tmp_path, config)))
     assert kept == (START if change else start)
     assert ["left out: they were made with other keys" in line for line in caplog.messages] == (
         [True] if change else []

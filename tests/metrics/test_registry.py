@@ -84,7 +84,7 @@ def check_of_best_metric(folder) -> bool:
 
 def choice_of_weights(folder) -> bool:
     candidate = {"what": weights.BEST, "steps": [1], "score": HERE}
-    line = weights._line({"steps": [1], "metric": INVENTED.name, "candidates": [candidate]})
+    line = weights._choice_line({"steps": [1], "metric": INVENTED.name, "candidates": [candidate]})
     return "37.5 edits on validation" in line
 
 

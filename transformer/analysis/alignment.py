@@ -126,7 +126,7 @@ def alignment_scores(
     """
     counts, sure = [], 0
     for links, (certain, possible) in zip(aligned, gold, strict=True):
-        of_sure, of_all = _hits(links, {*certain}), _hits(links, {*certain, *possible})
+        of_sure, of_all = _count_hits(links, {*certain}), _count_hits(links, {*certain, *possible})
         counts.append((links.sum(axis=(-2, -1)), of_sure, of_all))
         sure += len({*certain})
     total, of_sure, of_all = (np.sum(each, axis=0) for each in zip(*counts, strict=True))
@@ -135,7 +135,7 @@ def alignment_scores(
     return AlignmentScores(*map(np.asarray, (*shares, total)))
 
 
-def _hits(
+def _count_hits(
     links: Float[np.ndarray, "*heads T S"], true: set[tuple[int, int]]
 ) -> Float[np.ndarray, "*heads"]:
     """How many of the gold links were found."""

@@ -75,7 +75,7 @@ class HeadSnapshots:
             of_rows, sums, cross = self._run(variables, batch)
             statistics.append(jax.device_get(sums))
             if len(maps) < len(self._kept):
-                maps += _by_text(jax.device_get(of_rows))
+                maps += _statistics_by_text(jax.device_get(of_rows))
             if cross is not None:
                 links += self._links(jax.device_get(cross), self._linked[len(links) :])
         sums = jax.tree.map(lambda *parts: sum(parts), *statistics)
@@ -131,7 +131,7 @@ class HeadSnapshots:
         return links
 
 
-def _by_text(maps: Any) -> list[Any]:
+def _statistics_by_text(maps: Any) -> list[Any]:
     """The saved arrays of each row of a batch."""
     rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
     return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]

@@ -86,17 +86,17 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
     """
     if obstacle := find_obstacle(config):
         raise UserError(f"a page cannot compute {obstacle}: choose another format")
-    entries, numbers = _pack(_arrays(config, params, max_length))
-    return {"model": _describe(config), "arrays": entries}, numbers
+    entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
+    return {"model": _describe_config(config), "arrays": entries}, numbers
 
 
-def _describe(config: ModelConfig) -> dict[str, Any]:
+def _describe_config(config: ModelConfig) -> dict[str, Any]:
     _, gated = ACTIVATIONS[config.activation]
     return {
         "heads": config.num_heads,
         "headWidth": config.head_width,
         "depths": {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers},
-        "rotary": {half: "rotary" in _names(config, half) for half in HALVES},
+        "rotary": {half: "rotary" in _encoding_names(config, half) for half in HALVES},
         "normPosition": config.norm_position,
         "centered": config.norm == "layer",
         "epsilon": config.norm_epsilon,
@@ -105,11 +105,11 @@ def _describe(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _names(config: ModelConfig, half: str) -> list[str]:
+def _encoding_names(config: ModelConfig, half: str) -> list[str]:
     return split_names(getattr(config, f"{half}_names"))
 
 
-def _arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
+def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
     """The arrays by name: those of layers by their paths, tables, and what positions add."""
     arrays = layer_arrays(config, params)
     used = {name: x for name, x in arrays.items() if name.split("_")[0] in HALVES}
@@ -118,7 +118,7 @@ def _arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarr
     if config.output_bias:
         used["output_bias"] = arrays["output_bias"]
     for half in HALVES:
-        names = _names(config, half)
+        names = _encoding_names(config, half)
         if {*ADDED}.intersection(names):
             used[f"{half}_positions"] = position_table(config, params, half, length)
         if any(acts_in(name, ["bias"]) for name in names):
@@ -136,7 +136,7 @@ def _bias_table(
     return np.asarray(encoding.apply(variables, *places, method="bias"))[:, 0]
 
 
-def _pack(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
+def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
     """Returns an entry for each array, and all numbers, see `make_model`; tied arrays are once."""
     entries, steps, integers, places = [], [], [], {}
     row = start = 0

@@ -122,7 +122,7 @@ def make_spec(
         else:
             length = min(MAX_TOKENS, max_positions(config) or MAX_TOKENS)
             stack.position_encodings.encodings = position_table(config, params, half, length)
-    _fill(spec, config, layer_arrays(config, params))
+    _fill_spec(spec, config, layer_arrays(config, params))
     spec.config.unk_token, spec.config.eos_token = target[UNK_ID], target[EOS_ID]
     spec.config.bos_token = spec.config.decoder_start_token = target[BOS_ID]
     spec.config.add_source_eos, spec.config.layer_norm_epsilon = True, config.norm_epsilon
@@ -132,7 +132,7 @@ def make_spec(
     return spec
 
 
-def _fill(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None:
+def _fill_spec(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None:
     def linear(part: Any, prefix: str, *names: str) -> None:
         """Fills a map that computes those of several modules, one after another."""
         part.weight = np.concatenate([arrays[f"{prefix}/{name}/kernel"].T for name in names])

@@ -37,15 +37,15 @@ def first_obstacle(
     """
     for key, choices in expressible.items():
         if getattr(config, key) not in choices:
-            return _describe(key, getattr(config, key), choices)
+            return _describe_setting(key, getattr(config, key), choices)
     for half in HALVES:
         names = getattr(config, f"{half}_names")
         if names not in alone and not {*summed}.issuperset(split_names(names)):
-            return _describe(f"{half}_positions", names, (*summed, *alone))
+            return _describe_setting(f"{half}_positions", names, (*summed, *alone))
     return ""
 
 
-def _describe(key: str, value: Any, choices: Collection[Any]) -> str:
+def _describe_setting(key: str, value: Any, choices: Collection[Any]) -> str:
     return f"model.{key}={value!r}, only config.model.{key}={' or '.join(map(str, choices))}"
 
 

@@ -148,17 +148,17 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
         order = np.concatenate([order[::2], order[1::2]])
-    result = _tables(config, arrays, order)
+    result = _embedding_tables(config, arrays, order)
     for half in HALVES:
         for i in range(getattr(config, f"num_{half}_layers")):
             for ours, theirs in modules_of(half).items():
                 place = f"model.{half}.layers.{i}.{theirs}"
-                result |= _module(arrays, f"{half}_layers_{i}/{ours}", place, order)
+                result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
     # The format has the bytes as they lie in memory.
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
 
 
-def _tables(
+def _embedding_tables(
     config: ModelConfig, arrays: Mapping[str, np.ndarray], order: np.ndarray
 ) -> dict[str, np.ndarray]:
     def table(use: str) -> np.ndarray:
@@ -174,7 +174,7 @@ def _tables(
     return tables | ({"model.shared.weight": table("target")} if config.one_table else {})
 
 
-def _module(
+def _marian_module(
     arrays: Mapping[str, np.ndarray], prefix: str, place: str, order: np.ndarray
 ) -> dict[str, np.ndarray]:
     """A linear map or a normalisation."""

@@ -106,19 +106,19 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.nd
     config = _read_config(folder)
     vocabularies = _read_vocabularies(folder, config)
     tokenizers = [_make_tokenizer(folder / n, v) for n, v in zip(SIDES, vocabularies, strict=True)]
-    settings = _settings(folder, config, vocabularies[0].pieces)
+    settings = _keys_of(folder, config, vocabularies[0].pieces)
     settings["tokenizer.kind"] = tokenizers[0].kind
     settings["tokenizer.joint"] = tokenizers[0].model == tokenizers[1].model
     sizes = [max(vocabulary.order) + 1 for vocabulary in vocabularies]
     tied = settings["model.tied_embeddings"]
     uses = {"all": ["target"], "decoder": ["source", "target"], "none": [*TABLES]}[tied]
     with _open_arrays(folder) as arrays:
-        params = _layers(arrays, settings)
+        params = _layer_params(arrays, settings)
         for use in uses:
             shape = sizes[use != "source"], config["d_model"]
-            table = _take(arrays, shape, *TABLES[use])
+            table = _take_array(arrays, shape, *TABLES[use])
             params[f"{use}_embedding/table"] = vocabularies[use != "source"].rows(table, 0.0)
-        bias = _take(arrays, (1, sizes[1]), BIAS)
+        bias = _take_array(arrays, (1, sizes[1]), BIAS)
     if bias.any() or -1 in vocabularies[1].order:
         settings["model.output_bias"] = True
         params["output_bias"] = vocabularies[1].rows(bias.ravel(), NEVER)
@@ -174,7 +174,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _settings(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
+def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
     """The keys of the config of a run, but for those of its tokenizers."""
     tokenizer, search = (
         files.read_json(folder / name, SETTINGS_SHAPE, FIX) if (folder / name).exists() else {}
@@ -257,11 +257,11 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
         special[PAD_ID] = -1
     others = {i: piece for piece, i in names.items() if i not in special.values()}
     order = sorted(others)
-    pieces = [_piece(others[i]) for i in order]
+    pieces = [_piece_of_marian(others[i]) for i in order]
     return Vocabulary([*SPECIAL.values(), *pieces], [*special.values(), *order])
 
 
-def _piece(name: str) -> str:
+def _piece_of_marian(name: str) -> str:
     """Our name of a token: a tag is one with the blank before it, which begins every text."""
     if TAG.fullmatch(name):
         return f"▁{name}"
@@ -319,7 +319,7 @@ def _open_arrays(folder: Path) -> Any:
         raise UserError(f"{path} is damaged ({error}): download it again") from None
 
 
-def _take(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
+def _take_array(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
     """The first of these arrays that is there, in float32; of another shape, it is not read."""
     name = next((name for name in names if name in arrays.keys()), None)  # noqa: SIM118
     if name is None:
@@ -335,7 +335,7 @@ def _take(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
     return array
 
 
-def _layers(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _layer_params(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
     params, width, inner = {}, settings["model.d_model"], settings["model.d_ff"]
     shapes = {"norm": (width,), "inner": (inner, width), "outer": (width, inner)}
     for half in HALVES:
@@ -343,8 +343,8 @@ def _layers(arrays: Any, settings: Mapping[str, Any]) -> dict[str, np.ndarray]:
             for ours, theirs in marian.modules_of(half).items():
                 place, prefix = f"model.{half}.layers.{i}.{theirs}", f"{half}_layers_{i}/{ours}"
                 shape = shapes.get(ours.split("/")[-1], (width, width))
-                weight = _take(arrays, shape, f"{place}.weight")
-                params[f"{prefix}/bias"] = _take(arrays, shape[:1], f"{place}.bias")
+                weight = _take_array(arrays, shape, f"{place}.weight")
+                params[f"{prefix}/bias"] = _take_array(arrays, shape[:1], f"{place}.bias")
                 if ours.endswith("norm"):
                     params[f"{prefix}/scale"] = weight
                 else:

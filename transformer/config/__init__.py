@@ -33,16 +33,16 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
         if isinstance(value, ConfigDict):
             flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
         elif isinstance(value, tuple | list | dict):
-            flat[name] = _as_lists(value)
+            flat[name] = _tuples_as_lists(value)
         else:  # nearly all: the tests check the types of each call
             flat[name] = value
     return flat
 
 
-def _as_lists(value: Any) -> Any:
+def _tuples_as_lists(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _as_lists(inner) for key, inner in value.items()}
-    return list(map(_as_lists, value)) if isinstance(value, tuple | list) else value
+        return {key: _tuples_as_lists(inner) for key, inner in value.items()}
+    return list(map(_tuples_as_lists, value)) if isinstance(value, tuple | list) else value
 
 
 def assign(config: ConfigDict, key: str, value: Any) -> None:
@@ -50,7 +50,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
         value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
-    value = _as_lists(value)
+    value = _tuples_as_lists(value)
     if type(value) is not type(current):
         raise wrong_type(key, value, current)
     set_value(config, key, tuple(value) if isinstance(value, list) else value)
@@ -74,14 +74,14 @@ def value_of(config: ConfigDict, key: str) -> Any:
     value: Any = config
     for name in key.split("."):  # `flatten` would do, but to complete a config asks for every key
         if not isinstance(value, ConfigDict) or name not in value:
-            raise _no_key(config, key)
+            raise _unknown_key(config, key)
         value = value[name]
     if isinstance(value, ConfigDict):
-        raise _no_key(config, key)
-    return _as_lists(value)
+        raise _unknown_key(config, key)
+    return _tuples_as_lists(value)
 
 
-def _no_key(config: ConfigDict, key: str) -> UserError:
+def _unknown_key(config: ConfigDict, key: str) -> UserError:
     """Returns the error for a key that is not there; it names the nearest."""
     flat = flatten(config)
     if (rest := key.removeprefix("config.")) in flat:  # as messages and flags name it

@@ -52,7 +52,7 @@ def corpora_of(data: ConfigDict) -> list[CorpusSettings]:
                 f"{place}={values!r} is not a dict: give the keys of config.data that the corpus "
                 'changes, such as {"name": "news", "train_source": "news.en"}'
             )
-        corpus = _read(values, data, place)
+        corpus = _read_corpus(values, data, place)
         if corpus.name in [other.name for other in corpora]:
             raise UserError(f"{place}: another corpus has the name {corpus.name!r}: choose another")
         corpora.append(corpus)
@@ -95,7 +95,7 @@ def parts_of(data: ConfigDict, split: str) -> list[str]:
     return [part_name(split, corpus.name) for corpus in corpora_of(data)] or [split]
 
 
-def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSettings:
+def _read_corpus(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSettings:
     name = values.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UserError(
@@ -114,7 +114,7 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
                 else "transformer/config/text.py has all keys of data"
             )
             raise UserError(f"{place}: there is no key {key}: {hint}")
-        settings[key] = _typed(value, settings[key], f"{place}: {key}")
+        settings[key] = _of_same_type(value, settings[key], f"{place}: {key}")
     _, weight, tag, reverse = (settings.pop(key) for key in OWN)
     if not (0 < weight < math.inf):
         raise UserError(f"{place}: weight={weight} must be more than 0: leave the corpus out")
@@ -123,7 +123,7 @@ def _read(values: Mapping[str, Any], data: ConfigDict, place: str) -> CorpusSett
     return CorpusSettings(name, weight, " ".join(tag.split()), reverse, ConfigDict(settings))
 
 
-def _typed(value: Any, like: Any, place: str) -> Any:
+def _of_same_type(value: Any, like: Any, place: str) -> Any:
     if isinstance(like, float) and type(value) is int:
         value = float(value)
     if isinstance(like, tuple) and isinstance(value, list | tuple):
@@ -158,7 +158,7 @@ class Tagger:
                 "leave it out"
             )
         if given is not None and self.given not in self.tags:
-            raise UserError(f"source_tag={given} is unknown: choose one of {_listed(self.tags)}")
+            raise UserError(f"source_tag={given} is unknown: choose one of {_tag_list(self.tags)}")
 
     def __call__(self, text: str, place: str) -> str:
         """Returns a sentence with its tag, '' if it has no more than one."""
@@ -169,7 +169,7 @@ class Tagger:
         if tag not in self.tags:
             begins = f"begins with {tag!r}" if tag else "has no tag"
             hint = "" if self.given else ", or give source_tag for all"
-            raise UserError(f"{place} {begins}: begin it with one of {_listed(self.tags)}{hint}")
+            raise UserError(f"{place} {begins}: begin it with one of {_tag_list(self.tags)}{hint}")
         return text if canonicalize(rest) else ""
 
     def split(self, text: str) -> tuple[str, str]:
@@ -182,5 +182,5 @@ class Tagger:
         return " ".join(text[:end].split()), text[end:]
 
 
-def _listed(tags: Sequence[str]) -> str:
+def _tag_list(tags: Sequence[str]) -> str:
     return ", ".join(tag or "no tag" for tag in tags)

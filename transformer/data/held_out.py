@@ -165,7 +165,7 @@ def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = Tr
     )
 
 
-def _by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
+def _choose_by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     keys, counts = np.unique(ranks[numbers], return_counts=True)
     room, owners = dict(sizes), {split: [] for split in sizes}
     wanted = sum(sizes.values())  # keys are enough, since each has at least one item
@@ -181,14 +181,14 @@ def _by_hash(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups
     return groups, not any(sizes[split] and not items for split, items in groups.items())
 
 
-def _from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
+def _take_from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> Groups:
     wanted = sum(sizes.values())
     last = iter(numbers[max(0, len(numbers) - wanted) :].tolist())
     groups = {split: list(itertools.islice(last, size)) for split, size in sizes.items()}
     return groups, len(numbers) >= wanted
 
 
-STRATEGIES = {"hash": _by_hash, "end": _from_end}  # of `data.holdout`
+STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # of `data.holdout`
 
 
 def rank(name: str, seed: int) -> int:
@@ -228,7 +228,7 @@ def save(
             )
     for split, items in texts.items():
         path = path_of(folder, split)
-        lines = [f"{json.dumps(_record(item), ensure_ascii=False)}\n".encode() for item in items]
+        lines = [f"{json.dumps(_record_of(item), ensure_ascii=False)}\n".encode() for item in items]
         digests[path.name] = hashlib.sha256(b"".join(lines)).hexdigest()
         if not path.exists():
             write_bytes(path, b"".join(lines))
@@ -243,7 +243,7 @@ def save(
     write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
 
-def _record(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
+def _record_of(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
     if isinstance(item, LabelledPicture):
         return item._asdict()
     if isinstance(item, Pair):
@@ -258,12 +258,12 @@ def _record(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
 def read_pairs(folder: Path, split: str) -> list[Pair]:
     """Returns the pairs of a split of a run's folder."""
     pairs = []
-    for number, record in _records(folder, split, PAIR):
+    for number, record in _read_records(folder, split, PAIR):
         words = len(split_words(record["source"])), len(split_words(record["target"]))
         links = record.get("links")
         for link in links or ():
             if len(link) != 2 or not all(0 <= i < n for i, n in zip(link, words, strict=True)):
-                raise _unreadable(folder, split, number, "a link is not of two of its words")
+                raise _unreadable_split(folder, split, number, "a link is not of two of its words")
         links = links if links is None else tuple(map(tuple, links))
         pairs.append(Pair(record["source"], record["target"], links))
     return pairs
@@ -271,7 +271,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
     """Returns the labelled texts of a split of a run's folder, which have these labels."""
-    records = _records(folder, split, LABELLED, labels)
+    records = _read_records(folder, split, LABELLED, labels)
     return [Labelled(r["text"], r["label"], r.get("kind", "")) for _, r in records]
 
 
@@ -286,14 +286,14 @@ def read_pictures(
         pixels = np.load(io.BytesIO(data), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} cannot be read ({error}): {FIX}") from error
-    records = _records(folder, split, PICTURE, labels)
+    records = _read_records(folder, split, PICTURE, labels)
     items = [LabelledPicture(**{**r, "boxes": tuple(map(tuple, r["boxes"]))}) for _, r in records]
     return items, pixels
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
     """Returns the documents of a split of a run's folder."""
-    return [record["text"] for _, record in _records(folder, split, DOCUMENT)]
+    return [record["text"] for _, record in _read_records(folder, split, DOCUMENT)]
 
 
 def is_split(name: str) -> bool:
@@ -310,7 +310,7 @@ def digests_of(folder: Path, split: str) -> list[str]:
     """Returns the digests of the files of a split, which are as they were written."""
     path, digests = path_of(folder, split), []
     for each in (path, path.with_suffix(PIXELS)):
-        if each.exists() or each.name in _recorded(folder):
+        if each.exists() or each.name in _recorded_digests(folder):
             digests.append(files.digest_file(each, FIX))
             _check_digest(each, digests[-1])
     return digests
@@ -321,11 +321,11 @@ def path_of(folder: Path, split: str) -> Path:
     return folder / HELD_OUT_FOLDER / f"{split}.jsonl"
 
 
-def _unreadable(folder: Path, split: str, number: int, why: str) -> UserError:
+def _unreadable_split(folder: Path, split: str, number: int, why: str) -> UserError:
     return UserError(f"{path_of(folder, split)}, line {number}, cannot be read ({why}): {FIX}")
 
 
-def _records(
+def _read_records(
     folder: Path, split: str, shape: Any, labels: Iterable[str] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The line and the record of each item, whose label is one of the run's, if there are any."""
@@ -334,19 +334,19 @@ def _records(
     for number, record in read_json_lines(path, shape, FIX, digest):
         if classes is not None and (label := record["label"]) not in classes:
             wrong = f"the label {label[:40]!a} is not in labels.json"
-            raise _unreadable(folder, split, number, wrong)
+            raise _unreadable_split(folder, split, number, wrong)
         yield number, record
     if not number:
         raise UserError(f"{path} is empty: {FIX}")
     _check_digest(path, digest.hexdigest())
 
 
-def _recorded(folder: Path) -> dict[str, str]:
+def _recorded_digests(folder: Path) -> dict[str, str]:
     """The digests of the files of all splits of a run's folder; older ones have none."""
     path = folder / HELD_OUT_FOLDER / DIGESTS
     return read_json(path, Each(str), FIX) if path.exists() else {}
 
 
 def _check_digest(path: Path, digest: str) -> None:
-    if digest != _recorded(path.parents[1]).get(path.name, digest):
+    if digest != _recorded_digests(path.parents[1]).get(path.name, digest):
         raise UserError(f"{path} is not what was written: {FIX}")

@@ -20,9 +20,9 @@ NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
     """Returns a line with the names of its strings in their place, and the string of each name."""
-    tokens = _strings(line, words)[: len(NAMES)]
+    tokens = _strings_of_copies(line, words)[: len(NAMES)]
     strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
-    return _replace(line, tokens, NAMES), strings
+    return _replace_placeholders(line, tokens, NAMES), strings
 
 
 def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
@@ -30,7 +30,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
 
     In training the first number depends on the text, so that all of them are learnt.
     """
-    if not (tokens := _strings(pair.source, words)):
+    if not (tokens := _strings_of_copies(pair.source, words)):
         return pair
     free = [*words.tokens(pair.target)]
     sides: tuple[list[Token], list[Token]] = ([], [])
@@ -47,7 +47,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
     first = zlib.crc32(pair.source.encode()) % max(1, len(names)) if training else 0
     names = names[first:] + names[:first]
     source, target = (
-        _replace(text, each, names) for text, each in zip(pair[:2], sides, strict=True)
+        _replace_placeholders(text, each, names) for text, each in zip(pair[:2], sides, strict=True)
     )
     return pair._replace(source=source, target=target)
 
@@ -63,7 +63,7 @@ def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
     return NAME.sub(write, text).strip(), len(lacking)
 
 
-def _strings(line: str, words: Words) -> list[Token]:
+def _strings_of_copies(line: str, words: Words) -> list[Token]:
     """The strings of a line that need no translation, but for symbols, if a model has placeholders.
 
     Adjacent rare words are one string, also with a first word of a sentence that may be of a name.
@@ -83,7 +83,7 @@ def _strings(line: str, words: Words) -> list[Token]:
     return [token for token, copied in strings if copied]
 
 
-def _replace(line: str, tokens: Sequence[Token], names: Sequence[str]) -> str:
+def _replace_placeholders(line: str, tokens: Sequence[Token], names: Sequence[str]) -> str:
     """The line with a name in the place of each token."""
     pairs = sorted(zip(tokens, names, strict=False), key=lambda pair: -pair[0].start)
     for token, name in pairs:

@@ -83,7 +83,7 @@ def open_splits(
     tfds = _import_tfds()
     builder = _make_builder(tfds, settings)
     features, fields = builder.info.features, _check_fields(tfds, builder, settings, kinds)
-    _prepare(builder, settings)
+    _prepare_dataset(builder, settings)
     splits = {}
     for split in SPLITS:
         expression = getattr(settings, f"tfds_{split}")
@@ -162,13 +162,13 @@ def _encode_png(encoder: Any, pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def _open(path: os.PathLike | str, mode: str = "r") -> IO:
+def _open_file(path: os.PathLike | str, mode: str = "r") -> IO:
     return open(path, mode, encoding=None if "b" in mode else "utf-8")
 
 
 # TFDS unpacks archives and lists files with functions of TensorFlow, which knows more file systems
 # than a local one; without TensorFlow these stand in for them.
-GFILE = SimpleNamespace(GFile=_open, glob=glob.glob, isdir=os.path.isdir)
+GFILE = SimpleNamespace(GFile=_open_file, glob=glob.glob, isdir=os.path.isdir)
 LOCAL_FILES = SimpleNamespace(io=SimpleNamespace(gfile=GFILE), compat=SimpleNamespace(as_text=str))
 
 
@@ -193,7 +193,7 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
         ) from error
 
 
-def _prepare(builder: Any, settings: ConfigDict) -> None:
+def _prepare_dataset(builder: Any, settings: ConfigDict) -> None:
     """Downloads and prepares a dataset, unless that is already done."""
     try:
         builder.download_and_prepare(file_format=FILE_FORMAT)

@@ -102,10 +102,7 @@ class StoreWriter:
     """
 
     def __init__(
-        self,
-        folder: Path | None,
-        files: contextlib.ExitStack,
-        dtype: type[np.generic] = np.int32,
+        self, folder: Path | None, files: contextlib.ExitStack, dtype: type[np.generic] = np.int32
     ):
         file = tempfile.TemporaryFile(dir=folder) if folder else io.BytesIO()  # noqa: SIM115
         self._file, self._dtype = files.enter_context(file), dtype
@@ -161,7 +158,7 @@ def cached_arrays(
         else:
             folder.unlink()
     if not folder.exists():
-        _write(folder, make)
+        _write_arrays(folder, make)
     # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     digests = {name: digest for name, digest in _read_digests(folder).items() if name != NOTES}
@@ -169,7 +166,9 @@ def cached_arrays(
     return Cached(arrays, json.loads((folder / NOTES).read_bytes()), digest)
 
 
-def _write(folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]) -> None:
+def _write_arrays(
+    folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
+) -> None:
     """Writes arrays, notes and digests to a folder, which appears only when it is complete."""
     with partial_folder(folder) as partial:
         arrays, notes = make(partial)
@@ -177,7 +176,7 @@ def _write(folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], 
             with whole_file(partial / f"{name}.npy", binary=True) as file:
                 np.save(file, array)
         write_text(partial / NOTES, json.dumps(notes))
-        digests = {path.name: _digest(path) for path in partial.iterdir()}
+        digests = {path.name: _digest_file(path) for path in partial.iterdir()}
         write_json(partial / DIGESTS, digests)
         try:
             os.rename(partial, folder)
@@ -187,11 +186,11 @@ def _write(folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], 
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder has the files of `_write`, bit for bit."""
+    """Whether a folder has the files of `_write_arrays`, bit for bit."""
     try:
         digests = _read_digests(folder)
         names = {path.name for path in folder.glob("*.npy")} | {NOTES}
-        return digests == {name: _digest(folder / name) for name in names}
+        return digests == {name: _digest_file(folder / name) for name in names}
     except (OSError, ValueError):
         return False
 
@@ -203,7 +202,7 @@ def _read_digests(folder: Path) -> dict[str, str]:
     return digests
 
 
-def _digest(path: Path) -> str:
+def _digest_file(path: Path) -> str:
     """The size of a file and the digest of its content."""
     with open_file(path) as file:
         return f"{path.stat().st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -270,7 +270,7 @@ def read_case(line: str, words: Words) -> str:
         stays = mixed or not token.is_first or words.kind_of(first) in words.copied
         return form if stays else first.text
 
-    return _change(line, words, change) if case else line
+    return _change_case(line, words, change) if case else line
 
 
 def write_case(text: str, line: str, words: Words) -> str:
@@ -298,10 +298,10 @@ def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[
         small = lower(token.text, language)
         return capitalize(small, language) if case == "sentence" and token.is_first else small
 
-    return _change(text, words, change) if case else text
+    return _change_case(text, words, change) if case else text
 
 
-def _change(line: str, words: Words, change: Callable[[Token], str]) -> str:
+def _change_case(line: str, words: Words, change: Callable[[Token], str]) -> str:
     """The line with its words changed; the strings between them stay."""
     parts, end = [], 0
     for token in words.tokens(line):

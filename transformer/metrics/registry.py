@@ -62,24 +62,24 @@ class Metric:
         return self.heading or self.label
 
 
-def _loss(name: str, title: str, unit: str = "", **others) -> Metric:
+def _loss_metric(name: str, title: str, unit: str = "", **others) -> Metric:
     """A metric for which lower is better."""
     return Metric(name, title, unit, higher_is_better=False, **others)
 
 
-def _percent(name: str, title: str, **others) -> Metric:
+def _percent_metric(name: str, title: str, **others) -> Metric:
     """A fraction, shown in percent."""
     return Metric(name, title, "%", scale=100.0, **others)
 
 
-_NLL = _loss("nll", "nll", "nats", format=",.4f", panel=LOSSES, shown=())
-_LOSS = _loss("loss", "loss", "nats", format=",.4f", panel=LOSSES, shown=(PROGRESS,))
-_PERPLEXITY = _loss("perplexity", "perplexity", format=",.3f", shown=(TABLE, PROGRESS))
-_ACCURACY = _percent("accuracy", "accuracy", panel=ACCURACIES)
+_NLL = _loss_metric("nll", "nll", "nats", format=",.4f", panel=LOSSES, shown=())
+_LOSS = _loss_metric("loss", "loss", "nats", format=",.4f", panel=LOSSES, shown=(PROGRESS,))
+_PERPLEXITY = _loss_metric("perplexity", "perplexity", format=",.3f", shown=(TABLE, PROGRESS))
+_ACCURACY = _percent_metric("accuracy", "accuracy", panel=ACCURACIES)
 _CLASSES = (
     _LOSS,
     _ACCURACY,
-    _percent(
+    _percent_metric(
         "macro_f1",
         "macro F1",
         panel=ACCURACIES,
@@ -87,7 +87,7 @@ _CLASSES = (
         about="macro F1: the mean F1 of the classes that a text has or is predicted to have, as "
         "in scikit-learn.",
     ),
-    _percent(
+    _percent_metric(
         "auc",
         "AUC",
         shown=(TABLE, SWEEPS),
@@ -99,7 +99,7 @@ _CLASSES = (
         shown=(TABLE, SWEEPS),
         about="nll: the mean negative log-likelihood of the true label; lower is better.",
     ),
-    _percent(
+    _percent_metric(
         "ece",
         "ECE",
         higher_is_better=False,
@@ -113,14 +113,14 @@ _TRANSLATIONS = (
     _NLL,
     _LOSS,
     _PERPLEXITY,
-    _loss("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE,), final=True),
+    _loss_metric("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE,), final=True),
     dataclasses.replace(_ACCURACY, shown=(TABLE, PROGRESS), heading="token accuracy (%)"),
     Metric("bleu", "BLEU", panel=SCORES),
     Metric("bleu_moses_lowercase", "BLEU, Moses lowercase", shown=(TABLE, SWEEPS)),
     Metric("chrf", "chrF", panel=SCORES),
-    _loss("ter", "TER", shown=(TABLE,), final=True),
+    _loss_metric("ter", "TER", shown=(TABLE,), final=True),
     Metric("exact_match", "exact matches", "%", heading="exact (%)"),
-    _percent(
+    _percent_metric(
         "degenerate",
         "degenerate",
         higher_is_better=False,
@@ -145,8 +145,8 @@ REGISTRY: dict[str, tuple[Metric, ...]] = {
             "accuracy: the fraction of tokens that were the most probable. Lower is better, except "
             "of accuracy.",
         ),
-        _loss("word_perplexity", "word perplexity", shown=(TABLE, SWEEPS)),
-        _loss("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE, SWEEPS)),
+        _loss_metric("word_perplexity", "word perplexity", shown=(TABLE, SWEEPS)),
+        _loss_metric("bits_per_byte", "bits/byte", format=",.4f", shown=(TABLE, SWEEPS)),
         dataclasses.replace(_NLL, shown=(SWEEPS,)),
         _ACCURACY,
     ),

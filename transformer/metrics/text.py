@@ -109,22 +109,22 @@ def exact_match(corpus: ScoredCorpus) -> CorpusScore:
 @text_metric
 def bleu(corpus: ScoredCorpus) -> CorpusScore:
     """BLEU. Source: Papineni et al. 2002; Post 2018."""
-    return _sacrebleu(sacrebleu.BLEU(tokenize=corpus.tokenizer), corpus)
+    return _score_by_sacrebleu(sacrebleu.BLEU(tokenize=corpus.tokenizer), corpus)
 
 
 @text_metric
 def chrf(corpus: ScoredCorpus) -> CorpusScore:
     """chrF. Source: Popović 2015."""
-    return _sacrebleu(_Chrf(), corpus)
+    return _score_by_sacrebleu(_Chrf(), corpus)
 
 
 @text_metric
 def ter(corpus: ScoredCorpus) -> CorpusScore:
     """Translation edit rate, of BLEU's tokens if words lack blanks. Source: Snover et al. 2006."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
-        return _sacrebleu(sacrebleu.TER(), corpus)
+        return _score_by_sacrebleu(sacrebleu.TER(), corpus)
     prepare = sacrebleu.BLEU(tokenize=corpus.tokenizer).tokenizer
-    return _of_prepared(sacrebleu.TER(), corpus, prepare, corpus.tokenizer)
+    return _score_prepared(sacrebleu.TER(), corpus, prepare, corpus.tokenizer)
 
 
 @text_metric
@@ -136,20 +136,22 @@ def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
     if not corpus.moses:
         return None
     prepare, name = moses_lowercase(corpus.moses), f"moses-lowercase:{corpus.moses}"
-    return _of_prepared(sacrebleu.BLEU(tokenize="none", force=True), corpus, prepare, name)
+    return _score_prepared(sacrebleu.BLEU(tokenize="none", force=True), corpus, prepare, name)
 
 
-def _of_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
+def _score_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
     """The score of text that a function prepares, with its name in the signature."""
     hypotheses, *references = (
         [text if text is None else prepare(text) for text in texts]
         for texts in (corpus.hypotheses, *corpus.references)
     )
-    score = _sacrebleu(metric, corpus._replace(hypotheses=hypotheses, references=references))
+    score = _score_by_sacrebleu(
+        metric, corpus._replace(hypotheses=hypotheses, references=references)
+    )
     return score._replace(signature=f"{name}|{score.signature}")
 
 
-def _sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
+def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) >= MIN_TEXTS
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)

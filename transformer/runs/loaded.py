@@ -132,12 +132,12 @@ class LoadedRun(Run):
           targets: translations of the texts, for a translator.
           source_tag: see `translate`.
         """
-        operation, texts = self.operation("score"), _texts(texts)
+        operation, texts = self.operation("score"), _list_of_texts(texts)
         pairs: list[Any] = texts
         if operation.has_pairs:
             if targets is None:
                 raise UserError("score of a translator needs targets: score(sources, targets)")
-            targets = _texts(targets)
+            targets = _list_of_texts(targets)
             if len(texts) != len(targets):
                 raise UserError(f"score has {len(texts)} sources and {len(targets)} targets")
             pairs = list(zip(texts, targets, strict=True))
@@ -155,7 +155,7 @@ class LoadedRun(Run):
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
-        sources, lists = self._tagged(texts, source_tag), list(map(_texts, references))
+        sources, lists = self._tagged(texts, source_tag), list(map(_list_of_texts, references))
         if not sources or not lists or {*map(len, lists)} != {len(sources)}:
             counts = ", ".join(map(str, map(len, lists))) or "no"
             raise UserError(
@@ -228,7 +228,7 @@ class LoadedRun(Run):
         predictor = self.trained.predictor
         if target is not None and not isinstance(predictor, Translator):
             raise UserError(f"attention of config.task={self.config.task} has no target")
-        targets = [] if target is None else _texts([target])
+        targets = [] if target is None else _list_of_texts([target])
         [text] = self._tagged([text], source_tag)
         if not isinstance(predictor, Generator) and predictor.is_blank(text):
             raise UserError("the text is blank: give one whose attention is to be seen")
@@ -285,7 +285,7 @@ class LoadedRun(Run):
     ) -> list[Any]:
         """The results of each text, or what the best one says."""
         operation = self.operation(name)
-        answers = operation.answer(Request(_texts(texts), self._count(num_best), tag))
+        answers = operation.answer(Request(_list_of_texts(texts), self._count(num_best), tag))
         if num_best is not None:
             return answers
         return [best[0][0] if best else "" for best in answers]
@@ -293,7 +293,7 @@ class LoadedRun(Run):
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
         """Source texts with their tags, if the model has tags."""
         tag = Tagger(self.config.data, source_tag)
-        return [tag(text, f"text {number}") for number, text in enumerate(_texts(texts), 1)]
+        return [tag(text, f"text {number}") for number, text in enumerate(_list_of_texts(texts), 1)]
 
     def _count(self, num_best: int | None) -> int:
         """How many results of each text are made."""
@@ -308,7 +308,7 @@ class LoadedRun(Run):
         return num_best
 
 
-def _texts(texts: Iterable[Any]) -> list[str]:
+def _list_of_texts(texts: Iterable[Any]) -> list[str]:
     """Texts as a list."""
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")

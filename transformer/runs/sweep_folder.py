@@ -37,13 +37,13 @@ def find_trials(folder: Path) -> list[Trial]:
     """
     configs: dict[Path, dict[str, Any]] = {}
     for path in sorted(folder.glob("trials/*/config.json")):
-        if config := _read(path, {"train": dict}):
+        if config := _read_object(path, {"train": dict}):
             configs[path.parent] = flatten(ConfigDict(config))
     keys = dict.fromkeys(key for config in configs.values() for key in config)
     differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
     trials = []
     for place, config in configs.items():
-        scores = _read(place / "results.json", {"validation": dict}).get("validation", {})
+        scores = _read_object(place / "results.json", {"validation": dict}).get("validation", {})
         numbers = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
         metric = config.get("train.best_metric", "")
         settings = {key: config.get(key) for key in differing}
@@ -59,7 +59,7 @@ def is_sweep(folder: Path) -> bool:
 
 def refuse_sweep(folder: Path) -> None:
     """Raises UserError, which names the best trial, if a folder is a sweep's and not a run's."""
-    command = _read(folder / COMMAND, {"command": str}).get("command")
+    command = _read_object(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
     if not trials and not command:
         return
@@ -85,7 +85,7 @@ def at_folder(command: str, folder: Path) -> str:
     return shlex.join([*words[:start], f"--workdir={folder}", *words[end:]])
 
 
-def _read(path: Path, shape: Any) -> dict[str, Any]:
+def _read_object(path: Path, shape: Any) -> dict[str, Any]:
     """The content of a JSON file; empty if it is missing or damaged, or has another shape."""
     try:
         content, wrong = parse_json(read_file(path), shape)

@@ -102,7 +102,7 @@ class Weights:
                 if steps != choice["steps"]:  # a damaged one had not to be read to be compared
                     choice |= {"steps": steps, "candidates": []}
                 self.store(weights, checkpoints.newest_progress(), choice)
-        logger.info(_line(choice))
+        logger.info(_choice_line(choice))
         return choice
 
     def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
@@ -120,10 +120,7 @@ class Weights:
         write_json(self.folder / CHOICE, {**choice, STORED: stored})
 
     def load(
-        self,
-        template: Callable[[], Any],
-        fingerprint: str,
-        steps: Sequence[int] = (),
+        self, template: Callable[[], Any], fingerprint: str, steps: Sequence[int] = ()
     ) -> tuple[Any, list[int], dict[str, Any]]:
         """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
 
@@ -263,7 +260,7 @@ class Weights:
                     if kind == BEST and recorded:
                         measured[tuple(steps)] = scores[steps[0]]
                     elif tuple(steps) not in measured:
-                        logger.info(f"scoring {_describe(kind, steps)} on validation ...")
+                        logger.info(f"scoring {_describe_weights(kind, steps)} on validation ...")
                         weights = checkpoints.restore_weights(steps, template)
                         numbers = task.evaluate(weights, "validation", final=False)
                         del weights  # two trees in memory are enough
@@ -281,7 +278,7 @@ class Weights:
         return choice | {"steps": max(compared.values(), key=lambda steps: measured[tuple(steps)])}
 
 
-def _line(choice: Mapping[str, Any]) -> str:
+def _choice_line(choice: Mapping[str, Any]) -> str:
     """A line with the chosen weights and the scores of all candidates."""
     steps, metric = choice["steps"], find(choice["metric"]).title
     if not choice["candidates"]:
@@ -292,7 +289,7 @@ def _line(choice: Mapping[str, Any]) -> str:
     def shown(candidate, then=""):
         score = candidate["score"]
         number = "not finite" if score is None else f"{score:.4g} {metric}"
-        return f"{_describe(candidate['what'], candidate['steps'])}: {number}{then}"
+        return f"{_describe_weights(candidate['what'], candidate['steps'])}: {number}{then}"
 
     used = next(each for each in choice["candidates"] if each["steps"] == steps)
     others = [each for each in choice["candidates"] if each["steps"] != steps]
@@ -300,7 +297,7 @@ def _line(choice: Mapping[str, Any]) -> str:
     return "; ".join([line, *map(shown, others)])
 
 
-def _describe(kind: str, steps: Sequence[int]) -> str:
+def _describe_weights(kind: str, steps: Sequence[int]) -> str:
     if kind == BEST:
         return f"the best checkpoint (step {steps[0]:,})"
     end = "the last" if kind == LAST else "the"

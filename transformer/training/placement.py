@@ -182,7 +182,7 @@ class VmappedRuns:
         self.stacked = used * on_each
 
     def compile(self, train_step: TrainStep, state: Callable[[], TrainState]) -> StepPrograms:
-        update = jax.vmap(_unless_ended(train_step.update))
+        update = jax.vmap(_update_unless_ended(train_step.update))
         return StepPrograms(jax.vmap(train_step.gradient), update, self.by_run)
 
     def arguments(
@@ -225,7 +225,7 @@ class VmappedRuns:
         return [*each, *[each[-1]] * (self.stacked - self.count)]
 
 
-def _unless_ended(update: Callable) -> Callable:
+def _update_unless_ended(update: Callable) -> Callable:
     """The update of a run, which changes nothing once the run has ended."""
 
     def update_unless_ended(state, gradient, sums, hparams, active):

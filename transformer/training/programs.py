@@ -71,7 +71,7 @@ class StepPrograms:
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:
             self._ready[shapes] = ready = Future()
-            like = jax.tree.map(_like, arguments())
+            like = jax.tree.map(_shape_like, arguments())
             signals.call_aside(lambda: self._compile_for(ready, like))
         return self._ready[shapes]
 
@@ -148,7 +148,7 @@ def look_ahead(
         yield coming.popleft()
 
 
-def _like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+def _shape_like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     """What a program knows of an array; the array itself may be overwritten by a step."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x

@@ -104,7 +104,7 @@ class Progress:
     def update(self, step: int, values: dict[str, float]) -> None:
         """Shows the numbers of a log interval."""
         speed = f"{values['tokens_per_second']:,.0f} {self._unit}/s"
-        each = _duration(values["seconds_per_step"])
+        each = _step_duration(values["seconds_per_step"])
         self._step, self._parts = step, (f"loss {values['loss']:.3f}", speed, each)
         more = f"rate {values['learning_rate']:.2e}", f"{values['seconds']:.0f} s"
         self._show(time.monotonic(), self._parts + (() if self._terminal else more))
@@ -148,11 +148,11 @@ class Progress:
         if self._terminal:
             room = self._bar.console.width - len(f"step {self._total}/{self._total}  ") - NARROWEST
             for dropped in (*reversed(parts[1:]), *left, *parts[:1]):
-                if len(_text(shown)) > room:
+                if len(_separated(shown)) > room:
                     shown.remove(dropped)
-            self._bar.update(self._task, completed=self._step, text=_text(shown))
+            self._bar.update(self._task, completed=self._step, text=_separated(shown))
         else:
-            logger.info(f"step {self._step}/{self._total}{_text(shown)}")
+            logger.info(f"step {self._step}/{self._total}{_separated(shown)}")
 
     def _time_left(self, now: float) -> tuple[str, ...]:
         """By the steps so far, whose evaluations and saves count with them; none before a step."""
@@ -163,12 +163,12 @@ class Progress:
         return (f"{datetime.timedelta(seconds=round(left))} left",)
 
 
-def _text(parts: Iterable[str]) -> str:
+def _separated(parts: Iterable[str]) -> str:
     """Joins the parts with separators, and separates them from the preceding text."""
     return "".join(f"  {part}" for part in parts)
 
 
-def _duration(seconds: float) -> str:
+def _step_duration(seconds: float) -> str:
     """The duration of a step as text."""
     return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 

@@ -317,7 +317,7 @@ def describe_unusual_peak(settings: ConfigDict, d_model: int) -> str:
     if settings.name not in PEAKS:
         return ""
     lowest, highest = PEAKS[settings.name]
-    peak, is_noam = _peak(settings, d_model), settings.schedule == "noam"
+    peak, is_noam = _peak_rate(settings, d_model), settings.schedule == "noam"
     if peak > highest:
         size, fix = "high", "lower"
     elif peak < lowest or (is_noam and settings.learning_rate < MIN_FACTOR):
@@ -332,7 +332,7 @@ def describe_unusual_peak(settings: ConfigDict, d_model: int) -> str:
     )
 
 
-def _peak(settings: ConfigDict, d_model: int) -> float:
+def _peak_rate(settings: ConfigDict, d_model: int) -> float:
     """The rate at the end of the warm-up of a run that is much longer."""
     update = max(1, settings.warmup_steps)
     hparams = {"warmup_steps": update, "total_steps": 1000 * update, "decay_fraction": 0.0}

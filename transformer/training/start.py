@@ -114,14 +114,14 @@ def check_shapes(
         return chosen
     name, here, there = wrong[0]
     more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
-    left_out = dict.fromkeys(_module(name, fresh, source) for name, _, _ in wrong)
+    left_out = dict.fromkeys(_outermost_module(name, fresh, source) for name, _, _ in wrong)
     fix = (
         f", or leave it out by config.train.init_pattern='{leave_out(pattern, left_out)}'"
         if len(left_out) <= MAX_LEFT_OUT
         else ""
     )
     raise UserError(
-        f"the parameter {name} is {_shown(here)} here and {_shown(there)} in that run{more}: give "
+        f"the parameter {name} is {_shape(here)} here and {_shape(there)} in that run{more}: give "
         f"this run's model the keys of that one{fix}"
     )
 
@@ -132,7 +132,7 @@ def leave_out(pattern: str, modules: Iterable[str]) -> str:
     return f"^(?!{'|'.join(modules)}){rest}"
 
 
-def _module(name: str, fresh: Flat, source: Flat) -> str:
+def _outermost_module(name: str, fresh: Flat, source: Flat) -> str:
     """A pattern of the outermost module that only one of the models has, or of the parameter."""
     smaller = source if name in fresh else fresh
     parts = name.split("/")
@@ -143,7 +143,7 @@ def _module(name: str, fresh: Flat, source: Flat) -> str:
     return re.escape(name) + "$"
 
 
-def _shown(shape: tuple[int, ...] | None) -> str:
+def _shape(shape: tuple[int, ...] | None) -> str:
     if shape is None:
         return "absent"
     return " × ".join(map(str, shape)) or "a number"
@@ -171,7 +171,7 @@ def check_fit(run: Run, predictor: Predictor) -> None:
     if not run.config.train.init_from:
         return
     source, pattern = _open_source(run), run.config.train.init_pattern
-    with _naming(run, source):
+    with _naming_source(run, source):
         other = REGISTRY[source.config.task].without_text(source.config).load(source.folder)
         _check_classes(pattern, predictor, other)
         here, there = predictor.param_shapes(), other.param_shapes()
@@ -191,7 +191,7 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
       predictor: the model that will be trained, and whose parameters the seed draws `fresh`.
     """
     source, pattern = _open_source(run), run.config.train.init_pattern
-    with _naming(run, source):
+    with _naming_source(run, source):
         trained = source.load_trained()
         _check_classes(pattern, predictor, trained.predictor)
         params = trained.variables["params"]
@@ -202,9 +202,9 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
             table_rows(trained.predictor, params),
             pattern,
         )
-    if differing := _differing(run, source):
+    if differing := _differing_keys(run, source):
         logger.warning("warning: %s was trained with %s", source.folder, differing)
-    start = _describe(carried, fresh, rules_of(run.config.train)) | {
+    start = _describe_start(carried, fresh, rules_of(run.config.train)) | {
         "folder": str(source.folder.absolute()),
         "steps": list(map(int, trained.steps)),
     }
@@ -219,17 +219,17 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
 
 
 @contextlib.contextmanager
-def _naming(run: Run, source: Run) -> Iterator[None]:
+def _naming_source(run: Run, source: Run) -> Iterator[None]:
     """Puts the source before an error, and its keys that differ behind it."""
     try:
         yield
     except UserError as error:
-        differing = _differing(run, source)
+        differing = _differing_keys(run, source)
         keys = f"; that run has {differing}" if differing else ""
         raise UserError(f"{KEY}={run.config.train.init_from}: {error}{keys}") from None
 
 
-def _describe(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
+def _describe_start(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
     """What is recorded of the start, see `json_files.read_run`, but for the source."""
     sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
     return {
@@ -296,7 +296,7 @@ def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None
         )
 
 
-def _differing(run: Run, source: Run) -> str:
+def _differing_keys(run: Run, source: Run) -> str:
     """The keys of the model that change what the parameters mean, and their values there."""
     ours, theirs = flatten(run.config.model), flatten(source.config.model)
     return ", ".join(

@@ -98,7 +98,7 @@ def make_train_step(
 
         def mean_loss(moving):
             sums = loss(merge(moving, frozen), batch, hparams, key)
-            return _mean(sums), sums
+            return _mean_loss(sums), sums
 
         return jax.grad(mean_loss, has_aux=True)(moving)
 
@@ -107,7 +107,7 @@ def make_train_step(
     ) -> tuple[TrainState, TokenSums]:
         # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
         norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
-        finite = jnp.isfinite(jnp.stack([_mean(sums), norm])).all()
+        finite = jnp.isfinite(jnp.stack([_mean_loss(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
         done = state.step + 1
         moving, frozen = rules.split(state.params)
@@ -144,7 +144,7 @@ def make_train_step(
     return TrainStep(gradient, update, rules)
 
 
-def _mean(sums: TokenSums) -> Float[Array, ""]:
+def _mean_loss(sums: TokenSums) -> Float[Array, ""]:
     """The mean loss per token of a batch; 0 without tokens."""
     return sums.loss / jnp.maximum(sums.weight, 1.0)
 

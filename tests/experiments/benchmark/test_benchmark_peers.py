@@ -253,7 +253,7 @@ def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
             for name, expected in task.plan[i]._asdict().items():
                 np.testing.assert_array_equal(arrays[f"{name}_{i}"], expected)
     batch = make_batch([[5, 6], []], [[7], []], 4, 4)
-    kept = comparison._arrays([batch])
+    kept = comparison._batch_arrays([batch])
     assert [kept[f"{name}_0"].shape for name in Batch._fields] == [(2, 4)] * 3
 
 

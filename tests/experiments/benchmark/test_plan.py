@@ -229,11 +229,11 @@ def test_models_of_other_tasks_have_a_plan(tmp_path, monkeypatch, page, tokens):
 def test_the_time_to_the_end_is_a_range_up_to_the_limit_of_minutes(tmp_path):
     assert mean_seconds(SHAPES, MEASURED.step_seconds) == (3 * 2.0 + 4.0) / 4
     settings = toy_config(tmp_path).train
-    found = plan._time(MEASURED, settings, SHAPES, evaluations=3)
+    found = plan._run_time(MEASURED, settings, SHAPES, evaluations=3)
     assert found["least"] == 100 * 7 / 4 + 2.0
     assert found["most"] == 100 * 13 / 4 + 2.0 + 3 * 6.0
     settings.minutes = 1.0
-    found = plan._time(MEASURED, settings, SHAPES, evaluations=3)
+    found = plan._run_time(MEASURED, settings, SHAPES, evaluations=3)
     assert (found["least"], found["most"]) == (60, 60)
 
 

@@ -132,7 +132,7 @@ class CleaningRules:
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
             if language:  # of few letters many are likely, of none all
-                ranked = dict(_identifier().rank(text))
+                ranked = dict(_language_identifier().rank(text))
                 if ranked[language] / max(ranked.values()) < self.min_language_ratio:
                     return "language"
         for usual, text in zip(self.usual_scripts or (), sides, strict=False):
@@ -248,12 +248,12 @@ def numbers_differ(source: str, target: str) -> bool:
     sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
     first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
     return first != second and all(
-        any(n >= 10 and not any(_may_be_same(n, m) for m in others) for n in numbers)
+        any(n >= 10 and not any(_may_be_same_number(n, m) for m in others) for n in numbers)
         for numbers, others in (sides, sides[::-1])
     )
 
 
-def _may_be_same(a: int, b: int) -> bool:
+def _may_be_same_number(a: int, b: int) -> bool:
     small, large = sorted((a, b))
     return (
         f"{a}".rstrip("0") == f"{b}".rstrip("0")
@@ -282,13 +282,13 @@ def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
         return "", ""
     if text.isascii():
         return "LATIN", ""
-    counts = collections.Counter(filter(None, map(_script, text)))
+    counts = collections.Counter(filter(None, map(_script_of, text)))
     first, second, *_ = *sorted(counts, key=lambda script: (-counts[script], script)), "", ""
     return first, second
 
 
 @functools.cache
-def _script(character: str) -> str:
+def _script_of(character: str) -> str:
     if not character.isalpha():
         return ""
     script = unicodedata.name(character, "").partition(" ")[0]
@@ -304,7 +304,7 @@ def folded(text: str) -> str:
 
 def check_language(language: str) -> None:
     """Raises UserError if a language is unknown, or the library that identifies it is missing."""
-    languages = _identifier().labels
+    languages = _language_identifier().labels
     if language not in languages:
         near = COUNTRIES.get(language.lower(), re.split("[-_]", language.lower())[0])
         near_one = f"did you mean {near!r}?"
@@ -316,7 +316,7 @@ def check_language(language: str) -> None:
 
 
 @functools.cache
-def _identifier() -> Any:
+def _language_identifier() -> Any:
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ModuleNotFoundError:

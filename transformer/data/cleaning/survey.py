@@ -77,8 +77,8 @@ def survey(
       pairs: read once, and never held in memory.
       seed: of `ranks`.
     """
-    judge = functools.partial(_judge, rules, seed)
-    parts = list(ordered_map(judge, _sides(pairs)))
+    judge = functools.partial(_survey_chunk, rules, seed)
+    parts = list(ordered_map(judge, _chunks_of_pairs(pairs)))
     facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
         usual, unfaulty = [], facts.faults == 0
@@ -125,7 +125,7 @@ def count_faults(facts: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningR
     return CleaningReport(dict(zip(FAULTS, counts, strict=True)), html)
 
 
-def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
+def _chunks_of_pairs(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
     chunk, characters = [], 0
     for source, target, *_ in pairs:
         chunk.append((source, target))
@@ -137,7 +137,7 @@ def _sides(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
         yield chunk
 
 
-def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
+def _survey_chunk(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
     """Surveys a part of a text."""
     facts = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
     for i, (source, target) in enumerate(map(canonicalize, own) for own in sides):
@@ -149,7 +149,7 @@ def _judge(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) ->
         texts = unescape(source), unescape(target)
         facts.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
-            facts.near[i] = _hash(*map(folded, texts))
+            facts.near[i] = _hash_text(*map(folded, texts))
         if rules.min_script_fraction:
             facts.scripts[i] = [[*map(SCRIPT_NUMBER.get, scripts_of(text))] for text in texts]
     return facts
@@ -161,7 +161,7 @@ def pair_hash(source: str, target: str) -> int:
     Two different pairs among five million have the same with a chance of one in a million.
     """
     swapped = source > target
-    return _hash(*((target, source) if swapped else (source, target))) & ~1 | swapped
+    return _hash_text(*((target, source) if swapped else (source, target))) & ~1 | swapped
 
 
 def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
@@ -169,7 +169,7 @@ def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs
     return hashes & ~np.uint64(1)
 
 
-def _hash(source: str, target: str) -> int:
+def _hash_text(source: str, target: str) -> int:
     # The length makes it plain where the source ends, whatever characters both hold.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
@@ -191,7 +191,7 @@ def ordered_map(
         return
     # Not forked: a thread of jax may hold a lock.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_follow_parent)
+    pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     waiting: collections.deque[Item] = collections.deque()
     futures: collections.deque[Future[Result]] = collections.deque()
 
@@ -214,7 +214,7 @@ def ordered_map(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _follow_parent() -> None:
+def _end_with_parent() -> None:
     """Leaves Ctrl-C to the parent, and ends with it, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

@@ -69,15 +69,15 @@ class Documents(Encoded):
 
 def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> Documents:
     """Returns documents, which can be read repeatedly, as tokens."""
-    encoded = encode(_parts(documents, whole, tokenizer), {"tokens": tokenizer})
-    return Documents(**vars(encoded), whole=whole, digest=_fingerprint(documents)[0][:8])
+    encoded = encode(_chunks(documents, whole, tokenizer), {"tokens": tokenizer})
+    return Documents(**vars(encoded), whole=whole, digest=_text_fingerprint(documents)[0][:8])
 
 
-def _parts(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iterator[EncodedPart]:
+def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iterator[EncodedPart]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
         # Line by line, since sentencepiece is slow on one long text.
-        lines = list(_lines(chunk))
+        lines = list(_lines_of_documents(chunk))
         encoded = tokenizer.encode(lines)
         rest = iter(encoded)
         counts = [len(text.splitlines()) for text in chunk]
@@ -93,12 +93,12 @@ def count_words(text: str) -> int:
     return len(UNSPACED_CHARACTER.sub(r" \g<0>", text).split())
 
 
-def _lines(documents: Iterable[str]) -> Iterator[str]:
+def _lines_of_documents(documents: Iterable[str]) -> Iterator[str]:
     """The lines of documents, with their ends."""
     return itertools.chain.from_iterable(text.splitlines(keepends=True) for text in documents)
 
 
-def _fingerprint(documents: Iterable[str]) -> tuple[str, int]:
+def _text_fingerprint(documents: Iterable[str]) -> tuple[str, int]:
     """A digest of documents, and how many lines they have."""
     digest, lines = hashlib.sha256(), 0
     for text in documents:
@@ -115,9 +115,9 @@ def prepare_text(
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
     """Returns the training text, which is read several times, and its tokenizer; see `prepare`."""
-    (content, count), whole = _fingerprint(documents), data.documents == "file"
-    parts = functools.partial(_parts, documents, whole)
-    lines, key = Restartable(lambda: _lines(documents)), ("documents", content, whole)
+    (content, count), whole = _text_fingerprint(documents), data.documents == "file"
+    parts = functools.partial(_chunks, documents, whole)
+    lines, key = Restartable(lambda: _lines_of_documents(documents)), ("documents", content, whole)
     training = TrainingText(lines, content, count, parts, key, writes=True)
     encoded, tokenizer = prepare(training, data, settings, folder, initial)
     text = Documents(**vars(encoded), whole=whole, digest=content[:8])

@@ -58,7 +58,7 @@ def open_documents(settings: ConfigDict) -> Documents:
     return {split: [pair.source for pair in pairs[split]] for split in SPLITS}
 
 
-def _files(settings: ConfigDict) -> Documents:
+def _file_documents(settings: ConfigDict) -> Documents:
     """Returns the documents of the files that the settings name.
 
     A split without a file is the end of the training text: of the whole text, first
@@ -83,10 +83,10 @@ def _files(settings: ConfigDict) -> Documents:
     if sum(fractions.values()) >= 1:
         asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
         raise UserError(f"{asked} leave nothing to train on: lower them")
-    return {**named, **_cut(named["train"], fractions)} if fractions else named
+    return {**named, **_split_document(named["train"], fractions)} if fractions else named
 
 
-def _cut(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
+def _split_document(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
@@ -153,7 +153,7 @@ def text_file(path: Path, settings: ConfigDict) -> TextFile:
 
 
 REGISTRY: dict[str, Callable[[Any], Documents]] = {
-    "files": _files,
+    "files": _file_documents,
     "quotations": lambda _: dict.fromkeys(SPLITS, QUOTATIONS),  # to measure memorisation
     "tfds": lambda settings: tfds.open_splits(settings, ("text",), str),
 }

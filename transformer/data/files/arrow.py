@@ -28,7 +28,7 @@ DAMAGED = "copy or download it again"
 def is_dataset(path: Path) -> bool:
     """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
     is_saved = any((path / name).is_file() for name in (STATE, SPLITS))
-    return is_saved or bool(_shards(path) or memories(path))
+    return is_saved or bool(_split_shards(path) or memories(path))
 
 
 def read_arrow(path: Path, fields: Fields) -> RowTable:
@@ -39,18 +39,20 @@ def read_arrow(path: Path, fields: Fields) -> RowTable:
     set says it.
     """
     files = data_files(path)
-    with _open(files[0]) as (schema, _):
-        names = _names(schema)
-    return RowTable(f"its columns are {listed(map(repr, names))}", names, _rows(files, fields))
+    with _open_arrow(files[0]) as (schema, _):
+        names = _column_names(schema)
+    return RowTable(
+        f"its columns are {listed(map(repr, names))}", names, _arrow_rows(files, fields)
+    )
 
 
-def _rows(files: list[Path], fields: Fields) -> Rows:
+def _arrow_rows(files: list[Path], fields: Fields) -> Rows:
     number = itertools.count(1)
     for file in files:
-        with _open(file) as (schema, reader):
-            names = [_column(file, schema, fields, name) for name in fields.names]
-            labels = [_labels(schema, name) for name in names]
-            for batch in _batches(reader, names):
+        with _open_arrow(file) as (schema, reader):
+            names = [_column_name(file, schema, fields, name) for name in fields.names]
+            labels = [_label_names(schema, name) for name in names]
+            for batch in _record_batches(reader, names):
                 columns = [batch.column(name).to_pylist() for name in names]
                 for i, field in enumerate(fields.names):
                     whole, _, place = field.rpartition(".")
@@ -63,14 +65,14 @@ def _rows(files: list[Path], fields: Fields) -> Rows:
                     yield next(number), values
 
 
-def _names(schema: Any) -> list[str]:
+def _column_names(schema: Any) -> list[str]:
     """Returns the names of the columns, those of a struct's fields after a dot."""
     return schema.empty_table().flatten().column_names
 
 
-def _column(file: Path, schema: Any, fields: Fields, name: str) -> str:
+def _column_name(file: Path, schema: Any, fields: Fields, name: str) -> str:
     """Returns the name of the column of a field, which may be its number."""
-    names = _names(schema)
+    names = _column_names(schema)
     whole, _, place = name.rpartition(".")
     if name not in names and whole in names and place.isdecimal():
         name = whole
@@ -83,7 +85,7 @@ def _column(file: Path, schema: Any, fields: Fields, name: str) -> str:
     return name
 
 
-def _labels(schema: Any, path: str) -> dict[int, str]:
+def _label_names(schema: Any, path: str) -> dict[int, str]:
     """Returns the names of a class label, if `datasets` says them; otherwise none."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
@@ -95,7 +97,7 @@ def _labels(schema: Any, path: str) -> dict[int, str]:
 
 
 @contextlib.contextmanager
-def _open(file: Path) -> Iterator[tuple[Any, Any]]:
+def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
     """The schema of a file, and its reader."""
     import pyarrow
     from pyarrow import parquet
@@ -122,7 +124,7 @@ def _open(file: Path) -> Iterator[tuple[Any, Any]]:
         raise unreadable(file, kind, error) from None
 
 
-def _batches(reader: Any, names: list[str]) -> Iterator[Any]:
+def _record_batches(reader: Any, names: list[str]) -> Iterator[Any]:
     """Yields a few rows at a time of a reader, with columns for the fields of a struct."""
     import pyarrow
 
@@ -156,7 +158,7 @@ def data_files(path: Path) -> list[Path]:
             if Path(name).name != name or not (path / name).is_file():
                 raise UserError(f"{path / STATE} names {name!a}, which is not there: {DAMAGED}")
         return [path / name for name in names]
-    files = _shards(path)
+    files = _split_shards(path)
     shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
     splits = sorted(set(map(_split_of, files)))
     if (path / SPLITS).is_file():
@@ -180,7 +182,7 @@ def _split_of(file: Path) -> str:
     return match[1] if match else re.split(r"\d", file.name, maxsplit=1)[0]
 
 
-def _shards(path: Path) -> list[Path]:
+def _split_shards(path: Path) -> list[Path]:
     """Returns the shards in a folder, or those of a split in one, such as `data/train`."""
     if path.is_dir():
         kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".parquet", ".arrow"))

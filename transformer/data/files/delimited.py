@@ -41,9 +41,9 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     A quoted cell may hold ends of lines. A row of CSV, or of quoted TSV, that has another number of
     columns than the first is broken: a cell may hold a separator that no quotes protect.
     """
-    separator, quote = _dialect(path, *fields[-2:], path.stat().st_mtime_ns)
+    separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
-    bars = "\t" if separator or len(fields.names) == 1 else _bars(path)
+    bars = "\t" if separator or len(fields.names) == 1 else _find_separator(path)
     plain = ((n, line.split(bars)) for n, line in lines if line.strip() or not fields.exact)
     records = _csv_records(path, separator, quote) if separator else plain
     number, cells = next(records, (0, []))
@@ -108,7 +108,7 @@ def _names_column(cell: str) -> bool | None:
     words = re.findall(r"(\s?)([^\W\d_]+)", cell)
     if len(words) > MAX_NAME or cell[-1] in ".!?。":
         return False
-    names, codes = _languages()
+    names, codes = _language_names()
     if (code := CODE.fullmatch(cell)) and (len(code[1]) == 2 or code[1].lower() in codes):
         return True
     are_known = [word.lower() in names or word.lower() in HEADER_WORDS for _, word in words]
@@ -120,7 +120,7 @@ def _names_column(cell: str) -> bool | None:
 
 
 @functools.cache
-def _languages() -> tuple[set[str], set[str]]:
+def _language_names() -> tuple[set[str], set[str]]:
     """The names of languages and their codes of two and three letters, of ISO 639."""
     from iso639 import iter_langs  # takes a tenth of a second
 
@@ -136,7 +136,7 @@ def _is_csv(path: Path) -> bool:
 
 
 @functools.lru_cache
-def _dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
+def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
     """Returns what separates the columns of a file, and quotes its cells; '' of both for plain TSV.
 
     In CSV, unless they are given, they are those by which most of the first records have equal
@@ -148,14 +148,14 @@ def _dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
     text = "\n".join(itertools.islice(read_lines(path), LINES_SHOWN if is_csv else QUOTES_SHOWN))
     if is_csv:
         dialects = itertools.product(separator or SEPARATORS, quote or QUOTES)
-        return max(dialects, key=lambda dialect: _fit(path, text, *dialect))
-    cells, rest = _quoted(text, "\t", '"')
+        return max(dialects, key=lambda dialect: _count_fitting(path, text, *dialect))
+    cells, rest = _quoted_cells(text, "\t", '"')
     doubled = sum('""' in cell[1:-1] for cell in cells)
     commas = not {'"', ","} & {*rest} and len(cells) >= MANY
     return ("\t", '"') if commas or 0 < doubled >= rest.count('"') / FEW else ("", "")
 
 
-def _bars(path: Path) -> str:
+def _find_separator(path: Path) -> str:
     """Returns what separates plain columns: a tab, or bars if no line has one and all as many."""
     lines = list(itertools.islice(read_lines(path), SAMPLE_RECORDS))
     for bars in ("|||", "|") if not any("\t" in line for line in lines) else ():
@@ -164,14 +164,14 @@ def _bars(path: Path) -> str:
     return "\t"
 
 
-def _quoted(text: str, separator: str, quote: str) -> tuple[list[str], str]:
+def _quoted_cells(text: str, separator: str, quote: str) -> tuple[list[str], str]:
     """The quoted cells of a text, and the rest of it."""
     end, q = re.escape(separator), re.escape(quote)
     cell = re.compile(f"(?m)(?:^|{end})({q}(?:[^{q}]|{q}{q})*{q})(?={end}|$)")
     return cell.findall(text), cell.sub("", text)
 
 
-def _fit(path: Path, text: str, separator: str, quote: str) -> tuple[int, bool]:
+def _count_fitting(path: Path, text: str, separator: str, quote: str) -> tuple[int, bool]:
     """How many first records have as many columns as the first; whether quotes are around cells.
 
     Of a single quote, which may be an apostrophe, it is none if they are not.
@@ -180,7 +180,7 @@ def _fit(path: Path, text: str, separator: str, quote: str) -> tuple[int, bool]:
     widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
     if not widths or widths[0] < 2:
         return 0, False
-    cells, rest = _quoted(text, separator, quote)
+    cells, rest = _quoted_cells(text, separator, quote)
     is_quote = bool(cells) and rest.count(quote) <= FEW * text.count(quote)
     return widths.count(widths[0]) if is_quote or quote == QUOTES[0] else 0, is_quote
 
@@ -229,10 +229,10 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenErro
         except (ValueError, RecursionError) as error:
             yield number, BrokenError(f"no JSON ({error})")
         else:
-            yield from enumerate(map(_named, value), 1) if is_whole else [(number, _named(value))]
+            yield from (enumerate(map(_cells, value), 1) if is_whole else [(number, _cells(value))])
 
 
-def _named(value: Any) -> dict[str, Any] | BrokenError:
+def _cells(value: Any) -> dict[str, Any] | BrokenError:
     """Returns the fields of an object or a list, those inside one of them after a dot."""
     if isinstance(value, list):
         return dict(zip(map(str, itertools.count()), value, strict=False))

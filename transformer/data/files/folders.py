@@ -46,10 +46,10 @@ def read_folders(path: Path, fields: Fields) -> RowTable:
             "name a file of it in config.data.train_source"
         )
     about = f"its classes are {listed(repr(label) for label in dict.fromkeys(t[0] for t in texts))}"
-    return RowTable(about + left_out, [*fields.names], _rows(path, texts, fields))
+    return RowTable(about + left_out, [*fields.names], _picture_rows(path, texts, fields))
 
 
-def _rows(folder: Path, texts: list[tuple[str, Path]], fields: Fields) -> Rows:
+def _picture_rows(folder: Path, texts: list[tuple[str, Path]], fields: Fields) -> Rows:
     for label, file in texts:
         with open_unpacked(file) as stream:
             data = stream.read()

@@ -226,10 +226,10 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
     """Returns the pairs in the rows of one file; `settings` is `config.data`, for the fields."""
-    return TableFile(path, settings, ("source_field", "target_field"), _pair)
+    return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
 
 
-def _pair(source: Any, target: Any) -> Pair:
+def _pair_of_row(source: Any, target: Any) -> Pair:
     """Returns a pair, each side in one line."""
     try:
         (source + target).encode()  # quick, for there are many

@@ -81,7 +81,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
 
 
 @functools.cache
-def _unread() -> list[tuple[re.Pattern[str], str, str]]:
+def _other_content() -> list[tuple[re.Pattern[str], str, str]]:
     """What is not read as text: a pattern of its first characters, its name and the fix."""
     table = tomllib.loads(Path(__file__).with_name("unread.toml").read_text("utf-8"))["document"]
     return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
@@ -95,7 +95,7 @@ def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
     """
     texts = [head.decode(code, "ignore") for code in {"latin-1", _wide_encoding(head)} if code]
     texts = [BREAKS.sub("\n", text.lstrip(SKIPPED)) for text in texts]
-    for pattern, what, fix in () if any_text and b"\0" not in head else _unread():
+    for pattern, what, fix in () if any_text and b"\0" not in head else _other_content():
         if any(map(pattern.match, texts)):
             fix = fix.replace("FILE", shlex.quote(str(name))) if isinstance(name, Path) else fix
             raise UserError(f"{name} is {what}: {fix}")
@@ -159,11 +159,11 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
     fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
     if not encoding:  # a wrong one would be read without an error
         fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
-        fix = (_mixed(name) if isinstance(name, Path) and name.is_file() else "") or fix
+        fix = (_mixed_encoding(name) if isinstance(name, Path) and name.is_file() else "") or fix
     raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}")
 
 
-def _mixed(path: Path) -> str:
+def _mixed_encoding(path: Path) -> str:
     """Names the lines of a file that are not UTF-8; '' if fewer are, those in ASCII not counted."""
     faulty, number, others = [], 0, 0
     with open_unpacked(path) as file:

@@ -41,38 +41,38 @@ def read_tmx(path: Path, fields: Fields) -> RowTable:
     A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
     """
     files = memories(path) or [path]
-    _, first = next(_units(files[0]), (0, {}))
+    _, first = next(_translation_units(files[0]), (0, {}))
     names = [] if isinstance(first, BrokenError) else [*first]
     about = f"its languages are {listed(map(repr, names))}"
     if not path.is_file():
         about += f"; it has {len(files)} TMX file(s)"
     if path.is_dir() and (skipped := {*os.listdir(path)} - {file.name for file in files}):
         about += f", and {listed(sorted(skipped))} is skipped"
-    return RowTable(about, names, _rows(files, fields))
+    return RowTable(about, names, _translation_rows(files, fields))
 
 
-def _rows(files: list[Path], fields: Fields) -> Rows:
+def _translation_rows(files: list[Path], fields: Fields) -> Rows:
     for file in files:
         where = f" in {file.parent.name}/{file.name}" * (len(files) > 1)
-        for line, unit in _units(file):
+        for line, unit in _translation_units(file):
             tags = () if isinstance(unit, BrokenError) else tuple(unit)
-            tagged = fields._replace(names=tuple(_tag(name, tags) for name in fields.names))
+            tagged = fields._replace(names=tuple(_find_tag(name, tags) for name in fields.names))
             yield f"{line}{where}", tagged.values(unit)
 
 
 @functools.lru_cache
-def _tag(language: str, tags: tuple[str, ...]) -> str:
+def _find_tag(language: str, tags: tuple[str, ...]) -> str:
     """Returns the tag of a language: an equal one, or else the first of its regions."""
-    wanted = _plain(language)
-    near = [tag for tag in tags if _plain(tag).startswith(wanted)]
-    return min(near, key=lambda tag: _plain(tag) != wanted, default=language)
+    wanted = _plain_tag(language)
+    near = [tag for tag in tags if _plain_tag(tag).startswith(wanted)]
+    return min(near, key=lambda tag: _plain_tag(tag) != wanted, default=language)
 
 
-def _plain(language: str) -> str:
+def _plain_tag(language: str) -> str:
     return f"{language}-".lower().replace("_", "-")
 
 
-def _units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
+def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
     """Yields the line of each translation unit, and its segments by their languages."""
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 

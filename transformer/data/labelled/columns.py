@@ -23,13 +23,13 @@ def guess_columns(file: TableFile) -> dict[str, str]:
     The labels are the column that is called so, or the only one of few values. The texts are the
     column `text`, or else that of the most words and others of several words, such as titles.
     """
-    columns = _read(file) if file.unit != "file" else {}
+    columns = _sample_columns(file) if file.unit != "file" else {}
     if not columns:
         return {}
     labels = [name for name, values in columns.items() if _is_label(values)]
     called = {name.lower(): name for name in labels or columns}
     labels = [called[name] for name in LABELS if name in called][:1] or labels
-    words = {name: _words(columns[name]) for name in columns if name not in labels[:1]}
+    words = {name: _mean_words(columns[name]) for name in columns if name not in labels[:1]}
     least = min(MIN_WORDS, max(words.values(), default=0))
     texts = [name for name, count in words.items() if count >= least > 0]
     texts = ["text"] if "text" in texts else texts
@@ -48,7 +48,7 @@ def flags(fields: Mapping[str, str]) -> str:
     return " ".join(f"--config.{key}={shlex.quote(name)}" for key, name in fields.items())
 
 
-def _read(file: TableFile) -> dict[str, Sequence[Any]]:
+def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
     """A sample of each column, by its name, or its number if there is no header line."""
     names = file.open(file.fields._replace(keys=("",), names=("0",))).names
     fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
@@ -73,7 +73,7 @@ def _is_label(values: Sequence[Any]) -> bool:
     return is_short and 2 <= len({*values}) <= max(2, len(values) / TEXTS_PER_LABEL)
 
 
-def _words(values: Sequence[Any]) -> float:
+def _mean_words(values: Sequence[Any]) -> float:
     """How many words the values of a column have on average; 0 if they are not texts."""
     is_varied = 2 * len({value for value in values if isinstance(value, str)}) >= len(values)
     texts = [value[:MAX_TEXT] for value in values if isinstance(value, str)]

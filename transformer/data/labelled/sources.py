@@ -79,7 +79,7 @@ def check_classes(
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels = tuple(sorted(sizes["train"]))
     if len(labels) > LABELS_PER_TEXT * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
-        raise UserError(_not_labels(settings, labels, sum(sizes["train"].values())))
+        raise UserError(_too_many_classes(settings, labels, sum(sizes["train"].values())))
     if len(labels) < 2:
         what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
@@ -98,22 +98,22 @@ def check_classes(
     for split in SPLITS[1:]:
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
-                f"the {split} text has {_few(new)}, which the training text never has "
-                f"({_few(labels)}): correct them, or train on such texts too"
+                f"the {split} text has {_list_labels(new)}, which the training text never has "
+                f"({_list_labels(labels)}): correct them, or train on such texts too"
             )
     return labels, dict(sizes)
 
 
-def _few(labels: Sequence[str]) -> str:
+def _list_labels(labels: Sequence[str]) -> str:
     shown = ", ".join(repr(shorten(label, 40)) for label in labels[:LABELS_SHOWN])
     return f"the labels {shown}" + (
         f" and {len(labels) - LABELS_SHOWN:,} more" * (len(labels) > LABELS_SHOWN)
     )
 
 
-def _not_labels(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
+def _too_many_classes(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
     """The message for nearly as many labels as texts: they are row numbers, or the texts."""
-    what = f"{len(labels):,} different labels of {texts:,} texts ({_few(labels)})"
+    what = f"{len(labels):,} different labels of {texts:,} texts ({_list_labels(labels)})"
     if settings.source != "files":
         return f"{what}: these are not classes: check config.data.tfds_fields"
     file = labelled_file(settings, "train")
@@ -129,7 +129,7 @@ def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     return toy_reviews.generate(settings.seed, sizes), {}
 
 
-def _files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
+def _labelled_files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
     """The labelled texts of the files that the settings name, and their broken lines."""
     sources = split_sources(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
@@ -172,10 +172,10 @@ def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Lab
             "and give it the ending of its format"
         )
     keys = "text_field", "label_field"
-    return TableFile(path, settings, keys, _labelled, exact=True, several="text_field")
+    return TableFile(path, settings, keys, _labelled_rows, exact=True, several="text_field")
 
 
-def _labelled(*values: Any) -> Labelled:
+def _labelled_rows(*values: Any) -> Labelled:
     """Returns texts as one, with a label, which may be a whole number or a truth value too."""
     *texts, label = values
     if isinstance(label, bool | int):
@@ -189,7 +189,7 @@ def _labelled(*values: Any) -> Labelled:
 
 REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
     "toy_reviews": _toy_reviews,
-    "files": _files,
+    "files": _labelled_files,
     "tfds": lambda settings: (tfds.open_splits(settings, ("text", "label"), Labelled), {}),
 }
 # The key to check first if a source's training text is unusable.

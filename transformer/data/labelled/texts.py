@@ -54,14 +54,14 @@ def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
 
     HTML line breaks become spaces.
     """
-    return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_plain, texts)))]
+    return [[BOS_ID, *ids] for ids in tokenizer.encode(list(map(_in_one_line, texts)))]
 
 
-def _plain(text: str) -> str:
+def _in_one_line(text: str) -> str:
     return LINE_BREAK.sub(" ", text)
 
 
-def _lines(text: str) -> list[str]:
+def _labelled_lines(text: str) -> list[str]:
     """A text, in parts if it is longer than the lines of which a tokenizer learns."""
     step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
     return [text[start : start + step] for start in range(0, len(text), step)]
@@ -71,16 +71,16 @@ def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
     """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
-    encoded = encode(_parts(items, labels, max_tokens, tokenizer), {"tokens": tokenizer})
+    encoded = encode(_labelled_parts(items, labels, max_tokens, tokenizer), {"tokens": tokenizer})
     return EncodedTexts(**vars(encoded))
 
 
-def _parts(
+def _labelled_parts(
     items: Iterable[Labelled], labels: Sequence[str], max_tokens: int, tokenizer: Tokenizer
 ) -> Iterator[EncodedPart]:
     number = {label: i for i, label in enumerate(labels)}
     for chunk in batched(items, ENCODE_AT_ONCE):
-        texts = [_plain(item.text) for item in chunk]
+        texts = [_in_one_line(item.text) for item in chunk]
         encoded = read_texts(texts, tokenizer)
         tokens = [ids[:max_tokens] for ids in encoded]
         side = Side(tokens, texts, [ids[1:] for ids in encoded])
@@ -109,8 +109,10 @@ def prepare_labelled(
         texts_digest.update(f"{len(item.text)} {item.text}".encode())
         labels_digest.update(f"{len(item.label)} {item.label}".encode())
     content = texts_digest.hexdigest()
-    lines = Restartable(lambda: (line for item in items for line in _lines(_plain(item.text))))
-    parts = functools.partial(_parts, items, labels, data.max_tokens)
+    lines = Restartable(
+        lambda: (line for item in items for line in _labelled_lines(_in_one_line(item.text)))
+    )
+    parts = functools.partial(_labelled_parts, items, labels, data.max_tokens)
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     # The same texts as documents have other lines.
     training = TrainingText(lines, f"labelled {content}", count, parts, key)

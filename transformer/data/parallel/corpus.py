@@ -119,14 +119,14 @@ def encode_corpora(
         fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     settings = with_symbols(settings, NAMES if settings.placeholders else ())
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
-    tokenizers = _tokenizers(
+    tokenizers = _pair_tokenizers(
         corpora, fingerprints, augmentation, data, settings, folder, symbols, initial
     )
     limits = [(own.max_tokens, own.max_token_ratio) for own in texts_of(data)]
     rule = f"pairs {PLACEHOLDER_RULE}" if settings.placeholders else "pairs"
     sampled = bool(sampling_key(settings) or augmentation.key)
     encoded = encode_training_text(
-        _parts(corpora, limits, tokenizers),
+        _parallel_parts(corpora, limits, tokenizers),
         dict(zip(SIDES, tokenizers, strict=True)),
         (rule, *fingerprints, *(corpus.report.kept for corpus in corpora), *limits),
         data,
@@ -156,7 +156,7 @@ def encode_corpora(
     )
 
 
-def _tokenizers(
+def _pair_tokenizers(
     corpora: Sequence[TrainingPairs],
     fingerprints: Sequence[str],
     augmentation: Augmentation,
@@ -197,7 +197,7 @@ def _tokenizers(
     return tokenizers
 
 
-def _parts(
+def _parallel_parts(
     corpora: Sequence[TrainingPairs],
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],

@@ -74,7 +74,7 @@ def typos(
 
 def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
     """Returns the pair without final punctuation; None if a side has none, or nothing else."""
-    plain = _of_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
+    plain = _modify_both(pairs[0], lambda text: INVERTED_MARK.sub("", FINAL.sub("", text)))
     return None if {*plain[:2]} & {*pairs[0][:2], ""} else plain
 
 
@@ -104,7 +104,7 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
     if shared and random.random() < ALIGNED:
         word = random.choice(shared)
         string = (make or (draw_number if word.isdigit() else draw_name))(random)
-        return _of_both(pairs[0], lambda text: text.replace(word, string))
+        return _modify_both(pairs[0], lambda text: text.replace(word, string))
     string = make(random) if make else draw_string(random, words)
     frame = random.choice(FRAMES)
 
@@ -112,10 +112,10 @@ def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | Non
         plain = FINAL.sub("", text)
         return frame.format(string, plain, text[len(plain) :])
 
-    return _of_both(pairs[0], put)
+    return _modify_both(pairs[0], put)
 
 
-def _of_both(pair: Pair, change: Callable[[str], str]) -> Pair:
+def _modify_both(pair: Pair, change: Callable[[str], str]) -> Pair:
     return Pair(change(pair.source), change(pair.target))
 
 
@@ -206,7 +206,7 @@ def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Wor
     changed = modifier(same, random, words)
     if changed is None or changed.source == same[0].source:  # which would not say how to write
         return pairs[0]
-    return _of_both(changed._replace(source=tags[0] + changed.source), canonicalize)
+    return _modify_both(changed._replace(source=tags[0] + changed.source), canonicalize)
 
 
 def _after_tags(text: str, words: Words) -> str:

@@ -18,7 +18,7 @@ from transformer.data.parallel.modifiers import MAX_PAIRS, Augmentation
 from transformer.data.placeholders import read_pair
 from transformer.data.token_store import TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Ids, Tokenizer
-from transformer.data.tokenizer.draws import make_generator, sampling_key, strengths_of
+from transformer.data.tokenizer.draws import make_random, sampling_key, strengths_of
 
 # Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
 # and of modifications, whose lengths differ more.
@@ -56,14 +56,14 @@ class PairSampler:
 
         After `TRIES` other draws, a function of `key`, it is the planned draw of the epoch.
         """
-        random, planned = make_generator(*key), epoch % self.planned_draws
+        random, planned = make_random(*key), epoch % self.planned_draws
 
         def draw(number: int) -> Sequence[Ids]:
             for _ in range(TRIES):
                 ids = self._draw(number, random)[1]
                 if max(map(len, ids)) in lengths:
                     return ids
-            return self._draw(number, make_generator("pair", number, planned))[1]
+            return self._draw(number, make_random("pair", number, planned))[1]
 
         return [*map(draw, numbers)]
 
@@ -77,7 +77,7 @@ class PairSampler:
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         changes: collections.Counter[str] = collections.Counter()
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
-            name, ids = self._draw(number, make_generator("pair", number, i))
+            name, ids = self._draw(number, make_random("pair", number, i))
             drawn[:, i, number] = [*map(len, ids)]
             changes[name] += 1
         return drawn, {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}

@@ -67,7 +67,7 @@ def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
     return {**splits, "length_generalization": longer}
 
 
-def _generated(
+def _generate_pairs(
     make: Callable[[int, dict[str, int]], dict[str, list[Pair]]],
     settings: ConfigDict,
     _: Hashes | None,
@@ -94,8 +94,8 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
     runs were trained on, none is held out. All text is read here, so that errors come early.
     """
     texts, rules = named_files(settings), rules_of(settings)
-    arrays, notes = _remembered(
-        "pairs", texts, settings, lambda: _read(texts, rules, settings, earlier), earlier
+    arrays, notes = _read_cached(
+        "pairs", texts, settings, lambda: _read_pairs(texts, rules, settings, earlier), earlier
     )
     for line in notes["lines"]:
         logger.warning(line)
@@ -122,12 +122,12 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 def count_all(settings: ConfigDict) -> int:
     """Returns the number of pairs of the training file, those included that are held out."""
     text = parallel_text(settings, "train")
-    return _remembered("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
+    return _read_cached("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
 
 
 def count_train(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
-    text, pairs, sizes = parallel_text(settings, "train"), count_all(settings), _sizes(settings)
+    text, pairs, sizes = (parallel_text(settings, "train"), count_all(settings), _sizes(settings))
     held_out.check_not_empty(text, pairs)
     held_out.check_room(text, sizes, pairs)
     rest = pairs - sum(sizes.values())
@@ -159,7 +159,7 @@ def check_files(texts: Texts) -> list[str]:
     return lines
 
 
-def _read(
+def _read_pairs(
     texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Returns the result of reading the files, as arrays and notes."""
@@ -220,7 +220,7 @@ def _sizes(settings: ConfigDict) -> dict[str, int]:
     }
 
 
-def _remembered(
+def _read_cached(
     name: str,
     texts: Texts,
     settings: ConfigDict,
@@ -228,13 +228,13 @@ def _remembered(
     earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, np.ndarray], Any]:
     """The result of `read`, from the cache under this name if these files were read before."""
-    files = _files(texts)
+    files = _file_stamps(texts)
     if sum(size for _, size, _ in files) < WORTH_KEEPING:
         return read()
 
     def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
         result = read()
-        if _files(texts) != files:
+        if _file_stamps(texts) != files:
             raise UserError(
                 f"{texts['train'].source} or a file with it changed while it was read: start again "
                 "when it is complete"
@@ -254,7 +254,7 @@ def _remembered(
     return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
 
 
-def _files(texts: Texts) -> list[tuple[str, int, int]]:
+def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:
     """Name, size and time of change, in nanoseconds, of all files."""
     paths = [path for text in texts.values() for path in vars(text).values()]
     files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
@@ -263,9 +263,9 @@ def _files(texts: Texts) -> list[tuple[str, int, int]]:
 
 
 REGISTRY: dict[str, Callable[[Any, Hashes | None], Splits]] = {
-    "grammar": functools.partial(_generated, grammar.generate),
-    "copy": functools.partial(_generated, grammar.copy_sequences, makes_longer=True),
-    "reverse": functools.partial(_generated, grammar.reverse_sequences, makes_longer=True),
+    "grammar": functools.partial(_generate_pairs, grammar.generate),
+    "copy": functools.partial(_generate_pairs, grammar.copy_sequences, makes_longer=True),
+    "reverse": functools.partial(_generate_pairs, grammar.reverse_sequences, makes_longer=True),
     "files": open_files,
     "tfds": lambda settings, _: tfds.open_splits(settings, ("text", "text"), Pair),
 }

@@ -188,9 +188,9 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
         return None
     source, hashes = Path(init_from).expanduser(), NO_HASHES
     if folder and (folder / TRAINED_ON_FILE).exists():
-        _, hashes = _read(folder / TRAINED_ON_FILE)
+        _, hashes = _hashes(folder / TRAINED_ON_FILE)
     elif (source / TRAINED_ON_FILE).exists():
-        hashes = _union(*_read(source / TRAINED_ON_FILE))
+        hashes = _union(*_hashes(source / TRAINED_ON_FILE))
     if len(hashes):
         return hashes
     logger.warning(
@@ -203,7 +203,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
     """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder."""
     path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
-    saved = _read(path)[0] if path.exists() else NO_HASHES
+    saved = _hashes(path)[0] if path.exists() else NO_HASHES
     pairs = _union(undirected(pairs), saved)
     if not path.exists() or len(saved) < len(pairs):
         with whole_file(path, binary=True) as file:
@@ -216,7 +216,7 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
     if not (
-        count := int(among(undirected(hashes), _union(*_read(folder / TRAINED_ON_FILE))).sum())
+        count := int(among(undirected(hashes), _union(*_hashes(folder / TRAINED_ON_FILE))).sum())
     ):
         return None
     return (
@@ -238,7 +238,7 @@ def _union(*hashes: Hashes) -> Hashes:
     return ascending[np.diff(ascending, prepend=ascending[:1] + 1) != 0]
 
 
-def _read(path: Path) -> tuple[Hashes, Hashes]:
+def _hashes(path: Path) -> tuple[Hashes, Hashes]:
     """The hashes of the pairs of a run, and of the runs before it."""
     try:
         with open_arrays(path) as arrays:

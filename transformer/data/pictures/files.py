@@ -52,7 +52,7 @@ def read_picture(
       name: of the picture, for messages; by default the path.
     """
     name = name or str(file)
-    picture = _open(file, name)
+    picture = _open_picture(file, name)
     if ink:
         return _center_ink(picture.convert("L"), side, name)
     square = ImageOps.fit(picture, (side, side), Image.Resampling.BILINEAR)
@@ -62,12 +62,12 @@ def read_picture(
 
 def count_pixels(content: bytes, name: str) -> int:
     """Returns the number of pixels in a picture's header; of ICO, Pillow reads all at once."""
-    with _opened(content, name) as picture:
+    with _open_decoded(content, name) as picture:
         return picture.width * picture.height
 
 
 @contextlib.contextmanager
-def _opened(content: bytes, name: str) -> Iterator[Image.Image]:
+def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
     """A picture whose header is read; every error meanwhile is one of its file."""
     try:
         with warnings.catch_warnings():
@@ -91,14 +91,14 @@ def _opened(content: bytes, name: str) -> Iterator[Image.Image]:
         ) from error
 
 
-def _open(file: Path | bytes, name: str) -> Image.Image:
+def _open_picture(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
     try:
         content = read_file(file, MAX_BYTES) if isinstance(file, Path) else file
     except (OSError, ValueError) as error:  # the second of a name that no file can have
         why = getattr(error, "strerror", error)
         raise UserError(f"{name} is not a file to be read ({why}): name a picture") from error
-    with _opened(content, name) as picture:
+    with _open_decoded(content, name) as picture:
         upright = ImageOps.exif_transpose(picture)
         upright.load()
         if upright.mode in WIDE:

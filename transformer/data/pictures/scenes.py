@@ -102,7 +102,7 @@ def generate(seed: int, count: int) -> Iterator[Question]:
         value = draw.choice(ATTRIBUTES[asked])
         while True:
             things = _draw_scene(draw)
-            questions = _ask(kind, asked, value, things, draw)
+            questions = _ask_question(kind, asked, value, things, draw)
             if fitting := [each for each in questions if each.answer == answer]:
                 yield draw.choice(fitting)
                 break
@@ -127,7 +127,7 @@ def _draw_scene(draw: random.Random) -> tuple[Thing, ...]:
     return tuple(things)
 
 
-def _ask(
+def _ask_question(
     kind: str, asked: str, value: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[Question]:
     """Yields questions of a kind that a scene answers."""
@@ -139,49 +139,49 @@ def _ask(
         yield Question(scene, text, str(len(counted)), kind, counted)
     elif kind == "where":
         for thing in things:
-            for words in _describe(thing, "", things, draw):
+            for words in _phrases(thing, "", things, draw):
                 quarter = QUARTERS[2 * (thing.y > SIDE / 2) + (thing.x > SIDE / 2)]
                 yield Question(scene, f"where is {words} ?", quarter, kind, (thing,))
     elif kind == "left":
         for a, b in itertools.permutations(things, 2):
             if abs(a.x - b.x) >= CELL / 2:
-                for one, other in _pairs(a, b, "", things, draw):
+                for one, other in _describe_two(a, b, "", things, draw):
                     text = f"is {one} left of {other} ?"
                     yield Question(scene, text, YES_NO[a.x > b.x], kind, (a, b))
     elif kind == "same":
         for a, b in itertools.permutations(things, 2):
-            for one, other in _pairs(a, b, asked, things, draw):
+            for one, other in _describe_two(a, b, asked, things, draw):
                 differ = getattr(a, asked) != getattr(b, asked)
                 text = f"is {one} of the same {asked} as {other} ?"
                 yield Question(scene, text, YES_NO[differ], kind, (a, b))
     elif kind == "closest":
         for a in things:
             others = (each for each in things if each is not a)
-            near, *rest = sorted(others, key=functools.partial(_distance, a))
-            if _distance(a, near) <= MARGIN * _distance(a, rest[0]):
-                for words in _describe(a, "", things, draw):
+            near, *rest = sorted(others, key=functools.partial(_distance_between, a))
+            if _distance_between(a, near) <= MARGIN * _distance_between(a, rest[0]):
+                for words in _phrases(a, "", things, draw):
                     text = f"what {asked} is the thing closest to {words} ?"
                     yield Question(scene, text, getattr(near, asked), kind, (a, near))
     else:
         for thing in things:
-            for words in _describe(thing, kind, things, draw):
+            for words in _phrases(thing, kind, things, draw):
                 yield Question(
                     scene, f"what {kind} is {words} ?", getattr(thing, kind), kind, (thing,)
                 )
 
 
-def _distance(a: Thing, b: Thing) -> float:
+def _distance_between(a: Thing, b: Thing) -> float:
     return ((a.x - b.x) ** 2 + (a.y - b.y) ** 2) ** 0.5
 
 
-def _pairs(
+def _describe_two(
     a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[tuple[str, str]]:
     """The descriptions of two things, if they have any."""
-    return zip(_describe(a, hidden, things, draw), _describe(b, hidden, things, draw), strict=False)
+    return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
-def _describe(
+def _phrases(
     thing: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[str]:
     """Yields one of the shortest descriptions of a thing without an attribute, if one is unique."""
@@ -212,12 +212,12 @@ def render(things: Sequence[Thing], noise: np.random.Generator) -> UInt8[np.ndar
         colour = COLOURS[thing.colour] + noise.normal(0, NOISE, 3)
         x0, y0, x1, y1 = thing.box
         place = slice(y0, y1), slice(x0, x1)
-        picture[place][_inside(thing, _X[place], _Y[place])] = colour
+        picture[place][_inside_shape(thing, _X[place], _Y[place])] = colour
     picture += NOISE / 4 * noise.standard_normal(picture.shape, np.float32)
     return picture.clip(0, 255).astype(np.uint8)
 
 
-def _inside(
+def _inside_shape(
     thing: Thing, x: Float[np.ndarray, "h w"], y: Float[np.ndarray, "h w"]
 ) -> Bool[np.ndarray, "h w"]:
     x, y, radius = np.abs(x - thing.x), y - thing.y, RADII[thing.size]

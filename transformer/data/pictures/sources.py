@@ -131,10 +131,10 @@ def _hold_out(
     # With data.holdout=end a split may begin within the items of a picture.
     split_of = {key(item): split for split in divided for item in divided[split]}
     items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
-    return {split: _take(part, train.pixels) for split, part in items.items()}
+    return {split: _take_split(part, train.pixels) for split, part in items.items()}
 
 
-def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
+def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
     """Some items, with their pictures alone."""
     numbers = sorted({item.picture for item in items})
     new = {number: i for i, number in enumerate(numbers)}
@@ -143,7 +143,7 @@ def _take(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
     )
 
 
-def _classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
+def _with_classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
     """Pictures with classes, such as digits, of another size and other channels perhaps."""
     items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
     digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in pixels]
@@ -167,7 +167,7 @@ def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray
 # -- sources
 
 
-def _scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     splits, generate = {}, scenes.describe if label_type == CAPTIONS else scenes.generate
     for number, split in enumerate(SPLITS):
         noise, items, pictures = np.random.default_rng((data.seed, number)), [], []
@@ -182,15 +182,15 @@ def _scenes(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureS
     return splits
 
 
-def _digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     from sklearn.datasets import load_digits  # takes a second to import
 
     numbers, labels = load_digits(return_X_y=True)
     pixels = (numbers.reshape(-1, 8, 8, 1) * 255 / 16).round().astype(np.uint8)
-    return {"train": _classes([*map(str, labels)], pixels, look, "digits")}
+    return {"train": _with_classes([*map(str, labels)], pixels, look, "digits")}
 
 
-def _idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """Pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
     splits = {}
     for split in SPLITS:
@@ -206,7 +206,7 @@ def _idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSpli
                 f"data.{split}_target"
             )
         names = [*map(str, labels)]
-        splits[split] = _classes(names, pixels[..., None], look, split)
+        splits[split] = _with_classes(names, pixels[..., None], look, split)
     return splits
 
 
@@ -252,7 +252,7 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
     return splits
 
 
-def _files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     """The pictures that tables name, or those in folders named as their classes."""
     splits = {}
     for split, name in split_sources(data).items():
@@ -278,10 +278,10 @@ def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> Pic
         data = ConfigDict({**data, "picture_field": "0", "text_field": "1"})
         near = folder, *sorted(folder.glob("*/")), *sorted(folder.parent.glob("*/"))
         folder = next((each for each in near if (each / first[1]).is_file()), folder)
-    return _read_split(_rows(path, data, label_type, folder), folder, look)
+    return _read_split(_picture_rows(path, data, label_type, folder), folder, look)
 
 
-def _rows(
+def _picture_rows(
     path: Path, data: ConfigDict, label_type: str, folder: Path
 ) -> list[tuple[str, str, str]]:
     """Name, question and label in each row of a table."""
@@ -311,12 +311,12 @@ def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look)
     return PictureSplit(labelled, np.stack(pictures) if pictures else empty, digests)
 
 
-def _tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
+def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
     splits = tfds.open_splits(data, ("picture", "label"), lambda picture, label: (picture, label))
     read = {}
     for split, records in splits.items():
         pictures, labels = zip(*records, strict=True)
-        read[split] = _classes(labels, np.stack(pictures), look, split)
+        read[split] = _with_classes(labels, np.stack(pictures), look, split)
     return read
 
 
@@ -324,10 +324,10 @@ def _tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSpl
 REGISTRY: dict[
     str, tuple[Callable[[ConfigDict, Look, str], dict[str, PictureSplit]], tuple[str, ...]]
 ] = {
-    "scenes": (_scenes, (ANSWERS, CAPTIONS)),
-    "digits": (_digits, (CLASSES,)),
-    "idx": (_idx, (CLASSES,)),
+    "scenes": (_open_scenes, (ANSWERS, CAPTIONS)),
+    "digits": (_open_digits, (CLASSES,)),
+    "idx": (_open_idx, (CLASSES,)),
     "easy_vqa": (_easy_vqa, (ANSWERS,)),
-    "files": (_files, (CLASSES, ANSWERS, CAPTIONS)),
-    "tfds": (_tfds, (CLASSES,)),
+    "files": (_open_picture_files, (CLASSES, ANSWERS, CAPTIONS)),
+    "tfds": (_open_tfds, (CLASSES,)),
 }

@@ -44,7 +44,7 @@ class Clause(NamedTuple):
     fronted: bool = False
 
 
-def _spread(text: str, *pieces: Piece) -> list[Word]:
+def _by_word(text: str, *pieces: Piece) -> list[Word]:
     return [(word, pieces) for word in text.split()]
 
 
@@ -84,15 +84,15 @@ def noun_phrase(
         determiner, pieces = lx.NO if noun.plural else lx.NO_MASS, [article, negation]
     form = determiner.forms[case, gender]
     ending = lx.ENDINGS["strong" if form == determiner.stem else "weak"][case, gender]
-    english, german = [], _spread(form, *pieces)
+    english, german = [], _by_word(form, *pieces)
     for adjective in adjectives:
         quality = (Piece(),)
         english.append((adjective.english, quality))
         german.append((adjective.stem + ending, quality))
-    english += _spread(noun.plural if plural else noun.singular, head)
+    english += _by_word(noun.plural if plural else noun.singular, head)
     german.append((noun.forms[case, gender], (head,)))
     form = determiner.plural if plural else determiner.singular
-    before = _spread("an" if form == "a" and english[0][0][0] in "aeiou" else form, article)
+    before = _by_word("an" if form == "a" and english[0][0][0] in "aeiou" else form, article)
     if owner:
         (first, pieces), *rest = owner.german
         german += [(first, (*pieces, genitive)), *rest]
@@ -104,7 +104,7 @@ def noun_phrase(
     return Phrase(before + english, german, person, determiner.definite, negatable=negatable)
 
 
-def _verbs(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
+def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
     """The finite verbs, the rest of the verbs, the English particle; `support` calls for do."""
     verb, modal, tense, person = clause.verb, clause.modal, clause.tense, clause.subject.person
     auxiliary, lexical, particle = every = Piece(), Piece(), Piece()
@@ -114,19 +114,19 @@ def _verbs(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, 
         return Phrase([(be, every)], [(sein, every)]), Phrase([], []), Phrase([], [])
 
     do, form = "did" if past else "does" if third else "do", verb.base
-    finite, before = _spread(do if support else "", auxiliary), []
+    finite, before = _by_word(do if support else "", auxiliary), []
     pieces = (lexical,) if verb.particle else (lexical, particle)
     if modal and modal.english == "want to":  # an ordinary verb in English
-        before = _spread("wants to" if third and not support else "want to", auxiliary)
+        before = _by_word("wants to" if third and not support else "want to", auxiliary)
     elif modal:
-        finite = _spread(modal.english, auxiliary)
+        finite = _by_word(modal.english, auxiliary)
     elif tense == "perfect":
-        finite, form = _spread("has" if third else "have", auxiliary), verb.past_participle
+        finite, form = (_by_word("has" if third else "have", auxiliary), verb.past_participle)
     elif not support:
         form = verb.past if past else verb.third if third else verb.base
         pieces = (auxiliary, *pieces)
     rest = [*before, (form, pieces)]
-    after = Phrase(_spread(verb.particle, particle), [])
+    after = Phrase(_by_word(verb.particle, particle), [])
 
     forms = modal.present if modal else verb.present if tense == "present" else verb.auxiliary
     assert forms  # the tense was chosen for the verb
@@ -144,11 +144,11 @@ def spell(clause: Clause, order: str = "second", question: bool = False) -> Phra
     """The words of a clause; the German finite verb comes "first", "second" or "final"."""
     subject, verb, _, _, negation, objects, places, time, middle, fronted = clause
     first, last = (time, ()) if fronted else ((), time)
-    finite, rest, after = _verbs(clause, bool(negation) or question, order == "final")
+    finite, rest, after = _verb_forms(clause, bool(negation) or question, order == "final")
     no = Phrase([], [])
     if negation:
         kein = any(negation in pieces for _, pieces in joined(*objects).german)
-        no = Phrase(_spread("not", negation), [] if kein else _spread("nicht", negation))
+        no = Phrase(_by_word("not", negation), [] if kein else _by_word("nicht", negation))
     splits = verb and verb.splits and objects[0].pronoun
     english = [finite, subject] if question else [subject, finite]
     english += [no, *middle, rest, *([*objects, after] if splits else [after, *objects])]
@@ -164,13 +164,13 @@ def spell(clause: Clause, order: str = "second", question: bool = False) -> Phra
 
 def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool = False) -> Phrase:
     """Two clauses joined by because and weil, or that and dass, in either order."""
-    second, comma = joined(conjunction, spell(sub, "final")), _spread(",")
+    second, comma = joined(conjunction, spell(sub, "final")), _by_word(",")
     if sub_first:
         return joined(second, Phrase(comma, comma), spell(main, "first"))
     return joined(spell(main), Phrase([], comma), second)
 
 
-def _written(words: list[Word]) -> list[Word]:
+def _written_clause(words: list[Word]) -> list[Word]:
     """The words with contractions; marks and 's belong to the word before."""
     result = words[:1]
     for text, pieces in words[1:]:
@@ -184,7 +184,7 @@ def _written(words: list[Word]) -> list[Word]:
 
 def align(sentence: Phrase) -> Pair:
     """The capitalised texts, and links between the words that share a piece of meaning."""
-    english, german = _written(sentence.english), _written(sentence.german)
+    english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):
         for piece in pieces:

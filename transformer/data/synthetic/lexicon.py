@@ -32,15 +32,15 @@ def english_form(word: str, suffix: str) -> str:
     return re.sub("e+ed$", "ed", re.sub("(s|sh|ch|x|o)s$", r"\1es", form))
 
 
-def _kinds(cell: str) -> Kinds:
+def _kinds_of_words(cell: str) -> Kinds:
     return tuple(",".join(GROUPS.get(kind, kind) for kind in cell.split(",")).split(","))
 
 
-def _by_person(forms: list[str]) -> dict[str, str]:
+def _forms_by_person(forms: list[str]) -> dict[str, str]:
     return dict(zip(PERSONS, forms, strict=True))
 
 
-def _grouped(rows: list[list[str]]) -> dict[str, list[list[str]]]:
+def _group_nouns(rows: list[list[str]]) -> dict[str, list[list[str]]]:
     return {name: [cells for group, *cells in rows if group == name] for name, *_ in rows}
 
 
@@ -51,7 +51,7 @@ class Noun:
         english, german, self.gender, plural, suffix, kinds = row
         self.singular, _, many = english.partition("/")
         self.plural = (many or english_form(self.singular, "s")) if plural else ""
-        self.kinds = _kinds(kinds)
+        self.kinds = _kinds_of_words(kinds)
         # A weak noun is known by a genitive in -n, which is then every case but the nominative.
         oblique = german + suffix if suffix.endswith("n") else german
         dative = plural if plural.endswith(("n", "s")) else plural + "n"
@@ -79,7 +79,7 @@ class Verb:
 
     def __init__(self, *row: str):
         self.frame, english, german, third, self.participle, auxiliary, *kinds = row
-        self.subjects, self.objects = map(_kinds, kinds)
+        self.subjects, self.objects = map(_kinds_of_words, kinds)
         head, _, self.particle = english.replace("+", " ").partition(" ")
         self.splits = "+" in english
         self.base, *irregular = head.split("/")
@@ -90,7 +90,7 @@ class Verb:
         # The second person has the vowel of the third; after a sibilant the two are the same.
         second = third if third[:-1].endswith(("s", "ß", "z")) else third[:-1] + "st"
         singular = third.split("/") if "/" in third else [stem[:-2] + "e", second, third]
-        self.present = _by_person([*singular, stem])
+        self.present = _forms_by_person([*singular, stem])
         self.auxiliary = AUXILIARIES.get(auxiliary)
 
 
@@ -100,18 +100,20 @@ ENDINGS = {
     name: dict(zip(CELLS, " ".join(columns).replace("-", "").split(" "), strict=True))
     for name, *columns in TABLES["endings"]
 }
-AUXILIARIES = {name: _by_person(forms) for name, *forms in TABLES["auxiliaries"]}
+AUXILIARIES = {name: _forms_by_person(forms) for name, *forms in TABLES["auxiliaries"]}
 CONTRACTIONS = dict(TABLES["contractions"])
-FIXED = _grouped(TABLES["fixed"])  # English, German, links
-PREPOSITIONS = _grouped(TABLES["prepositions"])  # English, German, case
+FIXED = _group_nouns(TABLES["fixed"])  # English, German, links
+PREPOSITIONS = _group_nouns(TABLES["prepositions"])  # English, German, case
 NOUNS = [Noun(*row) for row in TABLES["nouns"]]
 VERBS = [Verb(*row) for row in TABLES["verbs"]]
 THAT_VERBS = [verb for verb in VERBS if verb.frame == "that"]
 WEATHER_VERBS = [verb for verb in VERBS if verb.frame == "weather"]
 OTHER_VERBS = [verb for verb in VERBS if verb.frame not in ("that", "weather")]
-ADJECTIVES = [Adjective(en, de, at or de, _kinds(of)) for en, de, at, of in TABLES["adjectives"]]
+ADJECTIVES = [
+    Adjective(en, de, at or de, _kinds_of_words(of)) for en, de, at, of in TABLES["adjectives"]
+]
 ADJECTIVES_OF = {k: [a for a in ADJECTIVES if k in a.kinds] for a in ADJECTIVES for k in a.kinds}
-*MODALS, FUTURE = (Modal(english, _by_person(forms)) for english, *forms in TABLES["modals"])
+*MODALS, FUTURE = (Modal(english, _forms_by_person(forms)) for english, *forms in TABLES["modals"])
 *PRONOUNS, EXPLETIVE = (Pronoun(*row) for row in TABLES["pronouns"])
 THE, THIS, EVERY, INDEFINITE, BARE, NO, NO_MASS, TWO, THREE, *POSSESSIVES = (
     Determiner(*row) for row in TABLES["determiners"]

@@ -259,7 +259,7 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
     tokenizer = saved_tokenizer(saved, origin) if saved else None
-    tokenizer = tokenizer or _read(name, settings.symbols, origin)
+    tokenizer = tokenizer or _read_model(name, settings.symbols, origin)
     refuse_broken_symbols(tokenizer, settings)
     if settings.keep_spaces and tokenizer.decode(tokenizer.encode([SPACED])[0]) != SPACED:
         raise RunError(
@@ -273,7 +273,7 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
     return tokenizer
 
 
-def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
+def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
     try:
         model = read_file(Path(name).expanduser())
     except OSError as error:
@@ -286,7 +286,7 @@ def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         Tokenizer(model)
         if not proto.pieces:
             raise RuntimeError
-        return Tokenizer(_with_ids(proto, name, symbols), origin)
+        return Tokenizer(_with_special_ids(proto, name, symbols), origin)
     except (DecodeError, RuntimeError):
         raise UserError(
             f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
@@ -294,7 +294,7 @@ def _read(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         ) from None
 
 
-def _with_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
+def _with_special_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
     """The model with the four special pieces first, the others in their order, and the symbols."""
     spec = proto.trainer_spec
     names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}

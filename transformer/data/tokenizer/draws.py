@@ -75,7 +75,7 @@ class Draws:
                 ids += drawn[1:] if joined else drawn
         return ids
 
-    def _numbers(self, pieces: Iterable[str]) -> Iterator[int]:
+    def _ids_of(self, pieces: Iterable[str]) -> Iterator[int]:
         """The ids of pieces; a character without one is spelt in bytes, or a run is unknown."""
         before = None
         for piece in pieces:
@@ -106,14 +106,14 @@ class Draws:
                 break
             merging.merge(place)
             places = merging.places()
-        return list(self._numbers(merging.pieces))
+        return list(self._ids_of(merging.pieces))
 
     def _best(self, word: str) -> tuple[list[int], int]:
         """The ids of a word of which no merge is left out, and the number of merges."""
         merging = _Merging(word, self._scores)
         while merging.places():
             merging.merge(merging.best())
-        return list(self._numbers(merging.pieces)), len(word) - len(merging.pieces)
+        return list(self._ids_of(merging.pieces)), len(word) - len(merging.pieces)
 
     def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[int]:
         """The ids of a word's segmentation, drawn from the last character to the first."""
@@ -125,7 +125,7 @@ class Draws:
             start = starts[min(bisect.bisect(sums, uniform()), len(starts) - 1)]
             pieces.append(word[start:end])
             end = start
-        return list(self._numbers(reversed(pieces)))
+        return list(self._ids_of(reversed(pieces)))
 
     def _lattice(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
         """For each place, where the piece that ends there starts, and sums of the probabilities."""
@@ -220,7 +220,7 @@ def sampling_key(settings: ConfigDict) -> tuple[object, ...]:
     return (*strengths, settings.sampling_sides) if any(strengths) else ()
 
 
-def make_generator(*key: object) -> random.Random:
+def make_random(*key: object) -> random.Random:
     """Returns a generator of random numbers, the same for a key in every process."""
     digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     return random.Random(int.from_bytes(digest, "big"))

@@ -102,7 +102,7 @@ def train_tokenizer(
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
     sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name, reads)
-    train = functools.partial(_train, sample)
+    train = functools.partial(_train_normalized, sample)
     if initial is not None:
         if saved is not None and is_whole(saved):
             raise UserError(
@@ -158,7 +158,7 @@ class _Sample:
                 yield sides[reads].normalize(text).replace("▁", " ")
 
 
-def _train(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
+def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     """Trains a model on texts that pass its normalisation before, each as its side does."""
     name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
@@ -174,7 +174,7 @@ def _train(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     try:
         model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
     except (RuntimeError, ValueError) as error:
-        raise RunError(_explain(str(error), texts, settings)) from None
+        raise RunError(_explain_sentencepiece(str(error), texts, settings)) from None
     model.normalizer_spec.CopyFrom(least.normalizer_spec)
     return model.SerializeToString(deterministic=True)
 
@@ -249,7 +249,7 @@ def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **change
     return model.getvalue()
 
 
-def _explain(message: str, texts: _Sample, settings: ConfigDict) -> str:
+def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -> str:
     """Returns the error with the key to change if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):

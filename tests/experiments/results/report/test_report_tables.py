@@ -41,7 +41,7 @@ def test_the_command_makes_the_same_config_from_the_defaults(tiny):
 
 
 def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
-    assert environment._commit(tmp_path) is None
+    assert environment._commit_of_code(tmp_path) is None
 
     def git(*arguments):
         own = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -51,13 +51,13 @@ def test_the_commit_is_told_with_whether_the_code_was_changed(tmp_path):
     (tmp_path / "a.py").write_text("1\n")
     git("add", "a.py")
     git("commit", "-m", "one")
-    found = environment._commit(tmp_path)
+    found = environment._commit_of_code(tmp_path)
     assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
     assert not found["changed"]
     (tmp_path / "a.py").write_text("2\n")
-    assert environment._commit(tmp_path) == {**found, "changed": True}
+    assert environment._commit_of_code(tmp_path) == {**found, "changed": True}
     (tmp_path / "within").mkdir()  # where code may lie that is not of this checkout
-    assert environment._commit(tmp_path / "within") is None
+    assert environment._commit_of_code(tmp_path / "within") is None
 
 
 def test_the_table_of_cleaning_says_why_pairs_were_dropped(tiny):
