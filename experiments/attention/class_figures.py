@@ -14,13 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from transformer.metrics.classification import Reliability
+from ..display import plotting
 from ..display.labels import AS_TEXT, fonts_for, text_widths, visible
-from ..display.plotting import COLOURS, MARKER_SHAPES, SEQUENTIAL, light_grid, new_figure
 from ..display.vector_space import tsne
 
 CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches, of the confusion matrix
 MAX_NUMBERED = 20  # classes whose cells have numbers
-DARK = 0.55  # fraction of the scale from which text on a cell is white
 MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
 ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
@@ -31,21 +30,13 @@ TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
     """The confusion matrix, true classes in rows: fractions of each in colour, texts in figures."""
     size = min(max(2.0, CONFUSION_CELL * len(labels)), CONFUSION_SIDE)
-    figure = new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
+    figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    mesh = axes.imshow(fractions, cmap=SEQUENTIAL, vmin=0, vmax=1)
-    cells = np.ndenumerate(fractions) if len(labels) <= MAX_NUMBERED else ()
-    for (row, column), fraction in cells:
-        axes.text(
-            column,
-            row,
-            f"{confusion[row, column]:,}\n{fraction:.1%}",
-            ha="center",
-            va="center",
-            fontsize=9 if len(labels) < 8 else 6,
-            color="white" if fraction > DARK else "black",
-        )
+    mesh = axes.imshow(fractions, cmap=plotting.SEQUENTIAL, vmin=0, vmax=1)
+    if len(labels) <= MAX_NUMBERED:
+        texts = np.vectorize("{:,}\n{:.1%}".format)(confusion, fractions)
+        plotting.write_in_cells(axes, texts, fractions, 9 if len(labels) < 8 else 6)
     names = [visible_label(label) for label in labels]
     style = _text_style(labels)
     axes.set_xticks(range(len(labels)), names, rotation=0 if len(labels) < 4 else 90, **style)
@@ -53,9 +44,8 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     axes.tick_params(length=0)
-    bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], fraction=0.046)
-    bar.ax.set_yticklabels(["0%", "50%", "100%"])
-    bar.set_label("fraction of the true class")
+    place = {"ax": axes, "fraction": 0.046, "format": "{x:.0%}"}
+    plotting.add_colour_bar(mesh, [0, 0.5, 1], "fraction of the true class", **place)
     return figure
 
 
@@ -64,23 +54,23 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
 
     Of many classes, those of the smallest areas have colours and names.
     """
-    figure = new_figure(4.2, 4.2)
+    figure = plotting.new_figure(4.2, 4.2)
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="chance (50%)")
     shown = list(curves)[len(curves) == 2 :]
-    named = sorted(shown, key=lambda label: scores[label]["auc"])[: len(COLOURS)]
+    named = sorted(shown, key=lambda label: scores[label]["auc"])[: len(plotting.COLOURS)]
     for label in shown:
         axes.plot(*curves[label], color="0.8", linewidth=0.8)
-    for colour, label in zip(COLOURS, named, strict=False):
+    for colour, label in zip(plotting.COLOURS, named, strict=False):
         name = f"{visible_label(label)} ({scores[label]['auc']:.1%})"
         axes.plot(*curves[label], color=colour, linewidth=1.3, label=name)
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="false positive rate")
     axes.set_ylabel("true positive rate")
+    plotting.light_grid(axes)
     title = "class (area)" + f": the least of {len(shown)}" * (len(shown) > len(named))
-    legend = axes.legend(frameon=False, fontsize=8, loc="lower right", title=title)
+    legend = axes.legend(**plotting.LEGEND, loc="lower right", title=title)
     for text in legend.get_texts():
         text.set(**_text_style(named))
-    light_grid(axes)
     return figure
 
 
@@ -91,27 +81,22 @@ def reliability_figure(curves: dict[str, Reliability]) -> Figure:
 
     Source: Guo et al. 2017, figure 1.
     """
-    figure = new_figure(4.2, 4.8)
+    figure = plotting.new_figure(4.2, 4.8)
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
     for number, (name, curve) in enumerate(curves.items()):
         filled, bins = curve.count > 0, len(curve.count)
-        style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.3}
-        above.plot(
-            curve.confidence[filled],
-            curve.accuracy[filled],
-            label=f"{name} (error {curve.error:.1%})",
-            marker=MARKER_SHAPES[number % len(MARKER_SHAPES)],
-            markersize=4,
-            **style,
-        )
-        below.stairs(curve.count / curve.count.sum(), np.arange(bins + 1) / bins, **style)
+        style = {"linewidth": 1.3, "markersize": 4, **plotting.look(number)}
+        points = curve.confidence[filled], curve.accuracy[filled]
+        above.plot(*points, label=f"{name} (error {curve.error:.1%})", **style)
+        shares, edges = curve.count / curve.count.sum(), np.arange(bins + 1) / bins
+        below.stairs(shares, edges, color=style["color"], linewidth=1.3)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     below.set(xlabel="confidence", ylabel="fraction of texts", ylim=(0, None))
-    for text in above.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+    for text in above.legend(**plotting.LEGEND, loc="upper left").get_texts():
         text.set(**AS_TEXT)
     for axes in (above, below):
-        light_grid(axes)
+        plotting.light_grid(axes)
     return figure
 
 
@@ -131,28 +116,15 @@ def embedding_map(
         shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
         embeddings, classes = embeddings[shown], classes[shown]
     points = tsne(embeddings, seed)
-    figure = new_figure(5.2, 4.6)
+    figure = plotting.new_figure(5.2, 4.6)
     axes = figure.subplots()
+    style: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "alpha": 0.6}
+    style["markersize"] = 3 if len(points) > 300 else 5
     for number, label in enumerate(labels):
         of_class = points[classes == number]
-        axes.plot(
-            *of_class.T,
-            linestyle="none",
-            marker=MARKER_SHAPES[number % len(MARKER_SHAPES)],
-            markersize=3 if len(points) > 300 else 5,
-            markeredgewidth=0,
-            alpha=0.6,
-            color=COLOURS[number % len(COLOURS)],
-            label=f"{visible_label(label)} ({len(of_class):,})",
-        )
-    axes.set(xticks=[], yticks=[])
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.spines[:].set_color("0.8")
-    # Solid marks in the legend: at a few points' size, faint ones are not distinguishable.
-    legend = figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    handles = filter(None, legend.legend_handles)
-    for handle, text in zip(handles, legend.get_texts(), strict=True):
-        handle.set(alpha=1, markersize=5)
+        name = f"{visible_label(label)} ({len(of_class):,})"
+        axes.plot(*of_class.T, label=name, **style, **plotting.look(number))
+    for text in plotting.finish_map(axes, "upper").get_texts():
         text.set(**_text_style(labels))
     return figure
 
@@ -216,7 +188,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
     axes.text(left, 0.5 * ROW, "tokens", va="center", color="0.4", **style)
     for box in (box for line in boxes for box in line):
         corner = (left + box.x, (box.row + 1.08) * ROW)
-        colour = colormaps[SEQUENTIAL](box.fraction)
+        colour = colormaps[plotting.SEQUENTIAL](box.fraction)
         axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
         axes.text(
             corner[0] + box.width / 2,
@@ -224,7 +196,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
             box.name,
             ha="center",
             va="center_baseline",
-            color="white" if box.fraction > DARK else "black",
+            color="white" if box.fraction > plotting.DARK else "black",
             **style,
         )
     return cast(Figure, axes.figure)
@@ -254,7 +226,7 @@ def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> lis
 
 def _inches(width: float, height: float) -> Axes:
     """An empty canvas measured in inches from its upper left corner, inside a margin."""
-    figure = new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
+    figure = plotting.new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
     axes.axis("off")

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from transformer.analysis.attention import KINDS, Attention
 from transformer.errors import UserError
 from ..display.labels import TickLabels, text_widths
-from ..display.plotting import SEQUENTIAL, new_figure
+from ..display.plotting import SEQUENTIAL, add_colour_bar, new_figure
 
 # Inches a token asks for, and the sides a panel may have: titles need room over one token, and a
 # sentence of a hundred may not fill a wall. Past the cap, labels shrink and then thin out.
@@ -81,10 +81,7 @@ def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None =
         layout.rows.put(axes.yaxis, 0, shown=head % layout.across == 0)
         layout.columns.put(axes.xaxis, 90, shown=head + layout.across >= len(heads))
     bar_axes = figure.add_axes(layout.colour_bar)  # pyright: ignore[reportCallIssue, reportArgumentType]  # takes arrays
-    bar = figure.colorbar(mesh, cax=bar_axes, ticks=[0, 0.25, 0.5, 0.75, 1])
-    bar.set_label("attention weight", fontsize=9)
-    bar.ax.tick_params(labelsize=8, width=0.5)
-    bar.outline.set_linewidth(0.5)
+    add_colour_bar(mesh, [0, 0.25, 0.5, 0.75, 1], "attention weight", cax=bar_axes)
     (x, y), (middle_x, middle_y) = layout.corner, layout.middle
     figure.text(middle_x, y, f"{names.columns} (keys)", ha="center", va="bottom")
     figure.text(x, middle_y, f"{names.rows} (queries)", ha="left", va="center", rotation=90)

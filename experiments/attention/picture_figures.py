@@ -4,6 +4,7 @@ Each function returns a figure outside pyplot, with an Agg canvas. A patch is th
 weight it has: of a panel, the largest weight is fully bright, and printed over it.
 """
 
+import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -109,13 +110,8 @@ def _picture(seen: Attention) -> GridPicture:
     return seen.picture
 
 
-def _wrap(question: str, width: int = 22) -> list[str]:
-    lines = [""]
-    for word in question.split():
-        if lines[-1] and len(lines[-1]) + len(word) >= width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines if question else []
+def _wrap(question: str) -> list[str]:
+    return textwrap.wrap(question, 22, break_long_words=False, break_on_hyphens=False)
 
 
 def _grid(

@@ -11,17 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from transformer.analysis.attention import KINDS, Attention
+from ..display import plotting
 from ..display.labels import TickLabels
-from ..display.plotting import SEQUENTIAL, light_grid, new_figure, save_figure
 from .snapshots import SavedSnapshot, of_same_sentence, read_snapshots
 
 MARGIN = 0.1  # inches around a picture
@@ -56,7 +54,9 @@ def draw(folder: Path) -> list[Path]:
             drawn[f"strip_{n + 1}"] = strip_figure(strip)
     # Long names of tokens may reach beyond the figure.
     whole = {"bbox_inches": "tight", "pad_inches": MARGIN}
-    pictures = [save_figure(f, place / f"{name}.png", **whole) for name, f in drawn.items()]
+    pictures = [
+        plotting.save_figure(f, place / f"{name}.png", **whole) for name, f in drawn.items()
+    ]
     for picture in place.glob("*.png"):
         if picture not in pictures and re.fullmatch(r"curves|strip_[0-9]+", picture.stem):
             picture.unlink()
@@ -78,9 +78,9 @@ def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     rows = [{kind: name for kind, name in curves if name in names} for names in PANEL_ROWS]
     rows = [row for row in rows if row]
     depth = max(values.shape[1] for _, values in curves.values())  # layers of the deepest stack
-    figure = new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
+    figure = plotting.new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
     grid = figure.subplots(len(rows), len(kinds), sharex=True, squeeze=False)
-    colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, depth))
+    colours = plotting.layer_colours(depth)
     for column, kind in zip(grid.T, kinds, strict=True):
         for axes, row in zip(column, rows, strict=True):
             if kind in row:
@@ -95,7 +95,7 @@ def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     figure.align_ylabels(grid)
     layers = [Line2D([], [], color=c, label=f"layer {i}") for i, c in enumerate(colours, 1)]
     place = {"loc": "outside lower center", "ncols": min(depth, 3 * len(kinds))}
-    figure.legend(handles=layers, fontsize=8, frameon=False, **place)
+    figure.legend(handles=layers, **plotting.LEGEND, **place)
     return figure
 
 
@@ -107,9 +107,8 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
     axes.set_ylabel(PANEL_TITLES[name], fontsize=8)
     axes.set_ylim(0, None if name == "distance" else 1.02)
     axes.tick_params(labelsize=7)
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=[1, 2, 5, 10]))
-    light_grid(axes)
+    plotting.count_steps(axes, 5)
+    plotting.light_grid(axes)
     if name == "aer" and not np.isnan(values).all():
         place, layer, head = np.unravel_index(np.nanargmin(values), values.shape)
         best = f"best {values[place, layer, head]:.2f}: layer {layer + 1}, head {head + 1}, "
@@ -162,7 +161,7 @@ def strip_figure(strip: Strip) -> Figure:
     lefts = [column * (len(keys) + gap) for column in range(len(strip.steps))]
     height, width = tops[-1] + len(queries), lefts[-1] + len(keys)
     image = np.full((height, width), np.nan, np.float32)
-    figure = new_figure(max(MIN_WIDTH, cell * width + AROUND), cell * height + 1.8)
+    figure = plotting.new_figure(max(MIN_WIDTH, cell * width + AROUND), cell * height + 1.8)
     axes = figure.add_subplot()
     frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
     for x, attention in zip(lefts, strip.maps, strict=True):
@@ -170,7 +169,7 @@ def strip_figure(strip: Strip) -> Figure:
         for y, head in zip(tops, strip.heads, strict=True):
             image[y : y + len(queries), x : x + len(keys)] = weights[head]
             axes.add_patch(Rectangle((x - 0.5, y - 0.5), len(keys), len(queries), **frame))
-    mesh = axes.imshow(image, cmap=SEQUENTIAL, vmin=0, vmax=1)
+    mesh = axes.imshow(image, cmap=plotting.SEQUENTIAL, vmin=0, vmax=1)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=1.5, width=0.5, pad=1.5)
     TickLabels.of(queries, 72 * cell, FONT_SIZES).put(axes.yaxis, 0, tops)
@@ -184,10 +183,7 @@ def strip_figure(strip: Strip) -> Figure:
         label = f"layer {layer + 1}\nhead {head + 1}"
         axes.annotate(label, place, (5, 0), ha="left", va="center", **text)
     size = {"shrink": 1 / len(strip.heads), "aspect": 10, "anchor": (0, 1)}
-    bar = figure.colorbar(mesh, ax=axes, ticks=[0, 0.5, 1], **size)
-    bar.outline.set_linewidth(0.5)
-    bar.set_label("attention weight", fontsize=8)
-    bar.ax.tick_params(labelsize=7)
+    plotting.add_colour_bar(mesh, [0, 0.5, 1], "attention weight", ax=axes, **size)
     title = f"{names.title}\nrows: {names.rows}, columns: {names.columns}"
     figure.suptitle(title, fontsize=9)
     return figure

@@ -2,11 +2,17 @@
 
 import io
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+import matplotlib
+import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.legend import Legend
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from transformer.files import write_bytes
 
@@ -17,6 +23,8 @@ MARKER_SHAPES = "osD^vP"
 # Zero is near the white of the page, and lightness falls evenly, so it also reads in grey print.
 SEQUENTIAL = "Blues"
 SIGNED = "RdBu_r"  # blue is below zero, red above, zero white
+DARK = 0.6  # fraction of a scale from which text on a cell is white
+LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8}
 
 
 class _ShownFigure(Figure):
@@ -42,6 +50,54 @@ def light_grid(axes: Axes) -> None:
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def look(number: int) -> dict[str, Any]:
+    """Returns the colour and the marker of a curve or a cloud, counted from zero."""
+    colour, marker = COLOURS[number % len(COLOURS)], MARKER_SHAPES[number % len(MARKER_SHAPES)]
+    return {"color": colour, "marker": marker}
+
+
+def layer_colours(count: int) -> Float[np.ndarray, "N 4"]:
+    """Returns colours of layers or heads, in their order, from dark to light."""
+    return matplotlib.colormaps["viridis"](np.linspace(0, 0.85, count))
+
+
+def count_steps(axes: Axes, most: int) -> None:
+    """Gives the axis of training steps round numbers, at most so many."""
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
+
+
+def write_in_cells(
+    axes: Axes, texts: np.ndarray, depths: Float[np.ndarray, "rows columns"], size: float
+) -> None:
+    """Writes in the cells of a heat map; `depths` are the fractions of its darkest colour."""
+    for (row, column), text in np.ndenumerate(texts):
+        colour = "white" if depths[row, column] > DARK else "black"
+        style = {"ha": "center", "va": "center", "fontsize": size, "color": colour}
+        axes.text(column, row, text, **style)
+
+
+def add_colour_bar(image: AxesImage, ticks: Any, label: str = "", **place: Any) -> Any:
+    """Draws the scale of a heat map next to it; `place` is for `Figure.colorbar`."""
+    bar = cast(Figure, image.figure).colorbar(image, ticks=ticks, **place)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8, width=0.5)
+    bar.outline.set_linewidth(0.5)
+    return bar
+
+
+def finish_map(axes: Axes, place: str) -> Legend:
+    """Takes the axes off a map of points, and draws the legend above it or below it."""
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.spines[:].set_color("0.8")
+    legend = cast(Any, axes.figure).legend(loc=f"outside {place} center", ncols=4, **LEGEND)
+    # Solid marks in the legend: at a few points' size, faint ones are not distinguishable.
+    for handle in legend.legend_handles:
+        handle.set(alpha=1, markersize=5)
+    return legend
 
 
 def save_figure(figure: Figure, picture: Path, **options: Any) -> Path:

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from transformer.files import parse_json, read_file
 from transformer.metrics.registry import PANELS, Metric, rank, select
@@ -99,8 +98,7 @@ def build_figure(curves: Curves, source: str) -> Figure:
         axes.set_ylabel(label)
         _draw_panel(axes, metrics, chosen, curves)
     column[-1].set_xlabel("training step")
-    column[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    column[-1].xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, steps=[1, 2, 5, 10]))
+    plotting.count_steps(column[-1], 8)
     clock = curves.get(CLOCK)
     if clock and clock[1][-1] > 0:
         _add_minutes(column[0], clock)
@@ -196,7 +194,7 @@ def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every
     axes.ticklabel_format(axis="y", scilimits=(-3, 4), useMathText=True)
     plotting.light_grid(axes)
     if not alone:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(**plotting.LEGEND)
 
 
 def _number(value: object) -> float:

@@ -1,8 +1,4 @@
-"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one.
-
-Colours of links are of Okabe and Ito 2008, "Color Universal Design", which people who see fewer
-colours tell apart; the kind of line says the same.
-"""
+"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one."""
 
 import contextlib
 import logging
@@ -29,8 +25,8 @@ from transformer.runs.run import Run
 from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 from ..attention.draw import NO_ATTENTION
+from ..display import plotting
 from ..display.labels import labels_of, text_widths
-from ..display.plotting import new_figure, save_figure
 from ..process.options import Options
 from ..process.text_io import input_file, open_output, print_table, two_columns
 from . import links as word_links
@@ -51,8 +47,8 @@ ROW_TITLES = {
     "input": "rows by input\n(the next step, which reads it)",
 }
 LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
-    "right": {"color": "#0072B2", "linestyle": "solid"},
-    "wrong": {"color": "#D55E00", "linestyle": "dashed"},
+    "right": {"color": plotting.COLOURS[0], "linestyle": "solid"},
+    "wrong": {"color": plotting.COLOURS[1], "linestyle": "dashed"},
     "missed": {"color": "#000000", "linestyle": "dotted"},
 }
 
@@ -94,8 +90,8 @@ def align(run: Run, options: Options) -> list[Path]:
     word_links.write_csv(place, heads.scores)
     files = [
         place,
-        save_figure(scores_figure(heads.scores), place.with_name("error_rate.png")),
-        save_figure(links_figure(pairs, gold, heads), place.with_name("links.png")),
+        plotting.save_figure(scores_figure(heads.scores), place.with_name("error_rate.png")),
+        plotting.save_figure(links_figure(pairs, gold, heads), place.with_name("links.png")),
     ]
     return files + ([] if options.output is None else [Path(options.output).expanduser()])
 
@@ -204,14 +200,14 @@ def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
     across = len(ALIGNMENT_ROWS) if heads <= MAX_ACROSS else 1
     down = len(ALIGNMENT_ROWS) // across
     width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
-    figure = new_figure(max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3)
+    figure = plotting.new_figure(
+        max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3
+    )
     panels = figure.subplots(down, across).ravel()
     for axes, rows in zip(panels, ALIGNMENT_ROWS, strict=True):
         mesh = _draw_rates(axes, scores, rows, (layers, heads))
     figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
-    bar = figure.colorbar(mesh, ax=panels, ticks=[0, 0.25, 0.5, 0.75, 1])
-    bar.set_label("alignment error rate", fontsize=9)
-    bar.ax.tick_params(labelsize=8, width=0.5)
+    plotting.add_colour_bar(mesh, [0, 0.25, 0.5, 0.75, 1], "alignment error rate", ax=panels)
     return figure
 
 
@@ -223,10 +219,8 @@ def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tupl
         if head.rows == rows:
             rates[head.indices] = score.error_rate
     mesh = axes.imshow(rates, cmap="Blues_r", vmin=0, vmax=1)
-    for (i, j), rate in np.ndenumerate(rates):
-        if not np.isnan(rate):
-            colour = "white" if rate < 0.35 else "black"
-            axes.text(j, i, f"{rate:.2f}", ha="center", va="center", fontsize=8, color=colour)
+    texts = np.where(np.isnan(rates), "", np.vectorize("{:.2f}".format)(rates))
+    plotting.write_in_cells(axes, texts, 1 - rates, 8)
     best = best_of(scores)
     if best.rows == rows:
         layer, number = best.indices
@@ -254,7 +248,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLi
     chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
     links = heads.best_links()
     height = LEGEND_HEIGHT + PAIR_HEIGHT * len(chosen) - PAIR_GAP + MARGIN
-    figure = new_figure(MIN_WIDTH, height, layout=None)
+    figure = plotting.new_figure(MIN_WIDTH, height, layout=None)
     axes = figure.add_axes((0, 0, 1, 1), ylim=(0, height))
     axes.set_axis_off()
     width = MIN_WIDTH
@@ -266,7 +260,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLi
     axes.set_xlim(-width / 2, width / 2)
     handles = [Line2D([], [], linewidth=1.5, label=kind, **look) for kind, look in LOOKS.items()]
     place = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.28 / height), "ncols": 3}
-    axes.legend(handles=handles, frameon=False, fontsize=8, borderpad=0, **place)
+    axes.legend(handles=handles, **plotting.LEGEND, borderpad=0, **place)
     title = f"links by {best_of(heads.scores)}, chosen on these pairs"
     axes.text(0, height - 0.08, title, ha="center", va="top", fontsize=9)
     return figure

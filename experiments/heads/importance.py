@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator
 
 from transformer import tasks
 from transformer.analysis.attention import KINDS
@@ -49,7 +48,6 @@ MEASURES = {
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
 BAR_HEIGHT, SCATTER_WIDTH, SCATTER_HEIGHT = 0.9, 4.2, 3.4  # inches
 WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
-DARK = 0.6  # of the colour scale, from which text on a cell is white
 NAMED = 3  # points of the scatter that are named
 
 
@@ -169,7 +167,7 @@ def build_figure(ranking: Ranking) -> Figure:
     for axes in grid[:, 0]:
         axes.set_ylabel("layer", fontsize=8)
     _draw_scatter(below.subplots(), by_kind, ranking.by_importance, unit)
-    below.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=7.5)
+    below.legend(loc="outside lower center", ncols=3, **plotting.LEGEND)
     return figure
 
 
@@ -183,15 +181,12 @@ def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float
     root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
     norm = FuncNorm(root, -largest, largest)
     mesh = axes.imshow(measure.harm * values, cmap=plotting.SIGNED, norm=norm)
-    for (row, column), value in np.ndenumerate(values) if cell >= WIDEST_NUMBER else ():
-        dark = abs(value) / largest > DARK**2
-        style = {"ha": "center", "va": "center", "fontsize": 6.5}
-        text = measure.number.format(value)
-        axes.text(column, row, text, color="white" if dark else "black", **style)
+    if cell >= WIDEST_NUMBER:
+        texts = np.vectorize(measure.number.format)(values)
+        plotting.write_in_cells(axes, texts, np.sqrt(abs(values) / largest), 6.5)
     step = 1 if cell > 0.2 else 5
     for axis, count in ((axes.yaxis, shape[0]), (axes.xaxis, shape[1])):
-        axis.set_major_locator(FixedLocator(range(0, count, step)))
-        axis.set_ticklabels(np.arange(1, count + 1, step))
+        axis.set_ticks(range(0, count, step), labels=map(str, range(1, count + 1, step)))
     axes.tick_params(length=0, labelsize=7)
     return mesh
 

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -22,7 +22,7 @@ from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
 from transformer.runs.run import Run
 from ..display.labels import labels_of, visible
-from ..display.plotting import COLOURS, DOTS_PER_INCH, new_figure, save_figure
+from ..display.plotting import COLOURS, DOTS_PER_INCH, finish_map, new_figure, save_figure
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
 from ..process.options import Options
@@ -234,24 +234,19 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
     across, upwards = np.ptp(points, axis=0)
     height = np.clip(WIDTH * upwards / across, MIN_HEIGHT, MAX_HEIGHT)
     figure = new_figure(WIDTH, float(height + 0.5))
-    axes = figure.subplots()
     kinds = token_kinds(pieces)
     size = 4.0 if len(points) < 500 else 2.2 if len(points) < 3000 else 1.5
+    axes = figure.subplots()
     for kind, (name, colour, marker) in enumerate(TOKEN_GROUPS):
-        of_kind = points[kinds == kind]
-        style = {"color": colour, "marker": marker, "linestyle": "none", "markeredgewidth": 0}
-        style |= {"markersize": size, "alpha": 0.55, "zorder": 2}
+        style: dict[str, Any] = {"markersize": size, "alpha": 0.55, "zorder": 2}
         if kind == SPECIAL:
-            style |= {"markersize": 1.6 * size, "alpha": 0.9, "zorder": 3}
+            style = {"markersize": 1.6 * size, "alpha": 0.9, "zorder": 3}
+        style |= {"color": colour, "marker": marker, "linestyle": "none", "markeredgewidth": 0}
+        of_kind = points[kinds == kind]
         axes.plot(*of_kind.T, label=f"{name} ({len(of_kind):,})", **style)
-    axes.set(xticks=[], yticks=[])
-    axes.set_aspect("equal", adjustable="datalim")
+    finish_map(axes, "lower")
     axes.margins(0.04)
-    axes.spines[:].set_color("0.8")
     axes.set_title(drawn.title, fontsize=9)
-    legend = figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8)
-    for handle in filter(None, legend.legend_handles):
-        handle.set(alpha=1, markersize=5)
     spelt = [i for i, piece in enumerate(pieces) if not piece.startswith("<0x")][:CANDIDATES]
     _name_tokens(axes, points[spelt], [pieces[i] for i in spelt])
     return figure

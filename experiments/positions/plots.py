@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from transformer.runs.run import CHECKPOINTS, Run
-from ..display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
+from ..display import plotting
 from . import phasors
 from .values import PAIRS, Encoding, encodings, model_config, offset_errors, offset_rotation
 
@@ -80,29 +80,28 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
             with matplotlib.rc_context({"axes.titlesize": "medium"}):
                 picture = folder / f"{'_'.join(parts)}.png"
-                save_figure(FIGURES[hook](encoding, count), picture)
+                plotting.save_figure(FIGURES[hook](encoding, count), picture)
             yield picture
         if encoding.config.patch_size and "add" in encoding.hooks and not encoding.past_only:
-            yield save_figure(similarity_figure(encoding), folder / f"{encoding.name}_grid.png")
+            picture = folder / f"{encoding.name}_grid.png"
+            yield plotting.save_figure(similarity_figure(encoding), picture)
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
     """Returns the vectors added to embeddings, position by dimension, and products of any two."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
-    _draw_table(top, table)
+    _draw_matrix(top, table, aspect="auto")
     top.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: pe(p)")
     products = table @ table.T
-    _draw_products(left, products)
+    _draw_matrix(left, products)
     left.set(xlabel="position q, from 0", ylabel="position p, from 0")
     left.set_title("product pe(p) · pe(q)")
     _, (mean, low, high) = by_distance(products)
     mean, low, high = (each[count - 1 :] for each in (mean, low, high))  # of keys ahead
-    right.fill_between(range(count), low, high, color=COLOURS[0], alpha=0.25, lw=0)
-    right.plot(mean, color=COLOURS[0])
+    _draw_band(right, mean, low, high, color=plotting.COLOURS[0])
     right.set(xlabel="distance k (tokens)", ylabel="pe(p) · pe(p + k)")
     right.set_title("mean over p, and range")
-    light_grid(right)
     return figure
 
 
@@ -119,13 +118,12 @@ def similarity_figure(encoding: Encoding) -> Figure:
     figure = _captioned(encoding, WIDTH)
     axes = figure.subplots()
     whole = maps.swapaxes(1, 2).reshape(2 * [side * (side + 1)])[:-1, :-1]
-    image = axes.imshow(whole, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest")
+    _draw_matrix(axes, whole)
     ticks = np.arange(side) * (side + 1) + (side - 1) / 2
     names = [str(number + 1) for number in range(side)]
     axes.set(xlabel="column of the patch", ylabel="row of the patch")
     axes.set(xticks=ticks, yticks=ticks, xticklabels=names, yticklabels=names)
     axes.set_title("cosine of pe(patch) and pe(q), for all patches q in the place of q")
-    figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.046, pad=0.02)
     return figure
 
 
@@ -136,16 +134,15 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
     angles, pairs = turning_angles(encoding, count)
     style: dict[str, Any] = {"cmap": CYCLIC, "vmin": -math.pi, "vmax": math.pi}
     image = top.imshow(angles, aspect="auto", interpolation="nearest", **style)
-    bar = figure.colorbar(image, ax=top, ticks=[-math.pi, 0, math.pi], pad=0.01)
+    bar = plotting.add_colour_bar(image, [-math.pi, 0, math.pi], "radians", ax=top, pad=0.01)
     bar.ax.set_yticklabels(["−π", "0", "π"])
-    bar.set_label("radians")
     ends = ", to ".join(f"{first} and {second}" for first, second in (pairs[0], pairs[-1]))
     top.set(xlabel=f"pair of dimensions, from 0: {ends}", ylabel=POSITION)
     top.set_title("angle by which a query or key is rotated")
     top.xaxis.set_major_locator(MaxNLocator(integer=True))
     ones = encoding.rotated(np.ones((1, width)), count)[0]
     products = ones @ ones.T / width
-    _draw_products(left, products)
+    _draw_matrix(left, products)
     left.set(xlabel="key's position, from 0", ylabel="query's position, from 0")
     left.set_title("product over K, all ones")
     vectors = np.random.default_rng(0).normal(size=(RANDOM_VECTORS, width))
@@ -153,13 +150,11 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
     rotated = encoding.rotated(vectors, count)
     random = np.einsum("NK,NLK->NL", rotated[:, 0], rotated)
     low, high = np.quantile(random, [0.1, 0.9], axis=0)
-    right.fill_between(range(count), low, high, color=COLOURS[1], alpha=0.25, lw=0)
-    right.plot(products[0], color=COLOURS[0], label="all ones, over K")
-    style = {"color": COLOURS[1], "linestyle": "--"}
-    right.plot(random.mean(axis=0), label="random unit vectors,\nmean and middle 80%", **style)
+    right.plot(products[0], color=plotting.COLOURS[0], label="all ones, over K")
+    style = {"linestyle": "--", "label": "random unit vectors,\nmean and middle 80%"}
+    _draw_band(right, random.mean(axis=0), low, high, color=plotting.COLOURS[1], **style)
     right.set(xlabel="distance (tokens)", title="product of equal query and key")
-    right.legend(frameon=False, fontsize=8)
-    light_grid(right)
+    right.legend(**plotting.LEGEND)
     return figure
 
 
@@ -184,7 +179,7 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     panels = below.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     for axes in panels.flat[len(shown) :]:
         axes.axis("off")
-    colours = colormaps[SIGNED].with_extremes(bad="0.85")
+    colours = colormaps[plotting.SIGNED].with_extremes(bad="0.85")
     for head, (axes, matrix) in enumerate(zip(panels.flat, shown, strict=False), 1):
         if encoding.past_only:
             matrix = np.where(np.tri(count, dtype=bool), matrix, np.nan)
@@ -193,8 +188,8 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     below.supxlabel("key's position, from 0", fontsize=9)
     below.supylabel("query's position, from 0", fontsize=9)
     beyond = "both" if np.abs(shown).max() > limit else "neither"
-    bar = below.colorbar(image, ax=panels, extend=beyond, ticks=[-limit, 0, limit], pad=0.01)
-    bar.set_label("added to the score")
+    place = {"ax": panels, "extend": beyond, "pad": 0.01}
+    plotting.add_colour_bar(image, [-limit, 0, limit], "added to the score", **place)
     return figure
 
 
@@ -204,9 +199,9 @@ def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
     distances, vectors = encoding.vectors(hook, count)
     use = {"score": "is added to the key for the score", "value_bias": "is added to the value"}
     first, last = distances[0] - 0.5, distances[-1] + 0.5
-    _draw_table(top, vectors[0], (-0.5, vectors.shape[-1] - 0.5, last, first))
+    _draw_matrix(top, vectors[0], (-0.5, vectors.shape[-1] - 0.5, last, first), aspect="auto")
     top.set(xlabel=f"{DIMENSION}, of a head", ylabel=DISTANCE, title=f"v(k), which {use[hook]}")
-    _draw_products(left, vectors[0] @ vectors[0].T, (first, last, last, first))
+    _draw_matrix(left, vectors[0] @ vectors[0].T, (first, last, last, first))
     left.set(title="product v(j) · v(k)", xlabel="distance k", ylabel="distance j")
     norms = np.linalg.norm(vectors, axis=-1)
     equal = np.allclose(norms, norms[0])
@@ -220,7 +215,7 @@ def nothing_figure(encoding: Encoding, count: int) -> Figure:
     """Returns the heat map of an encoding that tells nothing, which says so."""
     figure = _captioned(encoding, 2.6)
     axes = figure.subplots()
-    _draw_table(axes, encoding.table(count))
+    _draw_matrix(axes, encoding.table(count), aspect="auto")
     axes.set(xlabel=DIMENSION, ylabel=POSITION, title="added to the embedding: nothing")
     words = "no information about positions:\nno hook changes anything"
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center")
@@ -261,36 +256,39 @@ def turning_angles(
     return np.stack(angles, axis=1), pairs
 
 
-def _draw_table(axes: Axes, table: np.ndarray, extent: tuple | None = None) -> None:
-    """A wide table in signed colours, -1 to 1 if that fits its numbers, and its colour bar."""
-    limit = _limit(table)
-    style = {"vmin": -limit, "vmax": limit, "aspect": "auto", "interpolation": "nearest"}
-    image = axes.imshow(table, cmap=SIGNED, extent=extent, **style)
-    axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], pad=0.01)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def _draw_products(axes: Axes, matrix: np.ndarray, extent: tuple | None = None) -> None:
-    """A square matrix in signed colours, and its colour bar."""
+def _draw_matrix(
+    axes: Axes, matrix: np.ndarray, extent: tuple | None = None, aspect: str = "equal"
+) -> None:
+    """A matrix in signed colours, -1 to 1 if that fits its numbers, and its colour bar."""
     limit = _limit(matrix)
-    image = axes.imshow(matrix, cmap=SIGNED, vmin=-limit, vmax=limit, extent=extent)
-    axes.figure.colorbar(image, ax=axes, ticks=[-limit, 0, limit], fraction=0.046, pad=0.02)
+    style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "interpolation": "nearest"}
+    image = axes.imshow(matrix, cmap=plotting.SIGNED, extent=extent, **style)
+    place = {"ax": axes, "fraction": 0.046, "pad": 0.02 if aspect == "equal" else 0.01}
+    plotting.add_colour_bar(image, [-limit, 0, limit], **place)
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def _draw_band(axes: Axes, mean: np.ndarray, low: np.ndarray, high: np.ndarray, **style) -> None:
+    """A curve by distance, in a band."""
+    axes.fill_between(range(len(mean)), low, high, color=style["color"], alpha=0.25, lw=0)
+    axes.plot(mean, **style)
+    plotting.light_grid(axes)
 
 
 def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
     """A curve per head, distinguished by lightness and dashes."""
-    colours = colormaps["viridis"](np.linspace(0, 0.85, len(curves)))
+    colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
         axes.plot(x, curve, linewidth=1.3, label=f"head {head + 1}", **style)
     if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    light_grid(axes)
+        axes.legend(**plotting.LEGEND, loc="center left", bbox_to_anchor=(1, 0.5))
+    plotting.light_grid(axes)
 
 
 def _limit(values: np.ndarray) -> float:
     """The end of a scale of both signs: 1, or a round figure that the largest number fits."""
-    largest = float(np.abs(values).max())
+    largest = float(np.nanmax(np.abs(values)))
     if 0.5 < largest <= 1.001 or largest == 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(largest))
@@ -306,7 +304,7 @@ def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
 
 def _captioned(encoding: Encoding, height: float) -> Figure:
     """A figure that names the encoding, its place and the origin of its numbers."""
-    figure = new_figure(WIDTH, height)
+    figure = plotting.new_figure(WIDTH, height)
     origin = ", ".join(filter(None, (encoding.place, encoding.origin)))
     name = f"{encoding.name} ({origin})" if origin else encoding.name
     lines = [name, *textwrap.wrap(encoding.summary, CAPTION)]
@@ -342,7 +340,7 @@ def draw_rotation(
         for name, table in tables.items()
     }
     print(*describe_errors(errors, offset), sep="\n")
-    figure = new_figure(*ROTATION_SIZE)
+    figure = plotting.new_figure(*ROTATION_SIZE)
     what = "one M for every position p, which turns pairs of dimensions"
     figure.suptitle(f"pe(p + {offset}) = M pe(p): {what}", fontsize=10)
     [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=[1.1, 1])
@@ -354,7 +352,7 @@ def draw_rotation(
     )
     for axes, pairs, title in zip(panels, PAIRS, titles, strict=True):
         rotation = offset_rotation(pairs, SHOWN_WIDTH, offset)
-        image = axes.imshow(rotation, cmap=SIGNED, vmin=-1, vmax=1)
+        image = axes.imshow(rotation, cmap=plotting.SIGNED, vmin=-1, vmax=1)
         axes.set_title(f"{title}\n(here d_model = {SHOWN_WIDTH})", fontsize=9)
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_ticks(range(0, SHOWN_WIDTH, 2))
@@ -362,17 +360,16 @@ def draw_rotation(
         axes.grid(which="minor", color="0.85", linewidth=0.4)
         axes.tick_params(which="minor", length=0)
         axes.set(xlabel="dimension of pe(p), from 0", ylabel=f"dimension of pe(p + {offset})")
-    bar = above.colorbar(image, ax=panels, ticks=[-1, 0, 1], pad=0.01, shrink=0.8)
-    bar.set_label("entry of M")
+    plotting.add_colour_bar(image, [-1, 0, 1], "entry of M", ax=panels, pad=0.01, shrink=0.8)
     axes = below.subplots()
     for number, (name, by_pairs) in enumerate(errors.items()):
         for (pairs, values), style in zip(by_pairs.items(), ("-", "--"), strict=True):
-            look = {"color": COLOURS[number % len(COLOURS)], "linestyle": style}
-            axes.plot(values / EPSILON, label=f"{name}, pairs {pairs}", **look)
+            colour, label = plotting.look(number)["color"], f"{name}, pairs {pairs}"
+            axes.plot(values / EPSILON, color=colour, linestyle=style, label=label)
     angle = {"color": "0.3", "linestyle": ":", "label": f"eps times the angle, p + {offset}"}
     axes.plot(np.arange(len(values)) + offset, **angle)
     axes.set_yscale("log")
     axes.set(xlabel="position p, from 0", ylabel="largest error (eps of float32)")
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
-    light_grid(axes)
-    return save_figure(figure, picture)
+    axes.legend(**plotting.LEGEND, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1))
+    plotting.light_grid(axes)
+    return plotting.save_figure(figure, picture)
