@@ -20,7 +20,7 @@ from transformer.tasks.captioning import CaptionTask
 from transformer.tasks.pair_scores import text_files
 
 PICTURES, WORDS = 17, ("red", "blue", "small", "large", "old", "dog", "cat", "runs", "sleeps")
-METRICS = {"bleu": sacrebleu.BLEU(), "chrf": sacrebleu.CHRF(), "ter": sacrebleu.TER()}
+METRICS = {"bleu": sacrebleu.BLEU(), "chrf": sacrebleu.CHRF()}
 
 
 def album(folder, counts, place="", table="captions.csv"):
@@ -82,23 +82,6 @@ def test_the_first_caption_of_each_picture_has_the_best_scores(task):
     assert "nrefs:5|" in scores["bleu_signature"]
     last = task.text_scores([pair.further[-1] for pair in pairs], pairs, True)
     assert last["exact_match"] == 100
-
-
-def test_each_caption_against_the_others_has_the_scores_of_sacrebleu(task):
-    pairs = task.decoded_pairs("validation", True) + task.decoded_pairs("test", True)
-    for n in range(5):
-        rows = [[*pair.references[:n], *pair.references[n + 1 :]] for pair in pairs]
-        others = [
-            pair._replace(target=first, further=tuple(more))
-            for pair, (first, *more) in zip(pairs, rows, strict=True)
-        ]
-        texts = [pair.references[n] for pair in pairs]
-        scores = task.text_scores(texts, others, True)
-        for name, metric in METRICS.items():
-            expected = metric.corpus_score(texts, [*zip(*rows, strict=True)])
-            assert scores[name] == pytest.approx(expected.score, abs=1e-9)
-        assert scores["exact_match"] < 100
-        assert 0 < scores["bleu_ci"] < 50
 
 
 def test_files_with_unequal_numbers_of_references_have_the_same_scores(tmp_path):

@@ -18,7 +18,6 @@ from experiments.results.texts import length_buckets
 from sweeps import markdown, sentences, translations, write_trial
 from transformer.errors import UserError
 
-REFERENCES = sentences(60)
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 
 
@@ -107,17 +106,13 @@ def test_different_test_sets_are_refused_by_both_trials(tmp_path):
     assert len(read_sweep("translation", trials).systems) == 2  # the control
     source = trials[1].folder / "translations" / "test.source.txt"
     source.write_text(source.read_text().replace("letter", "word"))
-    with pytest.raises(UserError, match=r"trials 0 and 1 .*test\.source\.txt"):
-        read_sweep("translation", trials)
-    trials[1] = write_trial(tmp_path, 7, {"a.b": 2}, references=REFERENCES)
-    with pytest.raises(UserError, match="trials 0 and 7 have different test sets"):
+    with pytest.raises(UserError, match=r"trials 0 and 1 .* test sets .*test\.source\.txt"):
         read_sweep("translation", trials)
 
 
 def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
     texts = ["one two three four\x85five", "six seven\u2028eight nine\rten"]
     trial = write_trial(tmp_path, 0, {}, references=texts, hypotheses=texts)
-    (trial.folder / "translations" / "test.txt").write_bytes("\n".join([*texts, ""]).encode())
     run = read_sweep("translation", [trial]).systems[0].runs[0]
     assert run.texts.outputs == texts
     assert run.lengths.tolist() == [5, 5]
@@ -255,12 +250,6 @@ def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
     assert two.comparisons[1].signature == "t|two-sided|seeds:2,2|texts:40"
     assert one.comparisons[1].signature == "t|two-sided|seeds:1,1|texts:40"
     assert float(row(two, 1)["p"]) == pytest.approx(two.comparisons[1].p_value, abs=0.0006)
-    told = {n: " ".join(sweep_notes(sweep)) for n, sweep in ((1, one), (2, two))}
-    assert "of new seeds of these settings, on other sentences" in told[2]
-    assert "of these two trained models, on other sentences" not in told[2]
-    assert "of these two trained models, on other sentences" in told[1]
-    for text in told.values():  # of a single comparison there is nothing to correct
-        assert "Holm" not in text
 
 
 def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
