@@ -64,7 +64,7 @@ def layer_colours(count: int) -> Float[np.ndarray, "N 4"]:
 
 
 def count_steps(axes: Axes, most: int) -> None:
-    """Gives the axis of training steps round numbers, at most so many."""
+    """Gives the axis of training steps round numbers, at most `most` of them."""
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=most, integer=True, steps=[1, 2, 5, 10]))
 

@@ -219,9 +219,12 @@ def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
     for number, run in enumerate(runs, 1):
         evaluation = prepare_evaluation(run, options)  # whose text is not kept of all
         name = names.get(run.folder, run.folder.name)
-        there = f" has {evaluation.place / 'results.json'}" if evaluation.known else ""
+        results = evaluation.known or {}
+        if "test" in results and json_files.SCORES not in results.get(json_files.FILE_DIGESTS, {}):
+            results = {}  # an older version did not write it
+        there = f" has {evaluation.place / 'results.json'}" if results else ""
         logger.info(f"run {number} of {len(runs)}: {name}{there}")
-        results = evaluation.known or evaluation.score()
+        results = results or evaluation.score()
         rows[name] = results[main_split(results)]
         places.add(str(evaluation.place.relative_to(run.folder)))
     title = f"{folder.name}, {', '.join(sorted(places - {'.'})) or 'held-out text'}"

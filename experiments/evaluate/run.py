@@ -16,7 +16,7 @@ import jax
 from transformer import tasks
 from transformer.config import flatten
 from transformer.config.keys import having
-from transformer.files import write_bytes, write_json
+from transformer.files import digest_file, write_arrays, write_bytes, write_json
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
 from transformer.runs import json_files, workdir
@@ -152,7 +152,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
     for split in task.splits:
         logger.info(f"scoring {split} ...")
         start = time.monotonic()
-        scores, texts = _evaluate_split(task, params, split)
+        scores, texts, counts = _evaluate_split(task, params, split)
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
@@ -161,6 +161,9 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
             (place / name).parent.mkdir(exist_ok=True)
             write_bytes(place / name, data)
             digests[name] = hashlib.sha256(data).hexdigest()
+        if split == "test":
+            write_arrays(place / json_files.SCORES, counts)
+            digests[json_files.SCORES] = digest_file(place / json_files.SCORES, "")
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
@@ -177,14 +180,15 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
     return results
 
 
-def _evaluate_split(
-    task: Task, params: Any, split: str
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The final scores of a split and its parts, and the lines of the files of their texts."""
+def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any], ...]:
+    """The final scores of a split and its parts, the lines of the files of their texts, and the
+    counts of each text of the split.
+    """
     scores = task.evaluate(params, split, final=True)
     parts = {split: scores, **scores.pop("parts", {})}
     texts = {name: lines for part in parts.values() for name, lines in part.pop("texts").items()}
-    return parts, texts
+    counts = [part.pop("counts") for part in parts.values()]
+    return parts, texts, counts[0]
 
 
 def _score_start(task: Task, run: Run, params: Any) -> None:
@@ -194,7 +198,7 @@ def _score_start(task: Task, run: Run, params: Any) -> None:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
-        scores, _ = _evaluate_split(task, params, "test")
+        scores, *_ = _evaluate_split(task, params, "test")
         first = {"search": _search_settings(run), "splits": scores}
         json_files.record_run(run.folder, init_from=start | {"scores": first})
 

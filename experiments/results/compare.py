@@ -96,7 +96,7 @@ def _draw(
 ) -> dict[str, tuple[str, str]]:
     """The figures of the page by name, each with its caption."""
     noun, main = measures.noun, comparisons[0].metric
-    buckets = length_buckets(systems[0].runs[0].texts.lengths)
+    buckets = length_buckets(systems[0].runs[0].lengths)
     by_length = [compare(measures, systems, main, rows) for rows in buckets]
     interval = f"{CONFIDENCE:.0%} intervals"
     drawn = {
@@ -152,7 +152,7 @@ def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Chan
     sign = 1 if metric.higher_is_better else -1
     # The score of each text, the mean over a system's runs.
     before, *others = (
-        np.mean([of_sums(run.texts.counts(name)) for run in system.runs], 0) for system in systems
+        np.mean([of_sums(run.counts[name]) for run in system.runs], 0) for system in systems
     )
     changes = []
     for system, after in zip(systems[1:], others, strict=True):
@@ -183,7 +183,7 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Tex
         if texts[i]
     ]
     for runs in list(zip(baseline.runs, system.runs, strict=False))[:MAX_RUNS]:
-        marked = mark(*(shortened(run.texts.texts[i], MAX_TEXT_LENGTH) for run in runs))
+        marked = mark(*(shortened(run.texts.outputs[i], MAX_TEXT_LENGTH) for run in runs))
         for side, run, parts in zip((baseline, system), runs, marked, strict=True):
             name, folder = side.name, run.folder.name
             if len(side.runs) > 1:

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 from transformer.errors import shorten
 from transformer.metrics.registry import Metric
 from ..display.plotting import COLOURS, MARKER_SHAPES, WIDTH, light_grid, new_figure
-from .statistics import Difference
+from .statistics import Difference, score_of
 from .systems import Comparison, Sweep, System
 from .table import label, title_of
 from .tasks import TaskMeasures
@@ -168,15 +168,17 @@ def _draw_lengths(sweep: Sweep, looks: list[_Look]) -> Figure | None:
     measures = sweep.measures
     if not measures.by_length:
         return None
-    lengths = sweep.runs[0].texts.lengths
+    lengths = sweep.runs[0].lengths
     buckets = length_buckets(lengths)
     names, figure = _ticks(lengths, buckets), _with_legend(sweep, looks, 2.8)
     row = figure.subplots(1, len(measures.by_length), squeeze=False)[0]
     for axes, name in zip(row, measures.by_length, strict=True):
         metric = measures.metric(name)
         for system, look in zip(sweep.systems, looks, strict=True):
+            of_sums = measures.of_sums[name]
             scores = [
-                [measures.score(name, run.texts, rows) for rows in buckets] for run in system.runs
+                [score_of(run.counts[name][rows], of_sums) for rows in buckets]
+                for run in system.runs
             ]
             _draw_band(axes, np.arange(len(buckets)), metric.scale * np.array(scores), look)
         axes.set_ylabel(metric.label)
@@ -277,7 +279,7 @@ def draw_lengths(
         for place, each in zip(places, comparisons, strict=True) if n else ():
             _draw_interval(differences, each.differences[n], metric, place, n, upright=True)
     differences.axhline(0, color="#000000", **DOTTED)
-    ticks = _ticks(systems[0].runs[0].texts.lengths, buckets)
+    ticks = _ticks(systems[0].runs[0].lengths, buckets)
     for axes, title in ((scores, title_of(metric)), (differences, "difference to the baseline")):
         axes.set_xticks(range(len(ticks)), labels=ticks, fontsize=7)
         axes.tick_params(axis="y", labelsize=8)

@@ -76,7 +76,7 @@ def comparison_notes(
     noun = measures.noun
     several = any(len(system.runs) > 1 for system in systems)
     lines = [
-        f"{len(systems[0].runs[0].texts.texts):,} {noun}s. The difference is that to the baseline, "
+        f"{len(systems[0].runs[0].lengths):,} {noun}s. The difference is that to the baseline, "
         + systems[0].name
         + (": of mean scores over seeds, whose standard deviation follows ±." if several else ".")
     ]

@@ -15,7 +15,7 @@ from transformer.errors import UserError, one_line, shorten
 from transformer.runs import workdir
 from transformer.runs.run import Run, State
 from transformer.runs.sweep_folder import COMMAND, find_trials
-from .systems import ScoredRun, System, check_same_texts, find_unlike, read_results, read_run
+from .systems import ScoredRun, System, check_same_texts, find_unlike, read_results, read_texts
 from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
@@ -64,7 +64,7 @@ def comparable(measures: TaskMeasures, systems: Sequence[System]) -> list[str]:
     metrics = list(measures.of_sums)
     if measures.per_token:
         runs = [run for system in systems for run in system.runs]
-        first, *others = (run.texts.counts(measures.per_token)[:, 1] for run in runs)
+        first, *others = (run.counts[measures.per_token][:, 1] for run in runs)
         if not all(np.array_equal(first, each) for each in others):
             metrics.remove(measures.per_token)
     return metrics
@@ -175,7 +175,7 @@ def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredR
         )
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
-    return read_run(folder, place, results, measures, measures.of_sums, run.config.data)
+    return read_texts(ScoredRun(folder, results), place, measures, run.config.data)
 
 
 def list_stopped(runs: Iterable[Run]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError, shorten
@@ -18,7 +18,7 @@ from ..display.training_curves import Curve, read_curves
 from . import statistics
 from .statistics import Difference, Scores, Spread, scores_of_counts
 from .tasks import REGISTRY, Measure, TaskMeasures
-from .texts import Outputs, UnreadableError
+from .texts import Counts, Texts, UnreadableError, count_words, read_counts
 
 SPLIT_ORDER = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting
@@ -26,9 +26,9 @@ LOST = ("pruned", "failed")
 # Metrics of language models: a byte is the same for all vocabularies, a token is not.
 PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
-TOLERANCE = 0.01  # of a score as it is shown, which another version may round otherwise
 APART = "scores are not comparable; sweep them apart"
 MAX_LINE = 60  # characters of a line in a message
+NO_LENGTHS = np.zeros(0, np.int64)
 
 
 class SweepTrial(NamedTuple):
@@ -58,15 +58,12 @@ class ScoredRun(NamedTuple):
 
     folder: Path
     results: dict[str, Any]  # its results.json, or that of an evaluation
-    outputs: Outputs | None  # for the texts of the test set; None if scores alone are compared
     trial: SweepTrial | None = None  # of a sweep
     curves: Mapping[str, Curve] = {}  # of validation, by metric, over steps
-
-    @property
-    def texts(self) -> Outputs:
-        """Its outputs, of a task that keeps them for all texts."""
-        assert self.outputs is not None, f"{self.folder} has no outputs"
-        return self.outputs
+    # Of the test set, unless scores alone are compared.
+    texts: Texts = Texts({}, {}, [])
+    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # in words of the inputs
+    counts: Mapping[str, Counts] = {}  # of each text, by metric
 
     def score(self, path: str) -> float | None:
         """Returns the number at a dotted path of the results, as `test.bleu`; None if not there."""
@@ -133,7 +130,7 @@ def compare(
 
 def _scores(measures: TaskMeasures, system: System, metric: str, rows: Any = slice(None)) -> Scores:
     """The scores of a system's runs on the texts in these rows."""
-    counts = [run.texts.counts(metric)[rows] for run in system.runs]
+    counts = [run.counts[metric][rows] for run in system.runs]
     return scores_of_counts(counts, measures.of_sums[metric])
 
 
@@ -211,34 +208,20 @@ def read_results(folder: Path, place: Path) -> dict[str, Any]:
     return results
 
 
-def read_run(
-    folder: Path,
-    place: Path,
-    results: dict[str, Any],
-    measures: TaskMeasures,
-    metrics: Collection[str],
-    data: ConfigDict | None = None,
+def read_texts(
+    run: ScoredRun, place: Path, measures: TaskMeasures, data: ConfigDict | None
 ) -> ScoredRun:
-    """Returns a run with its outputs, which have the scores of its results in these metrics.
+    """Returns a run with the texts in a place of its folder and the counts behind their scores.
 
     The tags that its `config.data` puts before sources are no part of the test set.
     """
-    scores = results[measures.split]
     try:
-        outputs = measures.read(place, scores, data)
+        counts, texts = read_counts(place, run.results), measures.read(place, data)
     except UnreadableError as error:
-        raise UserError(f"{error.path} cannot be read ({error.reason}): {_fix(folder)}") from None
-    for name in metrics if measures.all_texts else ():
-        if f"{name}_signature" not in scores:
-            continue
-        metric = measures.metric(name)
-        recorded, score = (metric.scale * x for x in (scores[name], measures.score(name, outputs)))
-        if abs(recorded - score) > TOLERANCE:  # a kill may come between writing the one and other
-            raise UserError(
-                f"{place / 'results.json'} says {metric.title} {recorded:.2f}, and the "
-                f"{measures.made} in {place} have {score:.2f}: {_fix(folder)}"
-            )
-    return ScoredRun(folder, results, outputs)
+        fix = _fix(run.folder)
+        raise UserError(f"{error.path} cannot be read ({error.reason}): {fix}") from None
+    inputs, *_ = texts.shown.values()
+    return run._replace(texts=texts, lengths=count_words(inputs), counts=counts)
 
 
 def _fix(folder: Path) -> str:
@@ -298,7 +281,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
         raise UserError("no trial is complete yet: there is nothing to compare")
-    runs = [ScoredRun(t.folder, read_results(t.folder, t.folder), None, t) for t in complete]
+    runs = [ScoredRun(t.folder, read_results(t.folder, t.folder), t) for t in complete]
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
@@ -314,7 +297,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
             measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
         )
     systems: list[System] = []
-    for run, trial in zip(_with_outputs(runs, measures), complete, strict=True):
+    for run, trial in zip(_with_texts(runs, measures), complete, strict=True):
         # A value may be a list, which has no hash.
         if same := [system for system in systems if system.values == trial.setting]:
             [system] = same
@@ -331,8 +314,8 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     return Sweep(list(trials), systems, chosen, measures, vocabularies)
 
 
-def _with_outputs(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
-    """The runs of trials with their outputs and their curves of validation."""
+def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
+    """The runs of trials with their texts and their curves of validation."""
     complete: list[ScoredRun] = []
     for run in runs:
         try:
@@ -340,14 +323,11 @@ def _with_outputs(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Sco
         except ValueError as error:
             raise UserError(f"{error}: restore it") from None
         curves = {name: curve for (name, split), curve in curves if split != "train"}
-        outputs = None
+        run = run._replace(curves=curves)
         if measures.all_texts:
-            metrics = [measures.main_metric]
-            whole = read_run(run.folder, run.folder, run.results, measures, metrics)
-            outputs = whole.outputs
+            run = read_texts(run, run.folder, measures, None)
             if complete:
-                check_same_texts(complete[0], whole._replace(trial=run.trial), f"their {APART}")
-                # The texts of many runs would fill the memory.
-                outputs = whole.texts._replace(given={}, shown={}, texts=[])
-        complete.append(run._replace(curves=curves, outputs=outputs))
+                check_same_texts(complete[0], run, f"their {APART}")
+                run = run._replace(texts=Texts({}, {}, []))  # which would fill the memory
+        complete.append(run)
     return complete

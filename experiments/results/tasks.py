@@ -3,13 +3,14 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from transformer import tasks
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
 from . import texts
-from .statistics import OfSums, ratio_of_sums, score_of
-from .texts import Outputs
+from .statistics import OfSums, ratio_of_sums
+from .texts import Texts
 
 # Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
 # the rest of the path.
@@ -59,7 +60,7 @@ class TaskMeasures:
     curves: tuple[str, ...]  # metrics that are drawn of the validation while training
     noun: str  # a text of the test set
     made: str  # the outputs for them
-    read: Callable[..., Outputs]  # of the folder of a test set, its scores and `config.data`
+    read: Callable[[Path, Any], Texts]  # of the folder of a test set and `config.data`
     of_sums: dict[str, OfSums]  # scores of any of the texts by their metric, the main one first
     changes: str  # the metric by which single texts are compared
     per_token: str = ""  # that of `of_sums` which counts tokens, of which a text has as many in all
@@ -82,10 +83,6 @@ class TaskMeasures:
     def metric(self, name: str) -> Metric:
         """Returns a metric of the task."""
         return find(name, self.scored)
-
-    def score(self, name: str, outputs: Outputs, rows: Any = slice(None)) -> float:
-        """Returns a score of the texts in these rows, in the unit of the results."""
-        return score_of(outputs.counts(name)[rows], self.of_sums[name])
 
     @property
     def main(self) -> Measure:

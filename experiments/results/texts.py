@@ -1,9 +1,8 @@
-"""The outputs of a run for each text of a test set, as counts whose sums scores are made of."""
+"""The texts of a test set, what a run made of them, and the counts behind its scores."""
 
 import functools
 import itertools
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +13,8 @@ from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger
 from transformer.data.documents import packing
-from transformer.errors import UserError
-from transformer.files import read_file
+from transformer.files import open_arrays, read_file
+from transformer.runs.json_files import FILE_DIGESTS, SCORES
 
 TRANSLATIONS, SOURCES, REFERENCES = (
     f"translations/test{part}.txt" for part in ("", ".source", ".reference")
@@ -38,14 +37,12 @@ class UnreadableError(Exception):
         self.reason = reason.strerror if isinstance(reason, OSError) else reason
 
 
-class Outputs(NamedTuple):
-    """The outputs of a run for the texts of a test set, in their order."""
+class Texts(NamedTuple):
+    """The texts of a test set and the outputs of a run for them, in their order."""
 
     given: dict[str, list[str]]  # the lines that all runs must have, by file
-    shown: dict[str, list[str]]  # the lines of an example that all runs have, by their name
-    texts: list[str]  # the output for each, as people read it
-    lengths: Int64[np.ndarray, "texts"]  # in words of the inputs
-    counts: Callable[[str], Counts]  # of a metric; sums over texts make the score of a test set
+    shown: dict[str, list[str]]  # those of an example that all runs have, by name; inputs first
+    outputs: list[str]  # as people read them
 
 
 def read_lines(path: Path) -> list[str]:
@@ -64,69 +61,46 @@ def read_columns(path: Path) -> list[list[str]]:
     return list(map(list, zip(*rows, strict=True)))
 
 
-def read_translations(
-    folder: Path, scores: dict[str, Any], data: ConfigDict | None = None
-) -> Outputs:
-    """Returns the outputs of a translator for a test set.
-
-    The signature of BLEU in its scores names the tokenizer. The tags that the run's `config.data`
-    puts before sources are no part of the test set.
-    """
+def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the texts of a translator; the tags of `config.data` are no part of its test set."""
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
-    texts = read_lines(folder / TRANSLATIONS)
     given = {name: read_lines(folder / name) for name in names}
     if data is not None:
         split = Tagger(data, None).split
         given[SOURCES] = [split(source)[1].lstrip() for source in given[SOURCES]]
     sources, first, *more = given.values()
-    # A sentence with fewer references than another has an empty line; sacreBLEU takes None.
-    references = [first, *([text or None for text in lines] for lines in more)]
-    sentences = zip(texts, *references, strict=True)
-    matches = [text.strip() in [o and o.strip() for o in others] for text, *others in sentences]
-    tokenizer = tokenizer_of(str(scores.get("bleu_signature")))
-
-    @functools.cache
-    def counts(metric: str) -> Counts:
-        if metric == "exact_match":
-            return _count(matches)
-        if metric == "chrf":
-            return count_characters(texts, references)
-        return count_ngrams(texts, references, tokenizer)
-
     shown = {"source": sources, "reference": first}
     shown |= {f"reference {n}": lines for n, lines in enumerate(more, 2)}
-    return Outputs(given, shown, texts, count_words(sources), counts)
+    return Texts(given, shown, read_lines(folder / TRANSLATIONS))
 
 
-def read_predictions(folder: Path, scores: Any = None, data: Any = None) -> Outputs:
-    """Returns the outputs of a classifier for a test set."""
+def read_predictions(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the texts of a classifier."""
     truth, predicted, probabilities, texts = read_columns(folder / PREDICTIONS)
-    counts = {"accuracy": _count([a == b for a, b in zip(truth, predicted, strict=True)])}
     given = [f"{label}\t{text}" for label, text in zip(truth, texts, strict=True)]
     outputs = [f"{label} ({p})" for label, p in zip(predicted, probabilities, strict=True)]
-    shown = {"text": texts, "class": truth}
-    return Outputs({PREDICTIONS: given}, shown, outputs, count_words(texts), counts.__getitem__)
+    return Texts({PREDICTIONS: given}, {"text": texts, "class": truth}, outputs)
 
 
-def read_likelihoods(folder: Path, scores: Any = None, data: Any = None) -> Outputs:
-    """Returns the scores of a language model for the segments that it keeps."""
-    *numbers, texts = read_columns(folder / LIKELIHOODS)
-    nats = -np.array(numbers[0], np.float64)
-    tokens, size = np.array(numbers[1:], np.int64).astype(np.float64)
-    outputs = [f"{n:.2f} nats, {t:.0f} tokens" for n, t in zip(nats, tokens, strict=True)]
-    counts = {
-        "bits_per_byte": np.stack([nats / math.log(2), size], 1),
-        "nll": np.stack([nats, tokens], 1),
-    }
-    shown = {"text": texts}
-    return Outputs({LIKELIHOODS: texts}, shown, outputs, count_words(texts), counts.__getitem__)
+def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
+    """Returns the segments of a language model, and their scores as text."""
+    log_probs, tokens, _, texts = read_columns(folder / LIKELIHOODS)
+    outputs = [f"{-float(n):.2f} nats, {t} tokens" for n, t in zip(log_probs, tokens, strict=True)]
+    return Texts({LIKELIHOODS: texts}, {"text": texts}, outputs)
 
 
-def _count(right: Sequence[bool]) -> Int64[np.ndarray, "texts 2"]:
-    """Counts of the texts that are right, and of all."""
-    return np.stack([right, np.ones(len(right))], 1).astype(np.int64)
+def read_counts(folder: Path, results: Mapping[str, Any]) -> dict[str, Counts]:
+    """Returns the counts of each text by metric; their sums make the score of the test set."""
+    path = folder / SCORES
+    if SCORES not in results.get(FILE_DIGESTS, {}):
+        raise UnreadableError(path, "the results are of a version that did not write it")
+    try:
+        with open_arrays(path) as arrays:
+            return dict(arrays)
+    except ValueError as error:
+        raise UnreadableError(path, error) from None
 
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
@@ -134,47 +108,14 @@ def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
     return np.array([*map(packing.count_words, texts)], np.int64)
 
 
-def tokenizer_of(signature: str) -> str:
-    """Returns the name of sacreBLEU's tokenizer in a signature."""
-    named = dict(part.split(":", 1) for part in signature.split("|") if ":" in part).get("tok", "")
-    # Some are followed by a version: ja-mecab-0.996-IPA.
-    names = [name for name in sacrebleu.BLEU.TOKENIZERS if named.startswith(name)]
-    if not names:
-        raise UserError(f"the signature {signature!r} names no tokenizer of sacreBLEU's")
-    return max(names, key=len)
-
-
-def count_ngrams(
-    translations: Sequence[str], references: Sequence[Sequence[Any]], tokenizer: str = "13a"
-) -> Int64[np.ndarray, "texts 10"]:
-    """Returns all that BLEU counts, by sentence; `references` are those of each file.
-
-    Words of the translation and of the reference; n-grams, n = 1 to 4, that the reference has too;
-    n-grams of the translation.
-    """
-    metric = sacrebleu.BLEU(tokenize=tokenizer, force=True)
-    return np.array(metric._extract_corpus_statistics(translations, references), np.int64)
-
-
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:
-    """Returns BLEU, 0 to 100, of each corpus with these sums of `count_ngrams`."""
+    """Returns BLEU, 0 to 100, of each corpus with these sums of counts."""
     bleu = functools.partial(sacrebleu.BLEU.compute_bleu, smooth_method="exp")
     return np.array([bleu(row[2:6], row[6:], *row[:2]).score for row in sums.tolist()])
 
 
-def count_characters(
-    translations: Sequence[str], references: Sequence[Sequence[Any]]
-) -> Int64[np.ndarray, "texts 18"]:
-    """Returns all that chrF counts, by sentence; of several references it is the most similar one.
-
-    For n = 1 to 6 the n-grams of characters of the translation, of the reference, and of both.
-    """
-    metric = sacrebleu.CHRF()
-    return np.array(metric._extract_corpus_statistics(translations, references), np.int64)
-
-
 def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "corpora"]:
-    """Returns chrF, 0 to 100, of each corpus with these sums of `count_characters`."""
+    """Returns chrF, 0 to 100, of each corpus with these sums of counts."""
     return np.array([sacrebleu.CHRF()._compute_f_score(row) for row in sums.tolist()])
 
 

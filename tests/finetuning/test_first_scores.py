@@ -27,8 +27,9 @@ class Scored(Task):
 
     def evaluate(self, params, split, final):
         self.calls.append((params, split, final))
-        part = {**SCORES, "texts": {"translations/test_a.txt": ["c"]}}
-        return {**SCORES, "texts": {"translations/test.txt": ["b"]}, "parts": {"test_a": part}}
+        part = {**SCORES, "texts": {"translations/test_a.txt": ["c"]}, "counts": {}}
+        texts = {"translations/test.txt": ["b"]}
+        return {**SCORES, "texts": texts, "counts": {}, "parts": {"test_a": part}}
 
 
 Scored.__abstractmethods__ = frozenset()  # no other is asked for

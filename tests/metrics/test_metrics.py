@@ -251,3 +251,10 @@ def test_the_interval_of_a_loss_is_that_of_resampled_rows():
     pictures = np.repeat(np.arange(211), 5).tolist()
     assert loss_intervals(*five, 2000, pictures)["nll_ci"] == pytest.approx(found["nll_ci"])
     assert loss_intervals(*five, 2000)["nll_ci"] < 0.5 * found["nll_ci"]
+
+
+def test_counts_of_a_sentence_are_those_of_a_hand_count():
+    counts = corpus_scores(["a b c x e"], ["a b c d e f"], final=True)["counts"]
+    # Words a, b, c, e; pairs ab, bc; the triple abc.
+    assert counts["bleu"].tolist() == [[5, 6, 4, 2, 1, 0, 5, 4, 3, 2]]
+    assert counts["exact_match"].tolist() == [[0, 1]]

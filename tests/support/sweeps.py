@@ -12,7 +12,9 @@ from experiments.results.notes import sweep_notes
 from experiments.results.systems import Sweep, SweepTrial
 from experiments.results.table import build_table, missing, sweep_signatures, to_markdown
 from tiny_run import command, refused
+from transformer.files import digest_file, write_arrays
 from transformer.metrics.text import corpus_scores
+from transformer.runs.json_files import SCORES
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"
 
@@ -75,7 +77,9 @@ def write_trial(
     scores = {"loss": 1.5, "nll": 1.2, "perplexity": 3.3, "accuracy": 0.8, "seconds": 2.0}
     scores |= corpus_scores(found, references) | {"sentences": len(found)}
     results = {"validation": scores, "test": scores | changes.pop("test", {}), **changes}
-    return _write(root, number, values, results, curve(errors, 100 * number + seed), files)
+    trial = _write(root, number, values, results, curve(errors, 100 * number + seed), files)
+    write_counts(trial.folder, corpus_scores(found, references, final=True)["counts"])
+    return trial
 
 
 def write_language_model(
@@ -128,7 +132,9 @@ def write_classifier(
         line | {"accuracy": 1 / line["loss"]} for line in curve(1 - share, values.get("seed", 0))
     ]
     results = {"validation": scores, "test": scores}
-    return _write(root, number, values, results, metrics, {"predictions/test.tsv": lines})
+    trial = _write(root, number, values, results, metrics, {"predictions/test.tsv": lines})
+    write_counts(trial.folder, {"accuracy": [[i not in wrong, 1] for i in range(count)]})
+    return trial
 
 
 def _write(
@@ -151,6 +157,14 @@ def _write(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return SweepTrial(number, values, folder, "complete")
+
+
+def write_counts(folder: Path, counts: dict) -> None:
+    """Adds the counts behind the scores of the test set to a run, as its evaluation does."""
+    write_arrays(folder / SCORES, counts)
+    path = folder / "results.json"
+    digests = {SCORES: digest_file(folder / SCORES, "")}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"files": digests}))
 
 
 def markdown(sweep: Sweep, title: str, command: str) -> str:
@@ -194,12 +208,15 @@ def language_model(root: Path, number: int, nats: float, words: int = 1, **score
     """
     folder = write_language_model(root, number, {"seed": number}, nats, **scores).folder
     (folder / "likelihoods").mkdir()
-    lines = []
+    lines, counts = [], []
     for i, text in enumerate(sentences(60)):
         tokens = -(-len(text.split()) // words) + 1
         nats_of_text = -nats * tokens * (1 + 0.01 * (i % 7))
         lines.append(f"{nats_of_text:.4f}\t{tokens}\t{len(text) + 2}\t{text}⏎\n")
+        counts.append((-nats_of_text, tokens, len(text) + 2))
     (folder / "likelihoods/test.tsv").write_text("".join(lines))
+    nll, sizes = np.array(counts)[:, :2], np.array(counts)[:, ::2]
+    write_counts(folder, {"nll": nll, "bits_per_byte": sizes / [math.log(2), 1]})
     return add_config(folder, "language_model", number)
 
 

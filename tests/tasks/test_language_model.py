@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.results.texts import read_likelihoods
 from runs import count_programs, toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents.packing import Documents, encode_text
+from transformer.data.documents.packing import Documents
 from transformer.inference import batching
 from transformer.operations import Request
 from transformer.runs import workdir
@@ -111,20 +110,19 @@ def test_the_likelihoods_kept_of_pieces_are_what_the_scores_sum(trained, name, p
         assert "⏎".join(LINES) in "".join(texts)
 
 
-@pytest.mark.parametrize("name", ["lines", "running"])
-def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(name, trained, tmp_path):
-    run = Run(trained[name]).load_trained()
+def test_compare_counts_the_bytes_of_the_scores_if_documents_are_cut(trained):
     documents = [" ".join((LINES * 2)[:13]), LINES[0]]
-    text = encode_text(documents, run.predictor.tokenizer, whole=False)
-    pieces = list(run.predictor.score_chunks(run.variables, text, 12, 99))
-    assert len(pieces) > 4  # rows have 12 tokens
-    (tmp_path / "likelihoods").mkdir()
-    lines = ["\t".join(map(str, piece)) for piece in pieces]
-    (tmp_path / "likelihoods/test.tsv").write_text("\n".join(lines))
-    bits, size = read_likelihoods(tmp_path).counts("bits_per_byte").sum(0)
-    assert size == text.bytes + 2 == sum(map(len, documents)) + 2
-    nll = -sum(piece[0] for piece in pieces)
-    assert bits / size == pytest.approx(scores_of(nll, text)["bits_per_byte"])
+    config = workdir.load_config(trained["lines"])
+    config.data.context = 12
+    task = LanguageModelTask.from_folder(trained["lines"], config, documents)
+    params = Run(trained["lines"]).load_trained().variables["params"]
+    scores = task.evaluate(params, "test", final=True)
+    assert len(scores["counts"]["nll"]) > 4  # rows have 12 tokens
+    bits, size = scores["counts"]["bits_per_byte"].sum(0)
+    nll, tokens = scores["counts"]["nll"].sum(0)
+    assert size == task.text.held_out["test"].bytes + 2 == sum(map(len, documents)) + 2
+    assert bits / size == pytest.approx(scores["bits_per_byte"])
+    assert nll / tokens == pytest.approx(scores["nll"])
 
 
 def test_a_report_shows_what_the_model_writes_and_predicts_worst(trained):

@@ -1,10 +1,11 @@
 """The metrics of translations: one function each, with signatures and intervals."""
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import sacrebleu
+from jaxtyping import Real
 
 from transformer.metrics.registry import MIN_TEXTS, find, proportion_interval
 
@@ -18,11 +19,16 @@ class CorpusScore(NamedTuple):
       interval: half the width of the 95% bootstrap interval (Koehn 2004), or the bounds of that of
         a proportion; None without resamples, of fewer than `MIN_TEXTS`, or if they do not vary.
       signature: how the score was computed: scores with different signatures are not comparable.
+      counts: of each text; the score is a function of their sums. For BLEU they are words of the
+        hypothesis and of the reference, n-grams, n = 1 to 4, that both have, and those of the
+        hypothesis; for chrF, for n = 1 to 6, the n-grams of characters of the hypothesis, of the
+        reference that is most similar, and of both; for exact matches, whether it is one, and 1.
     """
 
     value: float
     interval: float | list[float] | None = None
     signature: str | None = None
+    counts: Real[np.ndarray, "texts n"] | None = None
 
 
 class ScoredCorpus(NamedTuple):
@@ -62,7 +68,8 @@ def corpus_scores(
 ) -> dict[str, Any]:
     """Returns the scores of detokenised text by name, each `*_ci` and each `*_signature`.
 
-    If some have no interval, `no_interval` says which, and why.
+    If some have no interval, `no_interval` says which, and why. Final scores also have `counts` by
+    name, see `CorpusScore`.
 
     Args:
       references: one for each hypothesis.
@@ -79,7 +86,7 @@ def corpus_scores(
                 "give one reference for each hypothesis, and at least one"
             )
     corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
-    scores: dict[str, Any] = {}
+    scores: dict[str, Any] = {"counts": {}} if final else {}
     for name, compute in FUNCTIONS.items():
         if (find(name, "translations").final and not final) or (score := compute(corpus)) is None:
             continue
@@ -88,6 +95,8 @@ def corpus_scores(
             scores[f"{name}_ci"] = score.interval
         if score.signature is not None:
             scores[f"{name}_signature"] = score.signature
+        if final:
+            scores["counts"][name] = score.counts
     names = [name for name in FUNCTIONS if name in scores and f"{name}_ci" not in scores]
     if bootstrap > 1 and names:
         titles = ", ".join(find(name, "translations").title for name in names)
@@ -99,11 +108,11 @@ def corpus_scores(
 @text_metric
 def exact_match(corpus: ScoredCorpus) -> CorpusScore:
     """The percentage of translations that equal one of their references, without outer blanks."""
-    texts = ([text and text.strip() for text in texts] for texts in corpus.references)
-    hypotheses, count = (text.strip() for text in corpus.hypotheses), len(corpus.hypotheses)
-    matches = sum(map(operator.contains, zip(*texts, strict=True), hypotheses))
+    texts = zip(corpus.hypotheses, *corpus.references, strict=True)
+    counts = np.array([[h.strip() in [r and r.strip() for r in rs], 1] for h, *rs in texts])
+    matches, count = counts.sum(0).tolist()
     interval = proportion_interval(matches, count, 100.0) if corpus.bootstrap > 1 else None
-    return CorpusScore(100.0 * matches / count, interval)
+    return CorpusScore(100.0 * matches / count, interval, counts=counts)
 
 
 @text_metric
@@ -154,9 +163,11 @@ def _score_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: 
 def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) >= MIN_TEXTS
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
+    counts = metric._extract_corpus_statistics(corpus.hypotheses, corpus.references)
+    metric._extract_corpus_statistics = lambda *_: counts  # which are not counted again
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if resampled and score._ci > ROUNDING else None
-    return CorpusScore(score.score, interval, str(metric.get_signature()))
+    return CorpusScore(score.score, interval, str(metric.get_signature()), np.array(counts))
 
 
 class _Chrf(sacrebleu.CHRF):

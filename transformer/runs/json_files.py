@@ -14,6 +14,7 @@ from transformer.files import open_file, read_json, write_json
 MAX_TEXT = 2**30  # bytes
 MAX_NAMES = 6  # names in a line
 RUN = "run.json"  # what a run records before it trains, see `read_run`
+SCORES = "scores.npz"  # the counts of each text of the test set, by metric
 FILE_DIGESTS = "files"  # key of the results: the digests of the texts behind them, by name
 # What a foreign file may lack; one of ours that was changed does not have its seal.
 RESULTS = {"step": int, "averaged_steps": [int], "parameters": int, "wall_seconds": float}

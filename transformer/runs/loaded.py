@@ -173,7 +173,7 @@ class LoadedRun(Run):
         task = TranslationTask.from_folder(self.folder, config, pairs)
         task.predictor = self.trained.predictor  # which has compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
-        return {name: value for name, value in scores.items() if name != "texts"}
+        return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
     @overload
     def caption(self, pictures: Iterable[str]) -> list[str]: ...

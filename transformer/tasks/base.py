@@ -209,8 +209,9 @@ class Task(abc.ABC):
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of a split; `final` ones may take longer.
 
-        Final scores also have `texts`, {file in the run's folder: its lines}, and if the split has
-        parts that are scored, `parts`, {name: final scores}.
+        Final scores also have `texts`, {file in the run's folder: its lines}, `counts`, {metric:
+        numbers of each text, whose sums make the score}, and if the split has parts that are
+        scored, `parts`, {name: final scores}.
         """
 
     @abc.abstractmethod

@@ -207,8 +207,10 @@ class ClassificationTask(Task):
         scores = self._scores(split, probabilities, final)
         if not final:
             return scores
+        right = probabilities.argmax(axis=1) == self.text.encoded[split].labels
+        counts = {"accuracy": np.column_stack([right, np.ones(len(right), np.int64)])}
         lines = self._prediction_lines(split, probabilities)
-        return {**scores, "texts": {f"predictions/{split}.tsv": lines}}
+        return {**scores, "counts": counts, "texts": {f"predictions/{split}.tsv": lines}}
 
     @functools.cached_property
     def head_snapshot(self) -> HeadSnapshots:

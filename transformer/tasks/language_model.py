@@ -144,7 +144,8 @@ class LanguageModelTask(TokenTask):
 
         Documents are read from their start, and texts longer than a row in chunks, each without the
         preceding text. See `scores_of` for the numbers. Final scores also have the log-probability
-        in nats, the number of tokens, the bytes and the text of some chunks.
+        in nats, the number of tokens, the bytes and the text of some chunks, and the counts of
+        these.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -152,14 +153,17 @@ class LanguageModelTask(TokenTask):
         if not final:
             return scores
         scores = self.with_intervals(scores, variables, split)
-        pieces = self.predictor.score_chunks(
-            variables, self.text.held_out[split], self.config.data.context, PIECES
-        )
+        text, context = self.text.held_out[split], self.config.data.context
+        pieces = list(self.predictor.score_chunks(variables, text, context, PIECES))
+        counts = {
+            "bits_per_byte": np.array([(-nats / math.log(2), size) for nats, _, size, _ in pieces]),
+            "nll": np.array([(-nats, tokens) for nats, tokens, _, _ in pieces], np.float64),
+        }
         lines = [
             f"{log_prob:.4f}\t{tokens}\t{size}\t{LINE_END.sub('⏎', text)}"
             for log_prob, tokens, size, text in pieces
         ]
-        return {**scores, "texts": {f"likelihoods/{split}.tsv": lines}}
+        return {**scores, "counts": counts, "texts": {f"likelihoods/{split}.tsv": lines}}
 
     @functools.cached_property
     def head_snapshot(self) -> HeadSnapshots:

@@ -16,8 +16,9 @@ from experiments.results.statistics import (
     ratio_of_sums,
     text_values,
 )
-from experiments.results.texts import bleu_of_sums, count_ngrams
+from experiments.results.texts import bleu_of_sums
 from sweeps import sentences, translations
+from transformer.metrics.text import corpus_scores
 
 ONE_TO_TEN = [(1, 1), (2, 2), (3, 3), (5, 5), (10, 10)]
 REFERENCES = sentences(60)
@@ -76,7 +77,8 @@ def test_the_interval_ends_at_zero_if_p_is_at_the_level():
 
 
 def test_the_variance_of_text_values_is_that_of_the_score_on_resampled_texts():
-    counts = [count_ngrams(translations(REFERENCES, 0.25, seed), [REFERENCES]) for seed in (1, 2)]
+    texts = [translations(REFERENCES, 0.25, seed) for seed in (1, 2)]
+    counts = [corpus_scores(own, REFERENCES, final=True)["counts"]["bleu"] for own in texts]
     apart = np.subtract(*(text_values(own, bleu_of_sums) for own in counts))
     rows = np.random.default_rng(0).integers(60, size=(4000, 60))
     drawn = np.subtract(*(bleu_of_sums(own[rows].sum(1)) for own in counts))

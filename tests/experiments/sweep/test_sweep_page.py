@@ -145,17 +145,17 @@ def test_figures_show_means_deviations_and_seeds(tmp_path):
 
 def test_scores_by_length_are_those_of_the_sentences_of_that_length(tmp_path):
     sweep = read_sweep("translation", write_sweep(tmp_path, seeds=(0,)))
-    lengths = sweep.runs[0].texts.lengths
+    lengths = sweep.runs[0].lengths
     left, right = sweep_figures(sweep)["lengths"].axes
     labels = [label.get_text() for label in left.get_xticklabels()]
     low, high, count = map(int, re.fullmatch(r"(\d+)–(\d+)\n\((\d+)\)", labels[0]).groups())
     rows = np.flatnonzero((lengths >= low) & (lengths <= high))
     assert len(rows) == count
     assert sum(int(text.split("(")[1][:-1]) for text in labels) == len(lengths)
-    counts = sweep.systems[1].runs[0].texts.counts
-    expected = score_of(counts("bleu")[rows], bleu_of_sums)
+    counts = sweep.systems[1].runs[0].counts
+    expected = score_of(counts["bleu"][rows], bleu_of_sums)
     np.testing.assert_allclose(left.lines[1].get_ydata()[0], expected)
-    right_ones = counts("exact_match")[rows, 0]
+    right_ones = counts["exact_match"][rows, 0]
     np.testing.assert_allclose(right.lines[1].get_ydata()[0], 100 * right_ones.mean())
 
 

@@ -55,7 +55,7 @@ def test_the_own_test_set_as_a_file_has_the_run_s_own_scores(task, folders, tmp_
     texts = [name for name in before if Path(name).stem.split(".")[0] == "test"]
     texts = [name for name in texts if not name.startswith("held_out/")]
     assert texts
-    assert {f"evaluations/own/{name}" for name in (*texts, "results.json")} == {
+    assert {f"evaluations/own/{name}" for name in (*texts, "results.json", "scores.npz")} == {
         name for name in after if name.startswith("evaluations/own/")
     }
     for name in texts:

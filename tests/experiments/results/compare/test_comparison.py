@@ -5,15 +5,15 @@ import json
 import math
 import shutil
 
-import pytest
-import sacrebleu
 from scipy import stats
 
 from experiments.results.compare import find_changes, mark
 from experiments.results.runs import read_systems
 from experiments.results.texts import read_likelihoods
-from sweeps import classifier, compare, language_model, refuse, sentences
+from sweeps import classifier, compare, language_model, refuse, sentences, write_counts
 from tiny_run import unsealed
+from transformer.metrics.text import corpus_scores
+from transformer.runs.json_files import SCORES
 
 REFERENCES = sentences(60)
 
@@ -87,7 +87,9 @@ def test_a_set_that_both_were_scored_on_takes_the_place_of_their_own(runs, copie
         place = folder / "evaluations/news"
         shutil.copytree(runs[other] / "translations", place / "translations")
         results = json.loads((runs[other] / "results.json").read_text())
-        (place / "results.json").write_text(json.dumps({"test": results["test"]}))
+        shutil.copy(runs[other] / SCORES, place)
+        of_test = {key: results[key] for key in ("test", "files")}
+        (place / "results.json").write_text(json.dumps(of_test))
     own, news = (tmp_path / name for name in ("own", "news"))
     assert compare(*copies, output=own).code == 0
     assert compare(*copies, output=news, set="news").code == 0
@@ -180,18 +182,17 @@ def test_several_references_and_perturbed_copies_are_compared(copies, tmp_path):
     further = (copies[0] / "translations/test.txt").read_text()
     for folder in copies:
         (folder / "translations/test.reference.1.txt").write_text(further)
-    refuse(*copies, says=("results.json says BLEU", "writes it again"))
     for number, folder in enumerate(copies):
         texts = (folder / "translations/test.txt").read_text().splitlines()
         results = unsealed(path := folder / "results.json")
-        for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
-            score = metric.corpus_score(texts, [REFERENCES, further.splitlines()])
-            signature = {f"{name}_signature": str(metric.get_signature())}
-            results["test"] |= {name: score.score, **signature}
+        more = [further.splitlines()]
+        results["test"] |= corpus_scores(texts, REFERENCES, further=more, final=True)
+        counts = results["test"].pop("counts")
         results["test.copied"] = {"bleu": 40.0 + number, "clean_ratio": 0.8, "sentences": 60}
         results["test.capitals"] = {"bleu": 0.0, "sentences": 60}  # the clean score was 0, too
         results["test.joined"] = {"bleu": 1.0, "clean_ratio": 0.1, "sentences": 50 + number}
         path.write_text(json.dumps(results))
+        write_counts(folder, counts)
     ended = compare(*copies, output=tmp_path / "out")
     assert "reference 2" in (tmp_path / "out/comparison.html").read_text()
     markdown = (tmp_path / "out/comparison.md").read_text()
@@ -199,7 +200,7 @@ def test_several_references_and_perturbed_copies_are_compared(copies, tmp_path):
     assert "| good | 41.00 (0.800) | 0.00 (-) |" in markdown
     assert "test.joined" not in ended.out  # of other sentences
     (copies[1] / "translations/test.reference.1.txt").unlink()
-    refuse(*copies, says=("good/results.json says BLEU", "writes it again"))
+    refuse(*copies, says=("test.reference.1.txt, line 1", "no such line"))
 
 
 # -- other tasks
@@ -235,5 +236,5 @@ def test_language_models_are_compared_on_the_segments_that_they_keep(tmp_path):
     assert compare(*others, output=tmp_path / "bytes").code == 0
     assert {measure for measure, _ in table(tmp_path / "bytes")} == {bits}
     path.write_text("-3.0\t3\t7\tthé a\n", encoding="utf-8")
-    counts = read_likelihoods(folders[1]).counts("bits_per_byte")
-    assert counts.tolist() == [[pytest.approx(3 / math.log(2)), 7]]
+    texts = read_likelihoods(folders[1], None)
+    assert (texts.shown["text"], texts.outputs) == (["thé a"], ["3.00 nats, 3 tokens"])

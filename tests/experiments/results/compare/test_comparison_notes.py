@@ -11,17 +11,16 @@ from experiments.results.statistics import ratio_of_sums
 from experiments.results.systems import ScoredRun, System, compare
 from experiments.results.table import COMPARISON_TITLES, comparison_table
 from experiments.results.tasks import REGISTRY
-from experiments.results.texts import Outputs
 
 
 def system(name, *runs):
     """A system whose runs have these scores of each text."""
-    outputs = []
+    scored = []
     for scores in runs:
-        counts = {"bleu": np.stack([scores, np.ones(len(scores))], 1)}.__getitem__
+        counts = {"bleu": np.stack([scores, np.ones(len(scores))], 1)}
         lengths = np.ones(len(scores), np.int64)
-        outputs.append(Outputs({}, {}, [""] * len(scores), lengths, counts))
-    return System(name, [ScoredRun(Path(), {}, own) for own in outputs])
+        scored.append(ScoredRun(Path(), {}, lengths=lengths, counts=counts))
+    return System(name, scored)
 
 
 def shown(*systems, task="translation"):

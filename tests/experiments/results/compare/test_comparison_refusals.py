@@ -2,12 +2,11 @@
 
 import json
 
-import pytest
-
 from sweeps import classifier, language_model, refuse
 from tiny_run import refused
 from transformer import variants
 from transformer.files import write_json
+from transformer.runs.json_files import SCORES
 
 
 def test_wrong_systems_are_named(runs, tmp_path):
@@ -62,27 +61,22 @@ def test_language_models_of_other_segments_or_signatures_are_refused(tmp_path):
     refuse(first, cut, says=("test.tsv, line 4", "segments of the same text"))
 
 
-@pytest.mark.parametrize(
-    ("name", "damage"),
-    [
-        ("test.txt", lambda path: path.unlink()),
-        ("test.source.txt", lambda path: path.write_bytes(b"\xff\xfe\n")),
-    ],
-)
-def test_missing_or_damaged_translations_are_named(copies, name, damage):
-    damage(copies[1] / "translations" / name)
-    refuse(*copies, says=(str(copies[1]), "cannot be read", "--mode=evaluate"))
-
-
-def test_other_scores_than_those_of_the_texts_and_other_signatures_are_refused(copies):
-    path = copies[1] / "translations/test.txt"
-    text = path.read_text()
-    path.write_text(text.replace("the", "a"))
-    refuse(*copies, says=("results.json says BLEU", "--mode=evaluate"))
-    path.write_text(text)
-    path = copies[1] / "results.json"
-    path.write_text(path.read_text().replace("case:mixed", "case:lc"))
-    refuse(*copies, says=("different signatures of test bleu", "case:mixed", "case:lc"))
+def test_files_that_are_missing_damaged_or_of_an_older_version_are_named(copies):
+    path, results = copies[1] / SCORES, copies[1] / "results.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"?")
+    refuse(*copies, says=(f"{path} is not what was written", "--mode=evaluate"))
+    path.unlink()
+    refuse(*copies, says=(f"{path} cannot be read", "No such file", "--mode=evaluate"))
+    path.write_bytes(content)
+    digests = json.loads(results.read_text()).pop("files")
+    assert digests.keys() == {SCORES}
+    results.write_text(results.read_text().replace(json.dumps(digests), "{}"))
+    says = "cannot be read", "of a version that did not write it", f"--workdir={copies[1]}"
+    refuse(*copies, says=says)
+    source = copies[0] / "translations/test.source.txt"
+    source.write_bytes(b"\xff\xfe\n")
+    refuse(*copies, says=(f"{source} cannot be read", "--mode=evaluate"))
 
 
 def test_runs_of_other_settings_are_not_joined_as_seeds(runs, copies, tmp_path, monkeypatch):

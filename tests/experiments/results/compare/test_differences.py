@@ -6,13 +6,9 @@ import sacrebleu
 
 from experiments.results.runs import read_systems
 from experiments.results.systems import SweepTrial, compare, read_sweep
-from experiments.results.texts import (
-    bleu_of_sums,
-    chrf_of_sums,
-    count_characters,
-    count_ngrams,
-)
+from experiments.results.texts import bleu_of_sums, chrf_of_sums
 from sweeps import classifier, sentences, translations, translator
+from transformer.metrics.text import corpus_scores
 
 REFERENCES = sentences(60)
 OTHERS = [" ".join(reversed(text.split())) for text in REFERENCES]
@@ -24,12 +20,14 @@ def test_scores_of_counts_are_those_of_sacrebleu_for_any_part_of_the_corpus(refe
     texts = translations(REFERENCES, 0.3, 0)
     texts[11] = ""
     parts = [own[rows] for own in references]
-    for metric, count, of_sums in (
-        (sacrebleu.CHRF(), count_characters, chrf_of_sums),
-        (sacrebleu.BLEU(), count_ngrams, bleu_of_sums),
+    first, *further = references
+    counts = corpus_scores(texts, first, further=further, final=True)["counts"]
+    for name, metric, of_sums in (
+        ("chrf", sacrebleu.CHRF(), chrf_of_sums),
+        ("bleu", sacrebleu.BLEU(), bleu_of_sums),
     ):
         expected = metric.corpus_score(texts[rows], parts).score
-        sums = count(texts, references)[rows].sum(0, keepdims=True)
+        sums = counts[name][rows].sum(0, keepdims=True)
         np.testing.assert_allclose(of_sums(sums), [expected], rtol=1e-12)
 
 
