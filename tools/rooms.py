@@ -13,38 +13,38 @@ class Room(NamedTuple):
 
 ROOMS = {
     "model": Room("transformer/model", 4_600, 4_305),
-    "data": Room("transformer/data", 6_600, 8_708),
+    "data": Room("transformer/data", 6_600, 8_692),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
         3_045,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_484),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 3_011),
+    "tasks": Room("transformer/tasks", 1_900, 2_478),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_972),
     "operations": Room("transformer/operations.py", 700, 274),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_366,
+        2_364,
     ),
     "bridges": Room("transformer/bridges", 1_500, 1_707),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_300),
-    "config": Room("transformer", 600, 868),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 2_052),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_313),
+    "config": Room("transformer", 600, 860),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 2_051),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        5_336,
+        5_267,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_785,
+        3_781,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        4_139,
+        4_054,
     ),
     "studies": Room("studies", 900, 412),
 }

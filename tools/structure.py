@@ -36,10 +36,10 @@ SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
 MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_792, 259, 41  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_575, 259, 41  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # of `experiments`: folders, and which of them import which
-MAX_CORE = 4_790  # lines of the core shelf
-MAX_WHOLE_CONFIGS = 40  # functions that take the whole config
+MAX_CORE = 4_786  # lines of the core shelf
+MAX_WHOLE_CONFIGS = 39  # functions that take the whole config
 MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
 # Names of values that are participles; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
