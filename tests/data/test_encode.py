@@ -51,7 +51,7 @@ def test_a_second_start_reads_the_cache_and_gets_the_same(tmp_path, monkeypatch)
         raise AssertionError("encoded again")
         yield
 
-    monkeypatch.setattr(pipeline, "_parts", never)
+    monkeypatch.setattr(pipeline, "_parallel_parts", never)
     second = prepare_corpus(PAIRS, *limits)
     assert sentences(second) == sentences(first)
     assert (second.report, second.unknown_fraction) == (first.report, first.unknown_fraction)
@@ -115,7 +115,7 @@ def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkey
     def never(*args, **options):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(tokenizers, "_train", never)
+    monkeypatch.setattr(tokenizers, "_train_normalized", never)
     again = prepare_corpus(PAIRS, *settings(tmp_path / "cleared", **limits), folder=run)
     assert sentences(again) == sentences(first)
     with pytest.raises(AssertionError, match="trained again"):

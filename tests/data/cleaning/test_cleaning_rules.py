@@ -291,7 +291,7 @@ def test_without_its_library_the_filter_says_how_to_install_it(monkeypatch):
         return load(name, *args, **keywords)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    cleaning._identifier.cache_clear()
+    cleaning._language_identifier.cache_clear()
     with pytest.raises(UserError, match="`pip install py3langid`, or leave"):
         dataclasses.replace(OFF, languages=("en", "de"))
     monkeypatch.undo()
