@@ -208,7 +208,9 @@ def test_an_evaluation_with_other_settings_leaves_the_run_s_own_as_they_are(tiny
     assert before.items() <= after.items()
     place = "evaluations/beam_size=1,bootstrap=0"
     texts = [name for name in before if name.startswith("translations/")]
-    assert {*after} - {*before} == {f"{place}/{name}" for name in (*texts, "results.json", "scores.npz")}
+    assert {*after} - {*before} == {
+        f"{place}/{name}" for name in (*texts, "results.json", "scores.npz")
+    }
     assert (
         f"wrote {folder / place / 'results.json'}; the results of {folder} are unchanged"
         in ended.out
