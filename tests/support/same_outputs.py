@@ -250,7 +250,7 @@ def make(folder: Path, names: list[str]) -> None:
 
 # Of what is written as text: times, rates, versions, places.
 TIMES = re.compile(
-    r"[\d,.]+ (?:target )?(?:\w+|GFLOP)/s|\d+:\d\d:\d\d left"
+    r"(?<![\w,.])[\d,.]+ (?:target )?\w+/s|\d+:\d\d:\d\d left"
     r"|[\d.,:]+ ?(?:s|ms|min|minutes)\b|disk: free.*?\bGB"
 )
 OF_PATH = re.compile(r"(?<=_)[0-9a-f]{6}(?=/)")  # the digest of the path of a picture
