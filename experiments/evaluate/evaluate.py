@@ -74,7 +74,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
     settings = run.other_settings()
     # The report will need them, and damage is better known before the scoring takes its time.
     json_files.read_run(folder)
-    place = folder / workdir.EVALUATIONS / _name_of_test_set("", settings)
+    place = folder / workdir.EVALUATIONS / _folder_name("", settings)
 
     def score() -> dict[str, Any]:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
@@ -114,7 +114,7 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
             f"--name={chosen}: use up to {MAX_NAME_LENGTH} letters, digits, '-', '_', '.', '=' and "
             "'+', with none of '.', '=' first"
         )
-    place = folder / workdir.EVALUATIONS / _name_of_test_set(chosen, others)
+    place = folder / workdir.EVALUATIONS / _folder_name(chosen, others)
 
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
@@ -169,7 +169,7 @@ def _as_file_name(name: str) -> str:
     return re.sub(r"^[.=]|[^\w.=+-]", "_", name)
 
 
-def _name_of_test_set(text: str, settings: Mapping[str, Any]) -> str:
+def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
     """The name of a folder for an evaluation of a text with these settings, by dotted key."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
     name = ",".join(map(_as_file_name, [text, *parts] if text else parts))

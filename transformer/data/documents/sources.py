@@ -83,10 +83,10 @@ def _file_documents(settings: ConfigDict) -> Documents:
     if sum(fractions.values()) >= 1:
         asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
         raise UserError(f"{asked} leave nothing to train on: lower them")
-    return {**named, **_split_document(named["train"], fractions)} if fractions else named
+    return {**named, **_cut_splits(named["train"], fractions)} if fractions else named
 
 
-def _split_document(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
+def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
