@@ -21,8 +21,7 @@ from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue, prefetch
 from transformer.training.run import TrainingRun
-from ..process.compile_cache import keep_programs
-from ..process.process import keep_program_memory
+from ..process.process import keep_program_memory, keep_programs
 from .measure import shapes_of
 from .turns import Turn
 from .workloads import first_sources, make_task, read_workload

@@ -24,11 +24,10 @@ from transformer.runs.run import Run
 from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
 from transformer.runs.workdir import check_folder, load_config, run_folder
 from ..process import recipe
-from ..process.compile_cache import keep_programs
 from ..process.config import Experiment, override
 from ..process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from ..process.options import Options
-from ..process.process import keep_program_memory
+from ..process.process import keep_program_memory, keep_programs
 from ..sweep.saved import load_sweep, over_seeds
 
 logger = logging.getLogger(__name__)

@@ -2,9 +2,7 @@
 
 import contextlib
 import ctypes
-import errno
 import functools
-import gc
 import logging
 import os
 import resource
@@ -18,19 +16,8 @@ from transformer import signals
 from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.files import naming
 
-# What to do about an error of the system, by its number.
-REMEDIES = {
-    errno.ENOSPC: "make room on its disk, or name another place",
-    errno.EDQUOT: "make room in your quota, or name another place",
-    errno.EMFILE: "allow more open files with `ulimit -n`",
-    errno.EACCES: "check its permissions",
-    errno.EROFS: "name a place that can be written to",
-}
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt, see <malloc.h>
 COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's name of the event
-# Objects made since the last search for those that only refer to each other. By default 700: of the
-# five seconds to a training's second step, such searches took 0.3.
-BETWEEN_COLLECTIONS = 200_000
 LONG_COMPILATION = 0.1  # seconds; the many short ones free little
 
 
@@ -54,8 +41,7 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
         return f"JAX_PLATFORMS={platforms} finds no device here{why}: unset it, or set it to cpu"
     if isinstance(error, OSError):
         what = one_line(f"{error.filename or place}: {error.strerror or error}")
-        general = "check the path, its permissions and the space on its disk"
-        return f"{what}: {REMEDIES.get(error.errno or 0, general)}"
+        return f"{what}: check the path, its permissions, the room on its disk and `ulimit -n`"
     return None
 
 
@@ -139,6 +125,19 @@ def keep_program_memory() -> None:
     keep_freed_memory()
 
 
+def keep_programs(folder: Path) -> None:
+    """Lets JAX keep compiled programs in a folder, so that a second start is fast.
+
+    They are native code: whoever can write there decides what runs here. JAX checks the sum of each
+    as it unpacks it, warns of a damaged one, and compiles it again.
+    """
+    import jax
+
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these have no sum
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
 def keep_freed_memory() -> None:
     """Makes glibc keep freed memory for the process; does nothing with another C library.
 
@@ -166,7 +165,6 @@ def run_process(main: Callable[[], int]) -> int:
 
     An answer to a pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word.
     """
-    gc.set_threshold(BETWEEN_COLLECTIONS)
     sys.unraisablehook = _print_unraisable
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # text is UTF-8, whatever the terminal says
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
