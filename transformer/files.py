@@ -39,15 +39,6 @@ DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
 # Ends the name of what is being written, after the process and this machine.
 PARTIAL = f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}.partial"
-JSON_TYPES = {
-    dict: "an object",
-    list: "a list",
-    str: "a string",
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    type(None): "null",
-}
 
 
 def import_sibling(name: str) -> ModuleType:
@@ -84,22 +75,15 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """An empty folder, to be renamed to the path when it is complete; otherwise it is deleted.
-
-    An error of the system, such as that of a full disk, names the path.
-    """
+    """An empty folder, to be renamed to the path when it is complete; otherwise it is deleted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     delete_leftovers(path)
     prefix = f"{path.name}.{os.getpid()}."
     with tempfile.TemporaryDirectory(f".{PARTIAL}", prefix, path.parent) as place:
         folder = Path(place, path.name)
         folder.mkdir()
-        try:
+        with naming(path):
             yield folder
-        except OSError as error:  # of a copy, the second name is that of the place
-            name = str(error.filename2 or error.filename or path)
-            error.filename, error.filename2 = name.replace(str(folder), str(path)), None
-            raise
 
 
 def delete_leftovers(path: Path) -> None:
@@ -177,13 +161,7 @@ class OddFileError(OSError):
 
 
 class DamageError(Exception):
-    """A file is not what was written.
-
-    Attributes:
-      step: of the checkpoint, where several are read.
-    """
-
-    step: int | None = None
+    """A file is not what was written."""
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
@@ -344,8 +322,8 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
     kind = {dict: dict, list: list, Each: dict}.get(type(shape), shape)
     if not _is_of(value, kind):
         is_plain = isinstance(value, str | int | float)
-        shown = ascii(value)[:40] if is_plain else JSON_TYPES[type(value)]
-        return f"{place or 'the whole'} is {shown} instead of {JSON_TYPES[kind]}"
+        shown = ascii(value)[:40] if is_plain else type(value).__name__
+        return f"{place or 'the whole'} is {shown} instead of {kind.__name__}"
     inner: list[tuple[Any, Any, Any]] = []
     prefix = f"{place}." if place else ""
     if isinstance(shape, dict):

@@ -233,15 +233,15 @@ BAD = {
     "has decoder_ffn_dim=9, which is not computed here: choose a model with 8": (
         lambda folder: changed(folder, decoder_ffn_dim=9)
     ),
-    "d_model is 'wide' instead of a whole number": lambda folder: changed(folder, d_model="wide"),
+    "d_model is 'wide' instead of int": lambda folder: changed(folder, d_model="wide"),
     "q_proj.weight of shape (16, 16), and config.json says (18, 18): copy both from one model": (
         lambda folder: changed(folder, d_model=18)
     ),
-    "dropout is 'high' instead of a number": lambda folder: changed(folder, dropout="high"),
+    "dropout is 'high' instead of float": lambda folder: changed(folder, dropout="high"),
     "activation_function is a list": lambda folder: changed(folder, activation_function=[]),
     "tie_word_embeddings is 1 instead": lambda folder: changed(folder, tie_word_embeddings=1),
     "decoder_vocab_size is 9.5 instead": lambda folder: changed(folder, decoder_vocab_size=9.5),
-    "num_beams is a list instead of": lambda folder: search(folder, num_beams=[4]),
+    "num_beams is list instead of": lambda folder: search(folder, num_beams=[4]),
     "length_penalty is 'long' instead": lambda folder: search(folder, length_penalty="long"),
     "says 1,000,000,000, with the ids": lambda folder: changed(folder, vocab_size=10**9),
     "pad_token_id=99, which is 'no token' in vocab.json instead of <pad>, and not computed": (
@@ -258,7 +258,7 @@ BAD = {
     "final_logits_bias of shape (1,": (
         lambda folder: other_numbers(folder, "final_logits_bias", lambda x: x[:, :-1].copy())
     ),
-    "vocab.json cannot be read (a key is '\\ud800' instead of a string)": (
+    "vocab.json cannot be read (a key is '\\ud800' instead of str)": (
         lambda folder: (folder / "vocab.json").write_text('{"\\ud800": 0}')
     ),
     "model.decoder.embed_tokens.weight of shape": (

@@ -15,7 +15,6 @@ import pytest
 from log_lines import heard
 from runs import identical
 from transformer.errors import UserError
-from transformer.files import DamageError
 from transformer.optim import OptimizerConfig, optimizers
 from transformer.runs import checkpoint, leaves
 from transformer.runs.checkpoint import Checkpoints
@@ -202,8 +201,8 @@ def test_checkpoints_of_another_text_are_refused_but_not_those_that_do_not_tell(
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        ("opt_state", "optimizer's state of another version .* config.train.init_from"),
-        ("params", "config.json: params/a/kernel is .61, 67., not absent"),
+        ("opt_state", "of another version of this code: opt_state/"),
+        ("params", "config.json, or .*: params/a/kernel is .61, 67., not absent"),
     ],
 )
 def test_a_state_with_other_arrays_is_refused_and_its_weights_stay_usable(part, says, folder):
@@ -232,7 +231,7 @@ def is_named_or_harmless(folder, sure: bool) -> bool:
     with heard() as said, Checkpoints(folder, 3, read_only=True) as checkpoints:
         try:
             used = jax.device_get(weights(checkpoints, 3))
-        except DamageError:
+        except UserError:
             used = None
         # What the error has named is not said again.
         if len(checkpoints.scores()) < 3 and not said and used is not None:
@@ -268,10 +267,10 @@ def test_a_flip_that_nobody_checks_is_used(folder, monkeypatch):
     data, changed = path.read_bytes(), 0
     for i in range(0, len(data), 1009):
         path.write_bytes(data[:i] + bytes([data[i] ^ 4]) + data[i + 1 :])
-        with Checkpoints(folder, read_only=True) as checkpoints:
+        with np.errstate(all="ignore"), Checkpoints(folder, read_only=True) as checkpoints:
             try:
                 changed += not identical(jax.device_get(weights(checkpoints, 3)), expected(3).ema)
-            except (UserError, DamageError):
+            except UserError:
                 continue
     assert changed > 2
 
@@ -287,23 +286,6 @@ def test_a_damaged_record_is_named_once_and_its_checkpoint_stays(content, folder
         assert checkpoints.steps() == [2, 3, 5]  # it may be the best
     [line] = said
     assert "checkpoints/2 is damaged: record.json is not what was written" in line
-
-
-def test_parameters_that_are_not_finite_are_refused(folder):
-    with Checkpoints(folder, 3) as checkpoints:
-        state = make_state(4.0)
-        for group in ("params", "ema"):
-            tree = jax.tree.map(jnp.copy, state.params)
-            spoilt = state.replace(**{group: tree | {"b": tree["b"].at[3].set(jnp.nan)}})
-            checkpoints.save(4, spoilt, PROGRESS)
-            checkpoints.wait()
-            if group == "ema":
-                with pytest.raises(DamageError, match="ema/b is not finite"):
-                    weights(checkpoints, 4)
-            with heard() as said:
-                restored, _ = checkpoints.restore_newest(state, "x")
-            assert identical(jax.device_get(restored), expected(3))
-            assert [f"{group}/b is not finite" in line for line in said] == [True]
 
 
 def test_what_is_damaged_stays_on_the_disk_that_a_linked_folder_is_on(folder, tmp_path):

@@ -4,6 +4,7 @@ A step's folder has its arrays, as Orbax writes them, and a record: the progress
 digest of each file, which is checked before it is read, and the scores of the evaluation.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -29,7 +30,6 @@ from transformer.runs.leaves import (
     check_leaves,
     describe_leaves,
     hash_file,
-    is_finite,
 )
 
 RECORD = "record.json"
@@ -213,15 +213,18 @@ class Checkpoints:
             state = jax.tree.unflatten(jax.tree.structure(template), [arrays[x] for x in leaves])
             return state, record["progress"]
         if damaged:
-            raise all_damaged(self.folder)
+            raise UserError(
+                f"all checkpoints in {self.folder} are damaged, or of another version of this "
+                "code: restore a copy, or move that folder away to train from the beginning"
+            )
         return None
 
     def restore_weights(self, steps: Sequence[int], template: Any) -> Any:
         """Returns the mean of the weights of some checkpoints, on the default device.
 
         Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
-        read. At most two trees are in memory, for any number of steps. Raises DamageError, with the
-        step, for one that is damaged.
+        read. At most two trees are in memory, for any number of steps. Raises UserError for one
+        that is damaged.
 
         Args:
           template: shapes and dtypes of the weights.
@@ -235,8 +238,10 @@ class Checkpoints:
                 like = named_leaves({group: template})
                 arrays = self._restore(step, groups.get(group, {}), like, host=True)
             except DamageError as error:
-                error.step = step
-                raise
+                raise UserError(
+                    f"checkpoint {self.folder / str(step)} is damaged ({error}): delete that "
+                    "folder, and start the same command again"
+                ) from None
             for full_name in list(arrays):
                 x, name = arrays.pop(full_name), full_name.removeprefix(f"{group}/")
                 if name not in total:
@@ -318,11 +323,7 @@ class Checkpoints:
                 f"{self.folder / str(step)} cannot be read now ({_reason(error)}); it is left "
                 "as it is: start the same command again when that is over"
             ) from _system_error(error)
-        arrays = {name: x for group in items for name, x in restored[group].items()}
-        for name, x in arrays.items():
-            if name.startswith((f"{PARAMS}/", f"{EMA}/")) and not is_finite(x):
-                raise DamageError(f"{name} is not finite")
-        return arrays
+        return {name: x for group in items for name, x in restored[group].items()}
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
@@ -338,12 +339,12 @@ class Checkpoints:
 
     def _delete_halves(self) -> None:
         """Deletes folders of steps that a kill left half written or half deleted, and no others."""
-        root = self.folder.resolve()
-        for path in (*root.glob("*.orbax-checkpoint-tmp"), *root.glob(f"{DELETED}/*")):
-            if re.match(r"\d+(\.|$)", path.name) and path.resolve().is_relative_to(root):
-                shutil.rmtree(path, ignore_errors=True)
-        if not any(root.glob(f"{DELETED}/*")):
-            shutil.rmtree(root / DELETED, ignore_errors=True)
+        deleted = self.folder / DELETED
+        for path in (*self.folder.glob("*.orbax-checkpoint-tmp"), *deleted.glob("*")):
+            if path.name.partition(".")[0].isdigit():
+                shutil.rmtree(path, ignore_errors=True)  # which follows no link
+        with contextlib.suppress(OSError):  # it is not there, or has something else
+            deleted.rmdir()
 
     def _refused(self, step: int, error: Exception) -> UserError:
         kept = ", ".join(map(str, self.steps())) or "none"
@@ -352,14 +353,6 @@ class Checkpoints:
             f"({_reason(error)}): check room, permissions and `ulimit -n` there, and start the "
             f"same command again; kept: steps {kept}"
         )
-
-
-def all_damaged(folder: Path) -> UserError:
-    """Returns the error of a folder whose checkpoints are all damaged."""
-    return UserError(
-        f"all checkpoints in {folder} are damaged, or of another version of this code: restore a "
-        "copy, or move that folder away to train from the beginning"
-    )
 
 
 def check_fingerprint(

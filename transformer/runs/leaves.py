@@ -5,9 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from transformer.errors import UserError
 from transformer.files import DamageError, open_file
 
@@ -25,18 +22,13 @@ def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: st
     unlike = [x for x in sorted(saved.keys() | expected.keys()) if saved.get(x) != expected.get(x)]
     if not unlike:
         return
-    if all(name.startswith("opt_state/") for name in unlike):
-        raise UserError(
-            f"{what} have the optimizer's state of another version of this code, which cannot be "
-            "resumed: start another run from their weights with config.train.init_from"
-        )
     there, here = (
         tuple(each[unlike[0]]["shape"]) if unlike[0] in each else "absent"
         for each in (saved, expected)
     )
     raise UserError(
-        f"{what} are not of the model of its config.json: {unlike[0]} is {there}, not {here}: "
-        "restore the original"
+        f"{what} are not of the model of its config.json, or of another version of this code: "
+        f"{unlike[0]} is {there}, not {here}: restore the original"
     )
 
 
@@ -65,9 +57,3 @@ def hash_file(path: Path) -> str:
     """Returns the SHA-256 of a file."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def is_finite(x: Any) -> bool:
-    """Whether the numbers of an array, or of its parts on this process's devices, are finite."""
-    parts = [part.data for part in x.addressable_shards] if isinstance(x, jax.Array) else [x]
-    return all(np.isfinite(part).all() for part in parts)

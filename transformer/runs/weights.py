@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from transformer.files import (
 )
 from transformer.metrics.registry import find, rank
 from transformer.optim.parameters import named_leaves
-from transformer.runs.checkpoint import Checkpoints, all_damaged, check_fingerprint
+from transformer.runs.checkpoint import Checkpoints, check_fingerprint
 from transformer.runs.leaves import check_leaves, describe_leaves
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,6 @@ WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
 STORED = "stored"  # its key of the weights that were stored apart
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
-WHOLE = "no longer fits the run"  # of a choice that is undamaged
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
 
@@ -96,11 +95,10 @@ class Weights:
                 self._check_any(checkpoints.steps(), choice)
                 choice = self._compare(task, checkpoints, recorded=keep)
             stored = choice.pop(STORED, None)
-            if keep and checkpoints.steps() and not self._is_written(stored):
+            is_stored = stored is not None and (self.folder / WEIGHTS).exists()
+            if keep and checkpoints.steps() and not is_stored:
                 template = task.predictor.param_shapes()
-                weights, steps = self._restore(checkpoints, choice["steps"], template)
-                if steps != choice["steps"]:  # a damaged one had not to be read to be compared
-                    choice |= {"steps": steps, "candidates": []}
+                weights = checkpoints.restore_weights(choice["steps"], template)
                 self.store(weights, checkpoints.newest_progress(), choice)
         logger.info(_choice_line(choice))
         return choice
@@ -146,38 +144,18 @@ class Weights:
                     return weights, choice["steps"], stored["progress"]
                 except DamageError as error:
                     self._check_any(checkpoints.steps(), str(error))
-                    logger.warning(f"{self.folder}: {error}: reading the checkpoints")
+                    again = "if it is deleted, an evaluation writes it again"
+                    logger.warning(f"{self.folder}: {error}: reading the checkpoints; {again}")
                     steps = choice["steps"]
             self._check_any(checkpoints.steps(), choice)
             checkpoints.check_fingerprint(fingerprint)
+            used = list(steps) or self._by_rule(checkpoints)
             if not steps and self.is_compared:
-                steps = self._by_rule(checkpoints)
                 logger.warning(
-                    f"{self.folder}: {choice}: using checkpoint {steps[0]:,}, the best so far"
+                    f"{self.folder}: {choice}: using checkpoint {used[0]:,}, the best so far"
                 )
-            weights, used = self._restore(checkpoints, steps, template())
+            weights = checkpoints.restore_weights(used, template())
             return weights, used, checkpoints.newest_progress()
-
-    def _restore(
-        self, checkpoints: Checkpoints, steps: Sequence[int], template: Any
-    ) -> tuple[Any, list[int]]:
-        """The mean weights of checkpoints, or by the config's rule, and which; no damaged ones."""
-        damaged: set[int | None] = set()
-        while True:
-            used = list(steps) or self._by_rule(checkpoints, damaged)
-            try:
-                return checkpoints.restore_weights(used, template), used
-            except DamageError as error:
-                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-                damaged.add(error.step)
-                steps = ()
-
-    def _is_written(self, stored: Mapping[str, Any] | None) -> bool:
-        """Whether the weights that were stored apart are there and undamaged."""
-        try:
-            return stored is not None and bool(self._read_file(stored))
-        except DamageError:
-            return False
 
     def _read_file(self, stored: Mapping[str, Any]) -> bytes:
         try:
@@ -190,19 +168,15 @@ class Weights:
             raise DamageError(f"{WEIGHTS} is not what was written")
         return data
 
-    def _check_any(self, steps: Sequence[int], damage: Any = "") -> None:
+    def _check_any(self, steps: Sequence[int], choice: Any) -> None:
         """Raises UserError if weights are needed that only a checkpoint has, and there is none."""
         if steps:
             return
-        is_stored = (self.folder / WEIGHTS).exists() or (self.folder / CHOICE).exists()
-        if is_stored and isinstance(damage, str) and WHOLE not in damage:
-            why = f"{damage}, and there are no checkpoints to read in its place"
-            raise UserError(f"{self.folder}: {why}: restore the original")
-        if is_stored:
+        if (self.folder / WEIGHTS).exists() or (self.folder / CHOICE).exists():
+            why = choice if isinstance(choice, str) else "the stored weights are of other steps"
             raise UserError(
-                f"{self.folder} has no checkpoints any more, and other weights than the stored "
-                "ones are in them alone: leave config.evaluate as it is there, or copy the "
-                "checkpoints back"
+                f"{self.folder} has no checkpoints any more, and {why}: restore the original, or "
+                "leave config.evaluate as it is there"
             )
         raise UserError(f"{self.folder} has no checkpoint yet: train until the first one is saved")
 
@@ -226,14 +200,11 @@ class Weights:
         whole = steps and steps[-1] == choice["newest_step"] and {*steps} >= {*choice["steps"]}
         if self.rule.items() <= choice.items() and choice["steps"] and (whole or not steps):
             return choice
-        return f"the choice of weights in {path} {WHOLE}"
+        return f"the choice of weights in {path} no longer fits the run"
 
-    def _by_rule(self, checkpoints: Checkpoints, damaged: Collection[int | None] = ()) -> list[int]:
+    def _by_rule(self, checkpoints: Checkpoints) -> list[int]:
         """The steps that the config specifies; of a comparison, the best single one."""
-        steps = [step for step in checkpoints.steps() if step not in damaged]
-        if not steps:
-            raise all_damaged(checkpoints.folder)
-        scores = {s: score for s, score in checkpoints.scores().items() if s in steps}
+        steps, scores = checkpoints.steps(), checkpoints.scores()
         if self.rule["rule"] == "last" or not scores:
             return steps[-1:]
         if self.rule["rule"] == "average":
@@ -252,30 +223,21 @@ class Weights:
         choice = {**self.rule, "newest_step": checkpoints.steps()[-1], "candidates": []}
         if not (self.is_compared and scores):
             return choice | {"steps": self._by_rule(checkpoints)}
-        measured: dict[tuple[int, ...], tuple[float, float]] = {}
-        while True:
-            compared = candidates(scores, self.rule["average"])
-            try:
-                for kind, steps in compared.items():
-                    if kind == BEST and recorded:
-                        measured[tuple(steps)] = scores[steps[0]]
-                    elif tuple(steps) not in measured:
-                        logger.info(f"scoring {_describe_weights(kind, steps)} on validation ...")
-                        weights = checkpoints.restore_weights(steps, template)
-                        numbers = task.evaluate(weights, "validation", final=False)
-                        del weights  # two trees in memory are enough
-                        measured[tuple(steps)] = rank(numbers, metric)
-                break
-            except DamageError as error:
-                logger.warning(f"checkpoint {error.step} is damaged ({error}); left out")
-                del scores[error.step]  # pyright: ignore[reportArgumentType]  # it has a step
-                if not scores:
-                    raise all_damaged(checkpoints.folder) from error
+        measured: dict[str, tuple[float, float]] = {}
+        compared = candidates(scores, self.rule["average"])
         for kind, steps in compared.items():
-            score, _ = measured[tuple(steps)]
+            if kind == BEST and recorded:
+                measured[kind] = scores[steps[0]]
+            else:
+                logger.info(f"scoring {_describe_weights(kind, steps)} on validation ...")
+                weights = checkpoints.restore_weights(steps, template)
+                numbers = task.evaluate(weights, "validation", final=False)
+                del weights  # two trees in memory are enough
+                measured[kind] = rank(numbers, metric)
+            score, _ = measured[kind]
             value = sign * score if math.isfinite(score) else None
             choice["candidates"].append({"what": kind, "steps": steps, "score": value})
-        return choice | {"steps": max(compared.values(), key=lambda steps: measured[tuple(steps)])}
+        return choice | {"steps": compared[max(compared, key=measured.__getitem__)]}
 
 
 def _choice_line(choice: Mapping[str, Any]) -> str:
