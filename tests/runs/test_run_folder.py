@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -181,12 +180,3 @@ def test_a_relative_path_opens_a_run(copy, monkeypatch):
     assert used == [STEPS]
     with pytest.raises(UserError, match=r"/nowhere is not a folder"):
         Run(Path("nowhere"), workdir.load_config(folder)).load_trained()
-
-
-def test_what_dead_processes_left_half_written_goes_when_training_starts(copy):
-    dead, alive = (copy / f"translations/test.txt.{number}.partial" for number in (1, 2))
-    for path in (dead, alive):
-        path.touch()
-    os.utime(dead, (0, 0))
-    Run(copy).claim()
-    assert [path.exists() for path in (dead, alive)] == [False, True]

@@ -104,25 +104,6 @@ def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
     assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("place", [0, 2])  # within the run, and at its end
-def test_an_evaluation_that_kills_five_times_is_left_out(place, unbroken, tmp_path, said):
-    config, whole = unbroken
-    step = [5, 10, 12][place]
-    for attempt in range(5):
-        assert not Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].ended_by()
-        places = [0] if attempt else [place]
-        assert not ended(Failing("evaluate", places, Killed, bad=[6]), config, tmp_path)
-        assert saved_steps(tmp_path)[-1] == step
-    said.clear()
-    assert ended(Failing("evaluate", [], bad=[6]), config, tmp_path)
-    [line] = [line for line in said if "left out" in line]
-    assert line.startswith(f"the evaluation at step {step} failed 5 times and is left out")
-    assert scored(tmp_path) == [other for other in (5, 10, 12) if other != step]
-    assert Trainer([TrainingRun(Snapshots(), config, tmp_path)]).runs[0].ended_by()
-    assert identical(*(newest_state(Snapshots(), config, each) for each in (tmp_path, whole)))
-
-
 # -- saves by the clock
 
 

@@ -1,6 +1,5 @@
 """The training loop: steps, saves and evaluations, independent of the task."""
 
-import contextlib
 import functools
 import logging
 import time
@@ -270,27 +269,20 @@ class Trainer:
         chosen = [self.runs[i] for i in due]
         for run in chosen:
             run.checkpoints.wait()
-            run.count_attempts(step, 1)
         self._spend()
         before, stops = chosen[0].progress.seconds, False
         evaluate = functools.partial(self.placement.evaluate, chosen[0].task, params)
-        try:
-            scores = self._try(evaluate, f"evaluation at step {step}")
-            if scores is not None:
-                if 0 < chosen[0].config.train.minutes * 6 < chosen[0].progress.seconds - before:
-                    logger.warning(
-                        "warning: the evaluation took more than a tenth of config.train.minutes: "
-                        "lower config.evaluate.max_sentences, or raise config.train.evaluate_every"
-                    )
-                self._write_snapshot(step, params)
-                numbers = [self.runs[i].record(step, scores[i]) for i in due]
-                self._progress.note(step, mean_of(numbers))
-                stops = self.on_evaluation(step, numbers[0])
-        except (StoppedError, UserError, OSError):  # no fault of the evaluation
-            for run in chosen:
-                with contextlib.suppress(OSError):
-                    run.count_attempts(step, -1)
-            raise
+        scores = self._try(evaluate, f"evaluation at step {step}")
+        if scores is not None:
+            if 0 < chosen[0].config.train.minutes * 6 < chosen[0].progress.seconds - before:
+                logger.warning(
+                    "warning: the evaluation took more than a tenth of config.train.minutes: "
+                    "lower config.evaluate.max_sentences, or raise config.train.evaluate_every"
+                )
+            self._write_snapshot(step, params)
+            numbers = [self.runs[i].record(step, scores[i]) for i in due]
+            self._progress.note(step, mean_of(numbers))
+            stops = self.on_evaluation(step, numbers[0])
         # By the time that was recorded: if it is up only since then, a step is due.
         going = [i for i in due if not stops and not self.runs[i].ended(step)]
         self._spend()

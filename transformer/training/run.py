@@ -21,7 +21,7 @@ from transformer.optim.parameters import rules_of
 from transformer.optim.schedules import learning_rate, remaining_rate
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
-from transformer.runs.run import CHECKPOINTS, MAX_ATTEMPTS, Run, RunProgress, total_steps
+from transformer.runs.run import CHECKPOINTS, Run, RunProgress, total_steps
 from transformer.tasks.base import Task
 from transformer.training.start import start_from
 from transformer.training.start_vectors import start_with_vectors
@@ -259,19 +259,14 @@ class TrainingRun(Run):
         if self.checkpoints.evaluated(step):
             return False
         last = max(self.checkpoints.scores(), default=0)
-        if self.count_attempts(step) >= MAX_ATTEMPTS:
-            line = (
-                f"the evaluation at step {step} failed {MAX_ATTEMPTS} times and is left out: is "
-                "config.decode.batch_size or config.evaluate.max_sentences too large?"
-            )
-        elif not self.ended(step) and last and consecutive_nonfinite >= step - last:
-            # The newest few are averaged, and a copy of the same weights would replace a good
-            # checkpoint.
-            line = f"nothing was learned since step {last}: step {step} is not saved or evaluated"
-        else:
+        if self.ended(step) or not last or consecutive_nonfinite < step - last:
             return True
+        # The newest few are averaged, and a copy of the same weights would replace a good
+        # checkpoint.
         if step != self._warned_step:  # the loop may ask again
-            logger.warning(line)
+            logger.warning(
+                f"nothing was learned since step {last}: step {step} is not saved or evaluated"
+            )
         self._warned_step = step
         return False
 
