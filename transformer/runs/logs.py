@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import logging
 import math
-import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,7 @@ from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, w
 SNAPSHOTS = "attention_snapshots"  # folder within a run's
 # Files to which lines and events are appended; the name of the second goes on with the time.
 METRICS, EVENTS = "metrics.jsonl", "events.out.tfevents"
-BOARD_SECONDS = 120  # between two flushes of TensorBoard's file
 BOARD_VERSION = "brain.Event:2"  # of the events in it
-
-logger = logging.getLogger(__name__)
-
 
 with contextlib.ExitStack() as after:
     # tensorboardX would import PyTorch: a second and 180 MB, for nothing used here.
@@ -40,60 +34,35 @@ with contextlib.ExitStack() as after:
 
 
 class _Board:
-    """TensorBoard's file of a run; once it cannot be written, a warning says so and it ends.
+    """TensorBoard's file of a run, written in the calling thread.
 
-    It is written in the calling thread: that of tensorboardX's own writer dies of an error of the
-    disk, and whoever writes then waits for ever. From `purge_step` on TensorBoard hides the events
-    of earlier files.
+    The thread of tensorboardX's own writer dies of an error of the disk, and whoever writes then
+    waits for ever. From `purge_step` on TensorBoard hides the events of earlier files.
     """
 
     def __init__(self, workdir: Path, purge_step: int):
         self._path = workdir / f"{EVENTS}.{int(time.time())}.{socket.gethostname()}"
-        self._file: RecordWriter | None = None
-        self._flushed = time.monotonic()
-        try:
-            self._file = RecordWriter(str(self._path))
-        except OSError as error:
-            self._warn(error)
+        self._file = RecordWriter(str(self._path))
         self._write(file_version=BOARD_VERSION)
         self._write(step=purge_step, file_version=BOARD_VERSION)
         self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
-        self._attempt(RecordWriter.flush)
 
-    def write(self, name: str, value: float, step: int) -> None:
-        """Writes a number at a step."""
-        self._write(step=step, summary=scalar(name, value))
-        if time.monotonic() - self._flushed > BOARD_SECONDS:
-            self._attempt(RecordWriter.flush)
-            self._flushed = time.monotonic()
+    def write(self, split: str, values: Mapping[str, float], step: int) -> None:
+        """Writes the numbers of a step; those of evaluations, which are rare, to the disk."""
+        for name, value in values.items():
+            self._write(step=step, summary=scalar(f"{split}/{name}", value))
+        if split != "train":
+            with naming(self._path):
+                self._file.flush()
 
     def close(self) -> None:
-        """Flushes the file to disk, and closes it."""
-        self._attempt(RecordWriter.flush)
-        self._attempt(RecordWriter.close)
-        self._file = None
+        """Closes the file, also if what its buffer has cannot be written."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        event = Event(wall_time=time.time(), **fields).SerializeToString()
-        self._attempt(lambda file: file.write(event))
-
-    def _attempt(self, work: Callable[[RecordWriter], None]) -> None:
-        """Works on the file; an error of the disk becomes a warning, and the file ends."""
-        if (file := self._file) is None:
-            return
-        try:
-            work(file)
-        except OSError as error:
-            self._file = None
-            with contextlib.suppress(OSError):  # what is in its buffer fails once more
-                file.close()
-            self._warn(error)
-
-    def _warn(self, error: OSError) -> None:
-        logger.warning(
-            f"warning: {self._path} cannot be written ({error.strerror or error}): TensorBoard "
-            "shows no later steps; metrics.jsonl has them"
-        )
+        with naming(self._path):
+            self._file.write(Event(wall_time=time.time(), **fields).SerializeToString())
 
 
 class MetricsWriter:
@@ -118,8 +87,7 @@ class MetricsWriter:
         line = {"step": step, "split": split, **finite}
         with naming(self._path), self._path.open("a") as file:
             file.write(json.dumps({**line, SEAL: seal_of(line)}) + "\n")
-        for name, value in values.items():
-            self._board.write(f"{split}/{name}", value, step)
+        self._board.write(split, values, step)
 
     def close(self) -> None:
         """Flushes all lines to disk."""
@@ -146,7 +114,4 @@ def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) ->
 
 def snapshot_files(folder: Path) -> list[Path]:
     """Returns the snapshots of a run's folder by their steps, and none of the other files there."""
-    named = [
-        path for path in folder.glob(f"{SNAPSHOTS}/*.npz") if re.fullmatch(r"\d{8,}", path.stem)
-    ]
-    return sorted(named, key=lambda path: int(path.stem))
+    return sorted(folder.glob(f"{SNAPSHOTS}/{'[0-9]' * 8}.npz"))
