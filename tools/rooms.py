@@ -190,5 +190,4 @@ COMMANDS = {
     "transformer/data/files/table.py": 1,
     "transformer/data/labelled/columns.py": 1,
     "transformer/variants.py": 1,
-    "transformer/runs/sweep_folder.py": 1,
 }

@@ -21,8 +21,14 @@ from transformer.data.encode import cache_folder
 from transformer.data.files.locate import corpus_folder
 from transformer.errors import UserError
 from transformer.runs.run import Run
-from transformer.runs.sweep_folder import COMMAND, is_sweep, refuse_sweep
-from transformer.runs.workdir import check_folder, load_config, run_folder
+from transformer.runs.workdir import (
+    COMMAND,
+    check_folder,
+    is_sweep,
+    load_config,
+    refuse_sweep,
+    run_folder,
+)
 from ..process import recipe
 from ..process.config import Experiment, override
 from ..process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
@@ -125,14 +131,14 @@ def _experiment_of(command: Command, folder: Path) -> Experiment:
         command = command._replace(experiment=over_seeds(command.experiment, command.options.seeds))
     experiment = command.experiment or _saved_experiment(command, folder, has_run)
     config = experiment.config
+    # Cleaning needs no recipe; each trial of a sweep has its own text, and so its own row.
+    has_no_row = command.mode == CLEAN or (command.mode == TRAIN and experiment.is_sweep)
     if command.experiment is None:
         for key, text in command.overrides:
             override(config, key, text)
         if reads_text and (line := describe_text(Run(folder, config))):
             logger.info(line)
-    elif command.mode == TRAIN and experiment.is_sweep:
-        recipe.check_given(config, keys)  # each trial has its own text, and so its own row
-    elif command.mode != CLEAN and (reads_text or has_run):  # cleaning needs no recipe
+    elif (reads_text or has_run) and not has_no_row:
         recipe.apply(config, keys, None if reads_text else load_config(folder))
     # Trials of a sweep may set keys that do not fit.
     check(config, *(("model", "training") if reads_text and not experiment.is_sweep else ()))

@@ -16,7 +16,7 @@ from transformer.errors import UserError
 from transformer.files import write_json
 from transformer.runs import json_files, workdir
 from transformer.runs.run import Run
-from transformer.runs.sweep_folder import find_trials
+from transformer.runs.workdir import find_trials
 from ..process.options import Options
 from ..results.run_tables import BEHAVIOUR, main_split
 from ..results.runs import list_stopped
@@ -82,7 +82,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
             results = scoring.score(task, run)
             scoring.show(task, run, results)
             return results
-        workdir.make_writable(place)
+        place.mkdir(parents=True, exist_ok=True)
         results = scoring.score(task, run, place, {"settings": settings})
         _print_evaluation(results, run, place)
         return results
@@ -122,7 +122,7 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
             config.evaluate.perturbed_sentences = 0  # of generated lines no copies
         task = tasks.REGISTRY[config.task].from_folder(folder, config, given.text)
         trained = own.load_trained()
-        workdir.make_writable(place)
+        place.mkdir(parents=True, exist_ok=True)
         results = scoring.score_splits(task, trained, place) | {
             "step": step,
             "input": {"files": given.files, "digest": given.digest},

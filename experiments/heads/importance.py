@@ -19,7 +19,6 @@ from transformer.files import whole_file, write_json
 from transformer.model.build import has_heads
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run
-from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 from ..display import plotting
 from ..evaluate.other_text import read_given
@@ -67,7 +66,7 @@ def heads(run: Run, options: Options) -> list[Path]:
     task = tasks.REGISTRY[config.task].from_folder(folder, config, text)
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     place = folder / "figures" / "heads"
-    make_writable(place)
+    place.mkdir(parents=True, exist_ok=True)
     at_once = 1 if jax.default_backend() == "cpu" else AT_ONCE
     with line_progress(work(task), hidden=False, what="text") as advance:
         ranking = rank(task, trained.variables, advance, at_once)

@@ -18,7 +18,7 @@ from transformer.data.parallel.training_pairs import check_held_out
 from transformer.errors import one_line, shorten
 from transformer.files import whole_file
 from transformer.runs.run import Run
-from transformer.runs.workdir import check_folder, make_writable
+from transformer.runs.workdir import check_folder
 from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def clean(run: Run) -> Iterator[Path]:
 def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
     """Cleans the text of one corpus; returns the files in `place`."""
     rules, texts = rules_of(data), _open_splits(data)
-    make_writable(place)
+    place.mkdir(parents=True, exist_ok=True)
     results, rules = survey(texts["train"], rules, data.seed)
     faults = duplicates(results, rules)
     _print_report(

@@ -86,19 +86,6 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
             assign(config, key, settings[key])
 
 
-def check_given(config: ConfigDict, given: Collection[str]) -> None:
-    """Checks that no trial's recipe replaces a key that the command line sets for all trials."""
-    page, table, _ = REGISTRY.get(config.task, REGISTRY["translation"])
-    values, defaults = flatten(config), flatten(page.get_config())
-    keys = {*given}.intersection(itertools.chain(*table.KEYS))
-    for key in sorted(keys) if config.recipe != "none" else ():
-        if values[key] == defaults[key]:
-            raise UserError(
-                f"config.{key}={values[key]} is also the value of configs/{defaults['name']}.py, "
-                "which the recipe of each trial replaces: set it in sweep()"
-            )
-
-
 def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
     """Returns a number of each corpus, or of the only one."""
     numbers = []

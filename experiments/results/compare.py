@@ -12,7 +12,6 @@ import numpy as np
 
 from transformer.errors import UserError
 from transformer.files import write_text
-from transformer.runs import workdir
 from transformer.runs.run import Run
 from ..display import web_page
 from ..display.web_page import shortened
@@ -44,7 +43,7 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     levels = courses.parse_levels(options.levels)
     measures, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
-    workdir.make_writable(output)
+    output.mkdir(parents=True, exist_ok=True)
     comparisons = [compare(measures, systems, name) for name in comparable(measures, systems)]
     tables = [table.comparison_table(measures, systems, each) for each in comparisons]
     names = [each.metric for each in comparisons]

@@ -14,7 +14,7 @@ from transformer.config.keys import having
 from transformer.errors import UserError, one_line, shorten
 from transformer.runs import workdir
 from transformer.runs.run import Run, State
-from transformer.runs.sweep_folder import COMMAND, find_trials
+from transformer.runs.workdir import COMMAND, find_trials
 from .systems import ScoredRun, System, check_same_texts, find_unlike, read_results, read_texts
 from .tasks import REGISTRY, TaskMeasures
 

@@ -13,8 +13,7 @@ from transformer import variants
 from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.files import read_json, write_json
-from transformer.runs.sweep_folder import COMMAND, at_folder
-from transformer.runs.workdir import parse_config
+from transformer.runs.workdir import COMMAND, ESSENTIAL, parse_config
 from ..process.config import Experiment
 
 MAX_SEEDS = 1000
@@ -60,7 +59,7 @@ def load_sweep(folder: Path) -> Experiment | None:
     if not path.exists():
         return None
     variants.check(folder)
-    content = read_json(path, {"command": str, "config?": dict, "trials?": [dict]}, fix)
+    content = read_json(path, {"command": str, "config?": ESSENTIAL, "trials?": [dict]}, fix)
     if "config" not in content:
         return None
     config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
@@ -83,6 +82,5 @@ def command_of(folder: Path) -> str:
     flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
     path = folder / COMMAND
     if path.exists() and not any(map(CONFIG_FLAG.match, flags)):
-        saved = read_json(path, {"command": str}, "name the sweep's --config")["command"]
-        return at_folder(saved, folder)
+        return read_json(path, {"command": str}, "name the sweep's --config")["command"]
     return f"python {shlex.join([Path(sys.argv[0]).name, *flags])}"

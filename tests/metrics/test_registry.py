@@ -26,7 +26,7 @@ from transformer.metrics.registry import PANELS, SCORES, Metric, metrics_of
 from transformer.runs import weights
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.run import RunProgress
-from transformer.runs.sweep_folder import find_trials
+from transformer.runs.workdir import find_trials
 from transformer.training.progress import Progress
 
 INVENTED = Metric("invented", "edits", "%", higher_is_better=False, panel=SCORES)

@@ -7,7 +7,7 @@ import pytest
 from experiments.display.training_curves import build_figure, read_curves
 from runs import Unigrams, lines, make_trainer, unigram_config
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.sweep_folder import find_trials
+from transformer.runs.workdir import find_trials
 from transformer.training.run import TrainingRun
 
 

@@ -104,43 +104,6 @@ def test_a_full_disk_ends_the_run_and_the_checkpoints_before_are_intact(tiny, co
     assert translate(copy).code == 0
 
 
-FULL = pytest.mark.full
-DAMAGE = {
-    "empty": b"",
-    "a list": b"[]",
-    "a string": b'"x"',
-    "null": b"null",
-    "a number": b"3",
-    "no keys": b"{}",
-    "cut": b'{"step": 4',
-    "not UTF-8": b'{"a": "\xff"}',
-    "nested": b"[" * 100_000,
-    "a long number": b'{"step": ' + b"9" * 5000 + b"}",
-}
-READ_BY = {
-    "config.json": ("translate", "report", "evaluate", "train"),
-    "results.json": ("report", "train"),
-    "run.json": ("report", "evaluate"),
-    "held_out/validation.jsonl": ("evaluate",),
-    "held_out/test.jsonl": ("evaluate", "heads", "align"),
-}
-
-
-@FULL
-@pytest.mark.parametrize("name", READ_BY)
-def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
-    arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
-    for damage, data in DAMAGE.items():
-        if (name, damage) == ("run.json", "no keys"):
-            continue  # which says that nothing was recorded
-        (copy / name).write_bytes(data)
-        for mode in READ_BY[name]:
-            ended = refused(f"--mode={mode}", *arguments, says=name, stdin=b"a\n")
-            assert len(ended.err.splitlines()) == 1, (damage, mode)
-            assert len(ended.err) < 600, (damage, mode)
-            assert any(word in ended.err for word in ("restore", "delete it")), (damage, mode)
-
-
 def test_lines_of_the_metrics_that_are_damaged_are_passed_over(copy, tmp_path):
     path = copy / "metrics.jsonl"
     lines = ["[]", '"x"', "null", '{"step": "9", "loss": 1}', '{"step": 9, "loss": "1"}', "{"]

@@ -3,15 +3,13 @@
 A file that is damaged raises UserError, which says what to do.
 """
 
-import contextlib
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer.files import open_file, read_json, write_json
+from transformer.files import read_json, write_json
+from transformer.runs.leaves import hash_file
 
-MAX_TEXT = 2**30  # bytes
 MAX_NAMES = 6  # names in a line
 RUN = "run.json"  # what a run records before it trains, see `read_run`
 SCORES = "scores.npz"  # the counts of each text of the test set, by metric
@@ -41,9 +39,8 @@ def known_results(folder: Path) -> dict[str, Any]:
 def damaged_text(place: Path, results: Mapping[str, Any]) -> str:
     """Returns the name of a text behind the results in a folder that was changed; '' for none."""
     for name, digest in results.get(FILE_DIGESTS, {}).items():
-        with contextlib.suppress(FileNotFoundError), open_file(place / name, MAX_TEXT) as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                return name
+        if (place / name).exists() and hash_file(place / name) != digest:
+            return name
     return ""
 
 

@@ -1,31 +1,30 @@
-"""The folder of a run: its name, its lock, its config, and the links in it."""
+"""The folder of a run: its name, its lock, its config, and the links in it; and of a sweep."""
 
 import contextlib
 import fcntl
+import itertools
 import os
-import re
-import stat
-import tempfile
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from transformer import variants
 from transformer.checks import check
-from transformer.config import complete
+from transformer.config import complete, flatten
 from transformer.errors import UserError
-from transformer.files import mismatch, read_json
-from transformer.runs.sweep_folder import refuse_sweep
+from transformer.files import parse_json, read_file, read_json
+from transformer.metrics.registry import rank
 
 # May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
 # Training, which would write and delete there, needs a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
-TRIAL = re.compile(r"trials/\d+")  # the folder of a run within its sweep's
 EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
 # A run's config has these; other missing keys, which are newer than the run, get their defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
+COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`
 
 
 @contextlib.contextmanager
@@ -36,8 +35,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     process ends, even if it is killed; the file stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # nothing else is touched
-    with open(folder / "lock", opener=lambda name, _: os.open(name, flags, 0o666)) as file:
+    with (folder / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -45,13 +43,6 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
                 f"another process trains in {folder}: wait for its end, or use another folder"
             ) from None
         yield
-
-
-def make_writable(folder: Path) -> None:
-    """Creates a folder; raises OSError, before a long computation, if no file can be in it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
 
 
 def run_folder(name: str | Path) -> Path:
@@ -77,30 +68,17 @@ def check_folder(folder: Path, linked: bool = True) -> None:
       linked: whether checkpoints may be such a link.
     """
     root = folder.resolve()
-    for place, folders, files in os.walk(root):
-        for name in (*folders, *files):
-            path = os.path.join(place, name)
-            if name in files and _is_odd(path):
-                raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
-            in_run = place == str(root) or TRIAL.fullmatch(os.path.relpath(place, root))
-            may_be_linked = name == MAY_BE_LINKED and in_run
-            if not os.path.islink(path) or (may_be_linked and linked):
-                continue
-            target = Path(os.path.realpath(path))
-            if not target.is_relative_to(root):
-                fix = f"; if it is yours, --{LINK_FLAG} trains there" if may_be_linked else ""
-                raise UserError(
-                    f"{folder / Path(path).relative_to(root)} is a symbolic link out of the run's "
-                    f"folder, to {target}: delete it, or put what is needed in its place{fix}"
-                )
-
-
-def _is_odd(path: str) -> bool:
-    """Whether there is something that is no regular file; what is being deleted is nothing."""
-    try:
-        return not stat.S_ISREG(os.stat(path).st_mode)
-    except OSError:
-        return False
+    walk = os.walk(root)  # which passes over what another process is deleting
+    for path in (Path(place, name) for place, *names in walk for name in itertools.chain(*names)):
+        if path.is_fifo() or path.is_char_device():
+            raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
+        may_be_linked, target = path.name == MAY_BE_LINKED, Path(os.path.realpath(path))
+        if not (may_be_linked and linked) and not target.is_relative_to(root):
+            fix = f"; if it is yours, --{LINK_FLAG} trains there" if may_be_linked else ""
+            raise UserError(
+                f"{path} is a symbolic link out of the run's folder, to {target}: delete it, or "
+                f"put what is needed in its place{fix}"
+            )
 
 
 def load_config(folder: Path) -> ConfigDict:
@@ -114,7 +92,7 @@ def load_config(folder: Path) -> ConfigDict:
         )
     variants.check(folder)
     fix = "restore the original"
-    return parse_config(read_json(path, dict, fix), path, fix)
+    return parse_config(read_json(path, ESSENTIAL, fix), path, fix)
 
 
 def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
@@ -125,10 +103,75 @@ def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
       fix: the end of the error message.
     """
     try:
-        if wrong := mismatch(saved, ESSENTIAL):
-            raise UserError(wrong)
         config = complete(ConfigDict(saved))
         check(config)
     except (ValueError, AttributeError, UserError) as error:  # ConfigDict has names of its own
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     return config
+
+
+# -- a sweep's folder, in place of a run's
+
+
+class Trial(NamedTuple):
+    """A trial: its folder, whose name is its number, its settings and its score."""
+
+    folder: Path
+    settings: dict[str, Any]
+    score: float | None
+
+    @property
+    def name(self) -> str:
+        """Its folder within the sweep's, and its settings."""
+        values = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
+        return f"trials/{self.folder.name} ({values or 'as configured'})"
+
+
+def find_trials(folder: Path) -> list[Trial]:
+    """Returns the trials of a sweep's folder, the best on validation first; empty for a run's.
+
+    A trial whose files cannot be read is left out.
+    """
+    configs: dict[Path, dict[str, Any]] = {}
+    for path in sorted(folder.glob("trials/*/config.json")):
+        if config := _read_object(path, {"train": dict}):
+            configs[path.parent] = flatten(ConfigDict(config))
+    keys = dict.fromkeys(key for config in configs.values() for key in config)
+    differing = [key for key in keys if len({repr(c.get(key)) for c in configs.values()}) > 1]
+    trials = []
+    for place, config in configs.items():
+        scores = _read_object(place / "results.json", {"validation": dict}).get("validation", {})
+        numbers = {name: float(x) for name, x in scores.items() if isinstance(x, int | float)}
+        metric = config.get("train.best_metric", "")
+        settings = {key: config.get(key) for key in differing}
+        trial = Trial(place, settings, numbers.get(metric))
+        trials.append(([-x for x in rank(numbers, metric)], place.name, trial))
+    return [trial for *_, trial in sorted(trials)]
+
+
+def is_sweep(folder: Path) -> bool:
+    """Returns whether a folder holds a sweep with trials."""
+    return not (folder / "config.json").exists() and any(folder.glob("trials/*/config.json"))
+
+
+def refuse_sweep(folder: Path) -> None:
+    """Raises UserError, which names the best trial, if a folder is a sweep's and not a run's."""
+    command = _read_object(folder / COMMAND, {"command": str}).get("command")
+    trials = find_trials(folder)
+    if not trials and not command:
+        return
+    name = "none of its trials has begun"
+    if trials:
+        best = shlex.quote(str(trials[0].folder))
+        name = f"name one of its trials, such as {best}, the best on validation"
+    again = f". To resume the sweep, type: {command}" if command else ""
+    raise UserError(f"{folder} holds a sweep, not a run: {name}{again}")
+
+
+def _read_object(path: Path, shape: Any) -> dict[str, Any]:
+    """The content of a JSON file; empty if it is missing or damaged, or has another shape."""
+    try:
+        content, wrong = parse_json(read_file(path), shape)
+    except OSError:
+        return {}
+    return {} if wrong else content

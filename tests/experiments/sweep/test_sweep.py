@@ -13,7 +13,7 @@ from runs import without_search
 from tiny_run import CONFIG, command, refused, unsealed, without_pictures
 from tiny_sweep import rows, write_config
 from transformer.runs import workdir
-from transformer.runs.sweep_folder import find_trials
+from transformer.runs.workdir import find_trials
 
 NO_SWEEP = "\n"
 
