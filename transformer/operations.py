@@ -15,7 +15,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.labelled.texts import read_texts
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.inference.batching import compile_ahead, share, static_lengths, static_rows
+from transformer.inference.batching import share, static_lengths, static_rows
 from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Layout, Segmenter, join
@@ -124,12 +124,8 @@ class Operation:
             for size in (1, rows):
                 yield length, functools.partial(self._compile, size, length)
 
-    def prepare(self) -> None:
-        """Compiles what a single text needs, see `compile_ahead`."""
-        compile_ahead(functools.partial(self._compile, 1, grows=False), self.max_length)
-
-    def _compile(self, rows: int, length: int, grows: bool = True) -> None:
-        """Compiles the programs of batches; `grows`: also those of long translations."""
+    def _compile(self, rows: int, length: int) -> None:
+        """Compiles the programs of batches."""
         self.predictor.prepare_rows(self.variables, rows, length)
 
     def _compute(self, items: Sequence[Any], count: int, numbers: Any, done: Any) -> list[Any]:
@@ -149,9 +145,6 @@ class Caption(Operation):
     def compute(self, items, count=1, numbers=(), rows=0, done=lambda count: None):
         options = {"numbers": numbers, "done": done, "num_best": count, "rows": rows or None}
         return self.predictor.translate(self.variables, items, **options)
-
-    def _compile(self, rows, length, grows=True):
-        self.predictor.prepare_rows(self.variables, rows, length, grows)
 
 
 class Translate(Caption):
@@ -210,7 +203,7 @@ class Score(Operation):
         source, target = self.predictor.source_tokenizer, self.predictor.target_tokenizer
         return len(source.encode([item[0]])[0]) + 1, len(target.encode([item[1]])[0]) + 1
 
-    def _compile(self, rows, length, grows=True):
+    def _compile(self, rows, length):
         self.predictor.prepare_scores(self.variables, rows, length)
 
     def _compute(self, items, count, numbers, done):
@@ -246,9 +239,6 @@ class Generate(Operation):
         counts = range(1, rows + 1) if self.max_best is None else searched
         for number in dict.fromkeys(static_rows(count, size) for count in counts):
             yield 1, functools.partial(self.predictor.prepare, self.variables, number, 1)
-
-    def prepare(self):
-        self.predictor.prepare(self.variables)
 
     def _compute(self, items, count, numbers, done):
         return self.predictor.write(self.variables, items, count, numbers or [1] * len(items))

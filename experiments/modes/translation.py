@@ -46,7 +46,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
         is_blank = "\t" not in line and operation.predictor.is_blank(line)
         return BLANK_PAIR if is_blank else two_columns(line, place, name)
 
-    for first, chunk in lines.chunks(parse, operation.prepare):
+    for first, chunk in lines.chunks(parse):
         request = Request(chunk, count, first=first, is_file=True)
         yield from zip(itertools.count(first), chunk, operation.answer(request, lines.advance))
 

@@ -2,12 +2,10 @@
 
 import contextlib
 import functools
-import importlib
 import itertools
 import logging
 import os
 import re
-import select
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +15,6 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from transformer import signals
 from transformer.data.corpora import Tagger
 from transformer.data.files.text import (
     HEAD_BYTES,
@@ -37,12 +34,8 @@ logger = logging.getLogger(__name__)
 PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
 LINES_AT_ONCE = 1024  # of a file before the first of them is answered: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
-COMMANDS = {"gzip": "gunzip", "xz": "unxz", "zstd": "unzstd"}
-UNPACK = {kind: f"unpack it first with {program}" for kind, program in COMMANDS.items()}
-PAUSE = 0.01  # seconds without a byte after which there is time to compile ahead
 LINE_ENDS = re.compile(r"[\r\n]+")
 TYPING_HINT = "type a line and press Enter for its answer; Ctrl-D ends"
-PROMPT = "> "
 Line = TypeVar("Line")
 
 
@@ -130,22 +123,18 @@ class Lines:
     def chunks(
         self,
         parse: Callable[[str, int], Line] = lambda line, number: line,
-        prepare: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[int, list[Line]]]:
         """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
 
         Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
         one is written; the lines before one that `parse` refuses come first. In a file, that one is
         met before the first chunk, since the answers to the lines before it may take hours.
-
-        Args:
-          prepare: called once, in another thread, when a line has to be waited for.
         """
         if self.total is not None:
             for number, line in enumerate(self._ahead(), 1):
                 parse(self._text(line, number), number)
         first = 1
-        for chunk in self._raw(prepare):
+        for chunk in self._raw():
             if first == 1 and self.total is None and not self.typed:
                 self._check(b"\n".join(chunk))
             parsed: list[Line] = []
@@ -167,24 +156,18 @@ class Lines:
         yield from split_lines(self._stream, self._name)
         self._stream.seek(start)
 
-    def _raw(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
+    def _raw(self) -> Iterator[list[bytes]]:
         if self.total is not None:
             lines = split_lines(self._stream, self._name)
             return iter(lambda: list(itertools.islice(lines, LINES_AT_ONCE)), [])
-        if self.typed:
-            signals.call_aside(prepare)
-            return typed_lines()
-        return self._arriving(prepare)
+        return self._arriving()
 
-    def _arriving(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
-        """Yields the lines of a pipe as soon as there are any."""
-        last, number, is_prepared = bytearray(), 1, False
-        while True:
-            if not is_prepared and not select.select([self._stream], [], [], PAUSE)[0]:
-                signals.call_aside(prepare)
-                is_prepared = True
-            if not (block := os.read(self._stream.fileno(), BLOCK)):
-                break
+    def _arriving(self) -> Iterator[list[bytes]]:
+        """Yields the lines of a pipe or a terminal as soon as there are any."""
+        if self.typed:
+            print(TYPING_HINT, file=sys.stderr, flush=True)
+        last, number = bytearray(), 1
+        while block := os.read(self._stream.fileno(), BLOCK):
             *lines, rest = block.split(b"\n")
             if lines:
                 lines[0] = bytes(last) + lines[0]
@@ -199,28 +182,13 @@ class Lines:
     def _check(self, head: bytes) -> None:
         """Refuses what is not text, by its first bytes."""
         if kind := content_of(head[:HEAD_BYTES], self._name):
-            fix = UNPACK.get(kind, "name a file with one text per line, such as one of its columns")
+            fix = "name an unpacked file with one text per line, such as one of its columns"
             raise UserError(f"{self._name} is a {kind} file: {fix}")
 
     def _text(self, line: bytes, number: int) -> str:
         """A line without its end, and with its tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
-
-
-def typed_lines() -> Iterator[list[bytes]]:
-    """Yields each line that is typed on a terminal, or the lines that are pasted together."""
-    # It lets `input` edit, bring back former lines, and read more than 4,096 characters.
-    with contextlib.suppress(ImportError):
-        importlib.import_module("readline")
-    print(TYPING_HINT, file=sys.stderr, flush=True)
-    while True:
-        try:
-            text = input(PROMPT if sys.stdout.isatty() else "")
-        except EOFError:
-            print(file=sys.stderr)
-            return
-        yield text.encode(errors="surrogateescape").split(b"\n")
 
 
 def join_lines(text: str) -> str:

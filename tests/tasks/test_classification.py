@@ -12,12 +12,9 @@ from ml_collections import ConfigDict
 import tiny_run
 from configs import base
 from experiments.results import outputs as report_texts
-from runs import count_programs
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
-from transformer.inference import batching
 from transformer.runs import workdir
-from transformer.runs.loaded import load
 from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 
@@ -121,21 +118,6 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
     np.testing.assert_allclose(
         [float(p) for _, p in found], [float(p) for *_, p, _ in rows], atol=2e-6
     )
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
-    trained, prepared, monkeypatch
-):
-    monkeypatch.setattr(batching, "MIN_LENGTH", 4)
-    folder = trained["transformer"]
-    run = load(folder)
-    if prepared:
-        run.operation("classify").prepare()
-    with count_programs() as programs:
-        for line in ("fine", "the plot is dull .", "the cast " * 7):  # 4, 8 and 12 tokens
-            run.classify([line])
-    assert len(programs) == (0 if prepared else 3)
 
 
 def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):

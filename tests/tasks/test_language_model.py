@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runs import count_programs, toy_config
+from runs import toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
 from transformer.data.documents.packing import Documents
 from transformer.inference import batching
-from transformer.operations import Request
 from transformer.runs import workdir
-from transformer.runs.loaded import load
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask, scores_of
 
@@ -182,25 +180,6 @@ def test_texts_are_the_same_while_the_cache_grows(trained, monkeypatch):
             assert bool(grown) == (first_room == 2)
         assert texts[name, 2] == texts[name, 128]
     assert len({text for [(text, _)] in texts["running", 2]}) == 3  # the control
-
-
-@pytest.mark.parametrize("search", ["sample", "beam", "score"])
-@pytest.mark.parametrize("prepared", [False, True])
-def test_a_line_of_another_length_is_answered_without_compiling_once_prepared(
-    trained, search, prepared, monkeypatch
-):
-    monkeypatch.setattr(batching, "MIN_LENGTH", 4)
-    monkeypatch.setattr("transformer.inference.search.PROMPT_ROOM", 4)
-    count = 2 if search == "beam" else 3  # so that a line has 4 tokens
-    method = {"decode.search": "sample" if search == "score" else search}
-    run = load(trained["lines"], {"decode.max_new_tokens": count, **method})
-    operation = run.operation("score" if search == "score" else "generate")
-    if prepared:
-        operation.prepare()
-    with count_programs() as programs:
-        for line in ("one", "one red cat two", "one red cat two blue dog one red"):
-            operation.answer(Request([line]))
-    assert (len(programs) == 0) if prepared else (len(programs) >= 3)
 
 
 def test_a_search_finds_the_most_probable_lines(trained):

@@ -157,20 +157,15 @@ class BeamSearch(_Decoder):
         beam_size: int,
         max_length: int,
         searches: int,
-        grows: bool,
     ) -> None:
-        """Compiles the programs of `search` for sources of this shape.
-
-        Args:
-          grows: also those for translations of any length.
-        """
+        """Compiles the programs of `search` for sources of this shape."""
         rows, length = source_mask(source).shape
         source = divide(variables, source)
         limits = divide(variables, np.zeros(rows, np.int32))
         steps = min(length + ROOM, max_length)
         search = self._start(variables, source, limits, beam_size, steps, searches)
         self._continue(variables, search, beam_size, 0)  # blank sentences take no step
-        while grows and steps < max_length:
+        while steps < max_length:
             steps = min(2 * steps, max_length)
             search = self._grow(search, steps)
             self._continue(variables, search, beam_size, 0)

@@ -84,11 +84,11 @@ class Translator(PairPredictor):
         self._widen(results, variables, lines, beam_size or self.decode.beam_size, most)
         return results
 
-    def prepare_rows(self, variables: Variables, rows: int, length: int, grows: bool) -> None:
+    def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `translate` needs for batches of a static shape, see `BeamSearch`."""
         workers, _ = share(variables, self.decode.batch_size)
         source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
-        self._search.prepare(variables, source, self.decode.beam_size, most, workers, grows)
+        self._search.prepare(variables, source, self.decode.beam_size, most, workers)
 
     def translate_stacked(
         self,

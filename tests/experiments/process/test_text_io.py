@@ -16,15 +16,12 @@ import pytest
 from experiments.process import text_io
 from experiments.process.text_io import Lines, open_output
 from places import LAUNCH, ROOT
-from runs import count_programs
 from tiny_run import shared_run
 from transformer import files
 from transformer.data.files.text import read_lines
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
-from transformer.operations import Request
 from transformer.runs import workdir
-from transformer.runs.loaded import load
 from transformer.runs.run import Run
 
 
@@ -59,21 +56,6 @@ def test_what_has_arrived_is_taken_at_once_and_an_open_pipe_is_not_waited_for():
             next(chunks)
 
 
-def test_what_prepares_for_more_lines_is_called_once_and_only_if_one_is_waited_for():
-    with pipe() as (end, lines):
-        calls, called = [], threading.Event()
-        chunks = lines.chunks(prepare=lambda: (calls.append(1), called.set()))
-        end.write(b"a\n")
-        next(chunks)
-        assert not calls  # a line was there
-        threading.Timer(0.1, end.write, [b"b\n"]).start()
-        assert next(chunks) == (2, ["b"])
-        assert called.wait(10)
-        threading.Timer(0.1, end.close).start()
-        assert list(chunks) == []
-        assert calls == [1]
-
-
 def refuse_six(line, place):
     if line == "6":
         raise UserError(f"{place} is 6")
@@ -100,9 +82,12 @@ def test_a_bad_line_of_a_file_is_found_before_its_first_chunk(bad, monkeypatch):
     [
         (b"1\n00:00:01,000 --> 00:00:02,000\nHi\n", r"is a file of subtitles \(SRT.*pysubs2"),
         (b"PK\x03\x04" + bytes(9) + b"word/document.xml", r"is a Word document \(DOCX\)"),
-        (b'{"src": "Hi", "tgt": "Hallo"}\n', r"is a \.jsonl file: name a file with one text per"),
+        (
+            b'{"src": "Hi", "tgt": "Hallo"}\n',
+            r"is a \.jsonl file: name an unpacked file with one text per",
+        ),
         (b'<?xml version="1.0"?>\n<tmx version="1.4">\n', r"is a \.tmx file: "),
-        (gzip.compress(b"Hi\n"), "is a gzip file: unpack it first with gunzip"),
+        (gzip.compress(b"Hi\n"), "is a gzip file: name an unpacked"),
     ],
     ids=["srt", "docx", "jsonl", "tmx", "gzip"],
 )
@@ -165,34 +150,6 @@ def test_a_terminal_says_how_to_end_and_has_an_answer_to_each_line(tiny):
     os.close(ours)
 
 
-ECHO = """
-from experiments.process import text_io
-
-for lines in text_io.typed_lines():
-    print("got", lines, flush=True)
-"""
-
-
-@pytest.mark.full
-def test_a_typed_line_can_be_called_back_and_pasted_lines_come_together():
-    ours, theirs = pty.openpty()
-    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
-    env = os.environ | {"TERM": "xterm", "PYTHONUTF8": "1"}
-    root = LAUNCH.parent
-    with subprocess.Popen([sys.executable, "-c", ECHO], cwd=root, env=env, **streams) as process:
-        os.close(theirs)
-        assert b"Ctrl-D ends" in read_until(ours, b"> ")
-        os.write(ours, "été\n".encode())
-        assert f"got {['été'.encode()]}".encode() in read_until(ours, b"\n> ")
-        os.write(ours, b"\x1b[A!\n")  # the arrow up
-        assert f"got {['été!'.encode()]}".encode() in read_until(ours, b"\n> ")
-        os.write(ours, b"\x1b[200~a\nb\x1b[201~\n")  # as terminals mark what is pasted
-        assert b"got [b'a', b'b']" in read_until(ours, b"\n> ")
-        os.write(ours, b"\x04")
-        assert process.wait(60) == 0
-    os.close(ours)
-
-
 # -- rows
 
 
@@ -225,18 +182,6 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     assert seen == [4, 8, 8, 8]
 
 
-@pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_line_of_another_length_compiles_nothing_once_prepared(tiny, is_prepared):
-    run = load(tiny.workdir)
-    for name in ("translate", "score") if is_prepared else ():
-        run.operation(name).prepare()
-    with count_programs() as programs:
-        for line in ("a b", "a b c d " * 5):
-            run.operation("translate").answer(Request([line]))
-            run.operation("score").answer(Request([(line, line)]))
-    assert bool(programs) != is_prepared
-
-
 def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
     lengths = []
 
@@ -265,7 +210,7 @@ def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
         ("a b\nc\n".encode("utf-16-le"), "not UTF-8 but UTF-16"),
         ("été\n".encode("latin-1"), "line 1: byte 0xE9 is not UTF-8"),
         (b"a\n\xed\xa0\x80\n", "line 2: byte 0xED is not UTF-8"),  # half a surrogate
-        (gzip.compress(b"a\n", mtime=0), "is a gzip file: unpack"),
+        (gzip.compress(b"a\n", mtime=0), "is a gzip file: name an unpacked"),
     ],
 )
 def test_a_text_in_another_encoding_is_named_with_what_converts_it(content, says):
