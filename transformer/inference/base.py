@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from ml_collections import ConfigDict
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
@@ -48,6 +49,10 @@ class Predictor(abc.ABC):
     def _traced_init(self) -> jax.stages.Traced:
         return jax.jit(self.init_params).trace(jax.random.key(0))
 
+    def prepare_attention(self, variables: Variables, length: int) -> None:
+        """Compiles what `attention` needs for texts of a static length."""
+        self._attend(variables, self.empty_batch(1, length))
+
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
         return self._traced_init.out_info
@@ -60,6 +65,10 @@ class Predictor(abc.ABC):
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
+
+    @abc.abstractmethod
+    def empty_batch(self, rows: int, length: int) -> Any:
+        """Returns a batch of this shape that `batch_attention` reads, without a text."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -83,6 +92,8 @@ class Predictor(abc.ABC):
 
 class TokenPredictor(Predictor):
     """A model that predicts each token from the preceding ones."""
+
+    decode: ConfigDict  # `config.decode`
 
     @abc.abstractmethod
     def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
@@ -116,6 +127,10 @@ class TokenPredictor(Predictor):
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
+
+    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
+        self._row_nll(variables, self.empty_batch(min(rows, self.decode.batch_size), length))
 
     def _log_probs(
         self,
