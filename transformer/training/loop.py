@@ -113,10 +113,9 @@ class Trainer:
             with self.group.signals:
                 batches = self.placement.batches(plans, step, ahead)
                 count = max(run.total_steps for run in self.runs) - step
-                in_time = functools.partial(self.train_step.ahead, most=ahead)
                 state = self.placement.put(states)
                 del states  # those of several runs were copied
-                return self._loop(state, step, look_ahead(batches, in_time, count, prepare))
+                return self._loop(state, step, look_ahead(batches, ahead, count, prepare))
         finally:
             self.group.rest()
             for run in self.runs:
