@@ -7,7 +7,7 @@ import pytest
 
 from tiny_run import shared_run, unsealed
 from transformer.files import write_json
-from transformer.runs.run import MAX_ATTEMPTS, Run, State
+from transformer.runs.run import Run, State
 
 STEPS = 40  # of the shared run
 
@@ -25,12 +25,11 @@ def train_further(run):
     change(run.folder / "config.json", train={**run.config.train.to_dict(), "steps": STEPS + 1})
 
 
-def lack_evaluation(run, attempts=0):
+def lack_evaluation(run):
     record = run.folder / "checkpoints" / str(STEPS) / "record.json"
     content = unsealed(record)
     del content["scores"]
     write_json(record, content)
-    run.count_attempts(STEPS, attempts)
 
 
 def delete(*names):
@@ -64,7 +63,6 @@ ALL = "checkpoints", "results.json", "report.html"
         ([train_further], State.STARTED, True),  # scored before the end of its training
         ([train_further, have_older_scores], State.STARTED, False),
         ([lack_evaluation], State.STARTED, True),
-        ([lambda run: lack_evaluation(run, MAX_ATTEMPTS)], State.REPORTED, True),
         ([delete("checkpoints")], State.REPORTED, True),
         ([delete("checkpoints", "report.html")], State.SCORED, True),
         ([delete("checkpoints", "results.json")], State.NEW, False),

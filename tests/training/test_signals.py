@@ -176,7 +176,7 @@ def launch(folder: Path, cache: Path, **changes) -> Process:
 
 
 def evaluating(process) -> bool:
-    return any(process.folder.glob("checkpoints/*/evaluation_attempts.json"))
+    return any(process.folder.glob("checkpoints/*/record.json"))
 
 
 PHASES = {

@@ -26,7 +26,6 @@ from transformer.runs.weights import CHOICE, Weights
 from transformer.runs.workdir import check_folder, load_config, newest_step
 
 CHECKPOINTS, RESULTS, REPORT = "checkpoints", "results.json", "report.html"
-MAX_ATTEMPTS = 5  # attempts to evaluate one state, before the run continues without its scores
 STALE_SECONDS = 3600  # a file that is half written is no longer being written
 
 PredictorT = TypeVar("PredictorT", bound=Predictor)
@@ -185,27 +184,11 @@ class Run:
         step, settings, length = self.step, self.config.train, self.epoch_length
         with Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True) as checkpoints:
             saved = checkpoints.read_progress(step) if step else None
-            is_evaluated = checkpoints.evaluated(step) or self.count_attempts(step) >= MAX_ATTEMPTS
-            if saved is None or not is_evaluated:
+            if saved is None or not checkpoints.evaluated(step):
                 return None
         if length is None:  # without the record, epochs count as over
             length = (read_run(self.folder).get("data") or {}).get("batches_per_epoch", 0)
         return RunProgress(**saved).find_limit(step, settings, total_steps(settings, length))
-
-    def count_attempts(self, step: int, change: int = 0) -> int:
-        """Returns how often the evaluation of a checkpoint has begun; records a change of it.
-
-        Args:
-          change: 1 before an evaluation; -1 after one that did not end by a fault of its own.
-        """
-        path = self.folder / CHECKPOINTS / str(step) / "evaluation_attempts.json"
-        try:
-            attempts = int(path.read_text())
-        except (FileNotFoundError, ValueError):
-            attempts = 0
-        if change:
-            write_json(path, attempts + change)
-        return attempts + change
 
     def refuse_results(self) -> None:
         """Raises UserError if results without checkpoints would pass for those of a new run."""
