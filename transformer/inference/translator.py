@@ -77,9 +77,8 @@ class Translator(PairPredictor):
 
     def prepare_rows(self, variables: Variables, rows: int, length: int, grows: bool) -> None:
         """Compiles what `translate` needs for batches of a static shape, see `BeamSearch`."""
-        workers, _ = share(variables, self.decode.batch_size)
         source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
-        self._search.prepare(variables, source, self.decode.beam_size, most, workers, grows)
+        self._search.prepare(variables, source, self.decode.beam_size, most, grows)
 
     def translate_stacked(
         self,
@@ -98,9 +97,7 @@ class Translator(PairPredictor):
         count = len(jax.tree.leaves(variables)[0])
         results = [[[self._copy(line)] for line in lines] for _ in range(count)]
 
-        def search(variables, *how):
-            return self._search.search_stacked(shared or {}, variables, *how[:-1])
-
+        search = functools.partial(self._search.search_stacked, shared or {})
         for rows, hypotheses in self._decode(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
@@ -195,7 +192,7 @@ class Translator(PairPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            return rows, search(variables, source, steps, beam_size, most, workers)
+            return rows, search(variables, source, steps, beam_size, most)
 
         yield from each(run, batches, workers)
 
