@@ -138,16 +138,6 @@ def test_a_text_of_another_length_is_classified_without_compiling_once_prepared(
     assert len(programs) == (0 if prepared else 3)
 
 
-def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):
-    stdin = b"the plot is dull .\nqwerty , zxcvb .\n\nqwerty plot\nqwerty\n"
-    ended = use(trained["bag_of_embeddings"], "classify", stdin=stdin)
-    assert (ended.code, len(ended.out.splitlines())) == (0, 5)
-    assert ended.err.splitlines() == [
-        f"line {number} has no word of the vocabulary ({text!r}): its class is a guess"
-        for number, text in ((2, "qwerty , zxcvb ."), (5, "qwerty"))
-    ]
-
-
 def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, said):
     start = "well , the plot is superb indeed . the the the"
     ended = use(

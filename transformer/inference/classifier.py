@@ -16,8 +16,7 @@ from jaxtyping import Float, Int
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
 from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
-from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
-from transformer.errors import shorten
+from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
 from transformer.inference.batching import by_rows, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
@@ -287,23 +286,10 @@ class TextClassifier(ClassPredictor):
 
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            if first_line is None:
-                break
-            number = first_line + i
-            if UNK_ID in ids and not self._knows_a_word(ids):
-                logger.warning(
-                    f"line {number} has no word of the vocabulary ({shorten(line.strip())!r}): "
-                    "its class is a guess"
-                )
-            if len(ids) > self.max_tokens:
+        for number, ids in enumerate(encoded, first_line or 1):
+            if first_line is not None and len(ids) > self.max_tokens:
                 logger.warning(
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
         return [ids[: self.max_tokens] for ids in encoded]
-
-    def _knows_a_word(self, ids: Ids) -> bool:
-        """Whether any token is known and is more than punctuation or space."""
-        pieces = self.tokenizer.pieces([i for i in ids if i not in (BOS_ID, UNK_ID)])
-        return any(map(str.isalnum, "".join(pieces)))
