@@ -109,17 +109,6 @@ class TokenPredictor(Predictor):
         """Returns the unsmoothed loss of a batch, without dropout; padding is ignored."""
         return cross_entropy(*self.factors(variables, batch), *labels_of(batch), 0.0)
 
-    def evaluate_sums(
-        self, variables: Variables, batches: Iterable[Any], stacked: bool = False
-    ) -> Iterator[TokenSums]:
-        """Yields the unsmoothed loss of each batch, without dropout.
-
-        Args:
-          stacked: whether the variables, and so the sums, are of several runs, stacked.
-        """
-        sums = self._sums_stacked if stacked else self._sums
-        return (sums(variables, batch) for batch in batches)
-
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
     ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
@@ -152,11 +141,13 @@ class TokenPredictor(Predictor):
         return iter(results)
 
     @functools.cached_property
-    def _sums(self) -> Callable:
+    def sums(self) -> Callable:
+        """`token_sums`, compiled."""
         return by_rows(jax.jit(self.token_sums))
 
     @functools.cached_property
-    def _sums_stacked(self) -> Callable:
+    def stacked_sums(self) -> Callable:
+        """`token_sums` of several runs, whose variables and sums are stacked."""
         return jax.jit(jax.vmap(self.token_sums, in_axes=(0, None)))
 
     @functools.cached_property

@@ -258,8 +258,8 @@ class TokenTask(Task):
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
         """Returns the unsmoothed loss of each batch of a split, of each of several stacked runs."""
-        batches = self.held_out_batches(split)
-        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, batches, stacked)))
+        run = self.predictor.stacked_sums if stacked else self.predictor.sums
+        sums = jax.device_get([run(variables, batch) for batch in self.held_out_batches(split)])
         if not stacked:
             return [sums]
         return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))
