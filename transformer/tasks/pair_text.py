@@ -109,7 +109,7 @@ def _symbols(corpus: Corpus) -> str:
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns lines on what is drawn of each pair; none if it is always the same."""
+    """Returns a line on what is drawn of each pair; none if it is always the same."""
     if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
@@ -117,13 +117,7 @@ def describe_draws(corpus: Corpus) -> list[str]:
     changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
     return [
         f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
-        + (f"; modified: {changes}" if changes else ""),
-        *(
-            f"data.augment_{name} changed no pair: there is nothing to change, or pairs would be "
-            "too long or have unknown tokens"
-            for name, fraction in corpus.modified.items()
-            if not fraction
-        ),
+        + (f"; modified: {changes}" if changes else "")
     ]
 
 
