@@ -31,7 +31,6 @@ from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
 from transformer.tasks import pair_scores, pair_text
 from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_sizes
-from transformer.tasks.corpora import read_text
 from transformer.tasks.pair_scores import cut_line, find_translations
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class TranslationTask(TokenTask):
         data, tokenizer = self.config.data, self.config.tokenizer
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
-        pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
+        pairs, corpus = pair_text.read_text(data, tokenizer, folder, initial, earlier)
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:

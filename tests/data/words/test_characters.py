@@ -8,7 +8,7 @@ from configs import base
 from transformer.data.pairs import Pair
 from transformer.data.parallel.corpus import prepare_corpus
 from transformer.errors import UserError
-from transformer.tasks import corpora
+from transformer.tasks import pair_text
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import load_tokenizers, save_tokenizers
 
@@ -90,8 +90,8 @@ def test_every_part_sees_one_form_of_a_text(tmp_path, monkeypatch, raw, form):
     tokenizer = corpus_of(tmp_path, TARGETS, TARGETS)[1].target_tokenizer
     assert written(tokenizer, [raw]) == [form]
     splits = {split: [Pair(raw, raw)] for split in ("train", "validation", "test")}
-    monkeypatch.setattr(corpora, "open_source", lambda *_: splits)
-    held_out = corpora._open(base.get_config().data, None)["test"]
+    monkeypatch.setattr(pair_text, "open_source", lambda *_: splits)
+    held_out = pair_text._open(base.get_config().data, None)["test"]
     assert [pair[:2] for pair in held_out] == [(form, form)]
     if form:
         assert refuse_blank(raw, "line 1") == form
