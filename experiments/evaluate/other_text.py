@@ -31,7 +31,6 @@ from .behaviour import make_cases
 
 logger = logging.getLogger(__name__)
 
-MAX_LABELS = 5  # that a message quotes
 OF_TRANSLATORS = ("references", "source_tag")  # flags
 PREFIX = "sacrebleu:"
 
@@ -143,16 +142,12 @@ def _print_rows(rows: Any) -> None:
 
 
 def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> None:
-    def some(names: Sequence[str]) -> str:
-        more = f" and {len(names) - MAX_LABELS:,} more" if len(names) > MAX_LABELS else ""
-        return shorten(", ".join(names[:MAX_LABELS])) + more
-
     unknown = collections.Counter(text.label for text in texts if text.label not in labels)
     if unknown:
-        counts = [f"{label[:40]!r} of {n:,} texts" for label, n in unknown.items()]
+        counts = shorten(", ".join(f"{label!r} of {n:,} texts" for label, n in unknown.items()))
         raise UserError(
-            f"{path} has labels that the classifier never saw: {some(counts)}; its classes are "
-            f"{some(list(map(repr, labels)))}: correct them, or leave these texts out"
+            f"{path} has labels that the classifier never saw: {counts}; its classes are "
+            f"{shorten(', '.join(map(repr, labels)))}: correct them, or leave these texts out"
         )
 
 
