@@ -153,22 +153,6 @@ def test_accumulated_gradients_weigh_as_much_as_their_tokens():
     assert distance(by_loop(separate, adam, rates=[0.1] * 2), expected) > 0.01
 
 
-def test_the_mean_of_accumulated_gradients_is_clipped_not_each():
-    steps = gradients(3)
-    # A second, short one follows: Adam's first step has one length whatever the gradient's.
-    small, limit = scaled(mean(steps), 0.1), 0.5 * norm(mean(steps))
-    both = [*steps, *(scaled(step, 0.1) for step in steps)]
-    last = ours("adam", both, clip=limit, accumulate=3, rates=[0.1] * 6)[-1:]
-
-    def second(first):
-        return by_loop([first, small], adam, rates=[0.1] * 2)[-1:]
-
-    assert distance(last, second(shortened(mean(steps), limit))) < 1e-5
-    # Controls: nothing clipped, and each gradient clipped before the mean.
-    assert distance(last, second(mean(steps))) > 1e-3
-    assert distance(last, second(mean([shortened(step, limit) for step in steps]))) > 1e-3
-
-
 def momenta(state):
     return [x for name, x in named_leaves(state).items() if "matrix" in name and "/mu/" in name]
 

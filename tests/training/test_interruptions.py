@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import pytest
 from test_resume import Killed, Snapshots, assert_same_run, saved_steps
 
-from runs import SpoiltPlan, identical, lines, make_trainer, newest_state, unigram_config
+from runs import identical, lines, make_trainer, newest_state, unigram_config
 from transformer import signals
 from transformer.errors import UserError
 from transformer.training.loop import Trainer
@@ -59,12 +59,6 @@ def ended(task, config, folder) -> bool:
         return False
 
 
-def with_changes(config, **changes):
-    config = config.copy_and_resolve_references()
-    config.update_from_flattened_dict(changes)
-    return config
-
-
 def scored(folder) -> list[int]:
     return [line["step"] for line in lines(folder, "validation")]
 
@@ -105,24 +99,6 @@ def test_a_run_killed_in_an_evaluation_has_that_step_and_scores_it_first(
 
 
 # -- saves by the clock
-
-
-def test_a_run_saved_at_every_step_and_killed_at_each_has_the_same_lines_and_bits(
-    unbroken, tmp_path
-):
-    config, whole = unbroken
-    often = with_changes(config, **{"train.save_minutes": 1e-9})
-
-    def kill(i):
-        raise Killed
-
-    for at in range(1, 12):
-        task = Snapshots(bad=[6])
-        task.plan = SpoiltPlan(task.plan, on_read=lambda i, at=at: i == at and kill(i))
-        assert not ended(task, often, tmp_path)
-        assert saved_steps(tmp_path)[-1] == at  # no step was lost
-    assert ended(Snapshots(bad=[6]), often, tmp_path)
-    assert_same_run(Snapshots(), config, whole, tmp_path)
 
 
 def test_the_clock_saves_after_so_many_minutes_of_steps_and_not_at_all_where_it_is_off(
