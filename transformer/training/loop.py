@@ -18,7 +18,7 @@ from transformer.signals import StoppedError
 from transformer.training.group import Group
 from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
 from transformer.training.programs import StepPrograms, look_ahead
-from transformer.training.progress import Progress, mean_of, parameter_table
+from transformer.training.progress import Progress, mean_of, parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.step import TrainState
 
@@ -105,7 +105,7 @@ class Trainer:
         if step:
             logger.info(f"resuming from step {step}")
         elif len(self.runs) == 1:
-            logger.info(parameter_table(states[0].params))
+            logger.info(f"{sum(parameter_counts(states[0].params).values()):,} parameters")
         for run in self.runs if self.group.leads else ():
             run.start_writing()
         try:

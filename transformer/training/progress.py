@@ -164,18 +164,6 @@ def _step_duration(seconds: float) -> str:
     return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 
 
-def parameter_table(params: Mapping[str, Any]) -> str:
-    """Returns the number of parameters of each part of a model and the total, one line each.
-
-    The layers of a stack, `name_0`, `name_1` and so on, are one line that says how many they are.
-    """
-    counts = parameter_counts(params)
-    rows = [(name, f"{count:,}") for name, count in counts.items()]
-    rows.append(("all parameters", f"{sum(counts.values()):,}"))
-    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return "\n".join(f"{name:<{left}}  {count:>{right}}" for name, count in rows)
-
-
 def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
     """Returns the number of parameters of each part of a model.
 
