@@ -131,10 +131,6 @@ class PairPredictor(TokenPredictor):
                 yield i, weights[:, row, :, :length, :columns]
             done(len(rows))
 
-    def attention(self, variables: Variables, source: str, target: str) -> Attention:
-        """Returns the attention over a sentence and its translation."""
-        return self._seen(variables, source, target, 1)
-
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns how many tokens of each side of a pair are more than the model can read."""
         sides = (self.source_tokenizer, source), (self.target_tokenizer, target)

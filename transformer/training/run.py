@@ -143,10 +143,9 @@ class TrainingRun(Run):
         self._files.close()
         self.checkpoints.close()
 
-    def ended(self, step: int, progress: RunProgress | None = None) -> str | None:
+    def ended(self, step: int) -> str | None:
         """Returns the setting that ends the run after `step` steps, or None if none does."""
-        progress = progress or self.progress
-        return progress.find_limit(step, self.config.train, self.total_steps)
+        return self.progress.find_limit(step, self.config.train, self.total_steps)
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
         """Returns a line with the reason for the end, the best score and the skipped steps."""
