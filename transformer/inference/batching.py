@@ -151,15 +151,8 @@ def each(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
     """Yields the results for all items, in their order, computed by `workers` threads."""
-    items = list(items)
-    if min(workers, len(items)) < 2:
-        yield from map(function, items)
-        return
-    pool = ThreadPoolExecutor(workers)
-    try:
+    with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(function, items)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check_search(cache: Any, rows: int, beam_size: int, steps: int, vocab_size: int) -> None:
