@@ -48,11 +48,9 @@ def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
     others = math.prod(size for axis, size in asked.items() if axis != "data")
     shape = {"data": max(1, len(devices) // others), "fsdp": 1, "tensor": 1} | asked
     if math.prod(shape.values()) != len(devices):
-        nearest = max(n for n in range(1, others + 1) if len(devices) % n == 0)
         raise UserError(
             f"config.train.mesh={sizes} does not divide the {len(devices)} devices here: choose "
-            f"sizes whose product is {len(devices)}, such as data={len(devices) // nearest},"
-            f"fsdp={nearest}, or auto"
+            f"sizes whose product is {len(devices)}, or auto"
         )
     return Mesh(np.reshape(devices, list(shape.values())), AXES)
 

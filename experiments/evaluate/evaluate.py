@@ -150,9 +150,7 @@ def _known_evaluation(
     Those of a text with another digest are refused; that of the held-out text is ''.
     """
     results = json_files.read_results(place / "results.json")
-    if results is None:  # an evaluation with more references may have been cut off
-        for file in place.glob("translations/test.reference.*.txt"):
-            file.unlink()
+    if results is None:
         return None
     text = results.get("input", {"files": [], "digest": ""})
     if text["digest"] != digest:
@@ -220,8 +218,6 @@ def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
         evaluation = prepare_evaluation(run, options)  # whose text is not kept of all
         name = names.get(run.folder, run.folder.name)
         results = evaluation.known or {}
-        if "test" in results and json_files.SCORES not in results.get(json_files.FILE_DIGESTS, {}):
-            results = {}  # an older version did not write it
         there = f" has {evaluation.place / 'results.json'}" if results else ""
         logger.info(f"run {number} of {len(runs)}: {name}{there}")
         results = results or evaluation.score()
@@ -236,7 +232,3 @@ def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
             f"these differ between the runs: {', '.join(differing)}: scores with different "
             "signatures are not comparable"
         )
-    if len(places) == 1 and "." not in places:
-        [place] = places
-        test_set = Path(place).relative_to(workdir.EVALUATIONS)
-        logger.info(f"--mode=compare --set={test_set} compares these scores with those of others")

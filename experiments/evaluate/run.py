@@ -2,12 +2,11 @@
 
 import contextlib
 import dataclasses
-import errno
 import functools
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -241,28 +240,12 @@ def show(task: Task, run: Run, results: dict[str, Any]) -> None:
 
     trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
     logger.info("drawing ...")
-    with _draw_picture("the examples", folder):
-        modes.show(task, trained.variables, folder)
-    with _draw_picture("the training", folder):
-        picture = folder / "figures" / "training.png"
-        logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    with _draw_picture("the snapshots", folder):
-        for picture in snapshot_figures.draw(folder):
-            logger.info(f"wrote {picture}")
+    modes.show(task, trained.variables, folder)
+    picture = folder / "figures" / "training.png"
+    logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
+    for picture in snapshot_figures.draw(folder):
+        logger.info(f"wrote {picture}")
     logger.info(f"wrote {report_page.write(run, results, trained)}")
-
-
-@contextlib.contextmanager
-def _draw_picture(what: str, folder: Path) -> Iterator[None]:
-    """Lets a picture fail with a line, except if the disk is full, which affects all files."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:200]}"
-        place = folder / "results.json"
-        logger.warning(f"no picture of {what} ({reason}); the results are in {place}")
 
 
 def print_results(results: dict[str, Any], task: str) -> None:

@@ -70,23 +70,22 @@ def make(name, accumulate=1, stacked=(), clip=0.0):
     return make_optimizer(config_of(name, accumulate, clip), stacked)
 
 
-def ours(name, steps, decay=0.0, rates=RATES, clip=0.0, accumulate=1, weights=None):
+def ours(name, steps, decay=0.0, rates=RATES, clip=0.0, accumulate=1):
     """All parameters after each of the gradients, by name; every `accumulate`-th is due."""
     optimizer = make(name, accumulate, clip=clip)
     params = nested(as_float32(start()))
     state = optimizer.init(params)
 
     @jax.jit
-    def advance(params, state, gradient, rate, weight, due):
-        numbers = {"learning_rate": rate, "weight_decay": decay, "weight": weight, "due": due}
+    def advance(params, state, gradient, rate, due):
+        numbers = {"learning_rate": rate, "weight_decay": decay, "weight": 1.0, "due": due}
         updates, state = optimizer.update(gradient, state, params, **numbers)
         return optax.apply_updates(params, updates), state
 
     history = []
     for n, (gradient, rate) in enumerate(zip(steps, rates, strict=False), start=1):
         due = 0 if n % accumulate else n // accumulate
-        weight = 1.0 if weights is None else weights[n - 1]
-        params, state = advance(params, state, nested(as_float32(gradient)), rate, weight, due)
+        params, state = advance(params, state, nested(as_float32(gradient)), rate, due)
         history.append(dict(zip(sorted(SHAPES), jax.tree.leaves(params), strict=True)))
     return history
 
@@ -124,11 +123,8 @@ def shortened(gradient, longest):
     return scaled(gradient, min(1.0, longest / norm(gradient)))
 
 
-def mean(gradients, weights=(1.0, 1.0, 1.0)):
-    """The mean by weight; one of weight zero has no part, whatever it is."""
-    parts = [(g, w) for g, w in zip(gradients, weights, strict=True) if w]
-    total = sum(w for _, w in parts)
-    return {name: sum(w * g[name] for g, w in parts) / total for name in SHAPES}
+def mean(gradients):
+    return {name: sum(g[name] for g in gradients) / len(gradients) for name in SHAPES}
 
 
 def test_long_gradients_are_shortened_together_and_short_ones_left():
@@ -138,35 +134,6 @@ def test_long_gradients_are_shortened_together_and_short_ones_left():
     assert distance(ours("adam", steps, clip=clip), expected) < 1e-5
     assert distance(ours("adam", steps, clip=clip), by_loop(steps, adam)) > 1e-3  # control
     assert distance(ours("adam", steps, clip=0.0), by_loop(steps, adam)) < 1e-5  # never clips
-
-
-def test_accumulated_gradients_weigh_as_much_as_their_tokens():
-    steps, weights = gradients(9), [5.0, 1.0, 90.0, 0.0, 7.0, 30.0, 0.0, 0.0, 0.0]
-    steps[3] = scaled(steps[3], np.nan)
-    history = ours("adam", steps, accumulate=3, rates=[0.1] * 9, weights=weights)
-    means = [mean(steps[:3], weights[:3]), mean(steps[3:6], weights[3:6])]
-    expected = by_loop(means, adam, rates=[0.1] * 2)
-    assert distance([history[2], history[5]], expected) < 1e-5
-    assert distance([history[8]], [history[5]]) == 0.0  # an update of no token moves nothing
-    # Control: the mean of the means ends elsewhere.
-    separate = [mean(steps[:3]), mean(steps[3:6], [0, 1, 1])]
-    assert distance(by_loop(separate, adam, rates=[0.1] * 2), expected) > 0.01
-
-
-def test_the_mean_of_accumulated_gradients_is_clipped_not_each():
-    steps = gradients(3)
-    # A second, short one follows: Adam's first step has one length whatever the gradient's.
-    small, limit = scaled(mean(steps), 0.1), 0.5 * norm(mean(steps))
-    both = [*steps, *(scaled(step, 0.1) for step in steps)]
-    last = ours("adam", both, clip=limit, accumulate=3, rates=[0.1] * 6)[-1:]
-
-    def second(first):
-        return by_loop([first, small], adam, rates=[0.1] * 2)[-1:]
-
-    assert distance(last, second(shortened(mean(steps), limit))) < 1e-5
-    # Controls: nothing clipped, and each gradient clipped before the mean.
-    assert distance(last, second(mean(steps))) > 1e-3
-    assert distance(last, second(mean([shortened(step, limit) for step in steps]))) > 1e-3
 
 
 def momenta(state):

@@ -120,14 +120,6 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
     )
 
 
-def test_a_line_without_a_known_word_is_warned_of_once_and_has_a_class_all_the_same(trained):
-    stdin = b"the plot is dull .\nqwerty , zxcvb .\n\nqwerty plot\nqwerty\n"
-    ended = use(trained["bag_of_embeddings"], "classify", stdin=stdin)
-    assert (ended.code, len(ended.out.splitlines())) == (0, 5)
-    assert ended.err.splitlines() == [
-        f"line {number} has no word of the vocabulary ({text!r}): its class is a guess"
-        for number, text in ((2, "qwerty , zxcvb ."), (5, "qwerty"))
-    ]
 
 
 def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, said):

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from device_processes import on_devices
 
-from log_lines import heard
 from runs import Unigrams, lines, newest_state, toy_config, unigram_config
 from transformer.data.batches import BatchPlan
 from transformer.model import losses
@@ -16,43 +15,6 @@ from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.placement import SingleRun, VmappedRuns
 from transformer.training.run import TrainingRun
-
-
-def train_unigrams(folder, steps=5):
-    trainer = Trainer([TrainingRun(Unigrams(), unigram_config(**{"train.steps": steps}), folder)])
-    assert trainer.run()
-    return trainer
-
-
-def go_on_with_unigrams(folder):
-    config = unigram_config(**{"train.steps": 10})
-    with heard() as said:
-        assert Trainer([TrainingRun(Unigrams(), config, folder)]).run()
-    assert "resuming from step 5" in said
-
-
-def newest_weights(folder):
-    trainer = Trainer([TrainingRun(Unigrams(), unigram_config(), folder)])
-    with trainer.runs[0].checkpoints as checkpoints:
-        step = checkpoints.steps()[-1]
-        state, _ = checkpoints.restore_newest(trainer.fresh_state(), "none")
-        weights = checkpoints.restore_weights([step], {"w": state.params["w"]})["w"]
-    assert weights.devices() == {jax.devices()[0]}
-    assert state.params["w"].devices() == set(jax.devices())
-    assert np.array_equal(weights, state.params["w"])
-    return np.asarray(weights)
-
-
-@pytest.mark.full
-def test_a_run_of_eight_devices_goes_on_with_one_and_the_other_way(tmp_path):
-    eight, one = tmp_path / "eight", tmp_path / "one"
-    on_devices(8, train_unigrams, eight)
-    train_unigrams(one)
-    np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
-    go_on_with_unigrams(eight)
-    on_devices(8, go_on_with_unigrams, one)
-    np.testing.assert_allclose(newest_weights(eight), newest_weights(one), rtol=1e-5, atol=1e-6)
-
 
 # -- the reductions of a step
 

@@ -66,8 +66,8 @@ def test_a_weight_decay_that_the_optimizer_ignores_is_warned_of(tmp_path, said):
         run.close()
 
 
-PAPER = {"d_model": 512, "schedule": "noam", "learning_rate": 1.0, "warmup_steps": 4000}
-QUICKSTART = {"d_model": 128, "schedule": "cosine", "learning_rate": 3e-3, "warmup_steps": 300}
+PAPER = {"schedule": "noam", "learning_rate": 1.0}
+QUICKSTART = {"schedule": "cosine", "learning_rate": 3e-3}
 
 
 @pytest.mark.parametrize(
@@ -76,42 +76,20 @@ QUICKSTART = {"d_model": 128, "schedule": "cosine", "learning_rate": 3e-3, "warm
         (PAPER, ()),
         (QUICKSTART, ()),
         # A schedule that is changed alone.
-        (PAPER | {"schedule": "cosine"}, ("rises to 1,", "high", "=1 is the peak", "lower")),
-        (QUICKSTART | {"schedule": "noam"}, ("1.5e-05", "low", "=0.003 is a factor", "raise")),
-        (QUICKSTART | {"schedule": "linear", "learning_rate": 0.1}, ()),
-        (QUICKSTART | {"learning_rate": 0.11}, ("rises to 0.11,", "high")),
-        (QUICKSTART | {"learning_rate": 1e-5}, ()),
-        (QUICKSTART | {"learning_rate": 9e-6}, ("rises to 9e-06,", "low")),
-        (QUICKSTART | {"learning_rate": 9e-6, "name": "lion"}, ()),
-        (QUICKSTART | {"learning_rate": 0.03, "name": "lion"}, ("high", "optimizer.name=lion")),
-        (QUICKSTART | {"learning_rate": 1.0, "name": "adafactor"}, ()),
+        (PAPER | {"schedule": "cosine"}, ("learning_rate=1 is the peak", "lower config")),
+        (QUICKSTART | {"schedule": "noam"}, ("=0.003 is a factor", "raise config")),
+        (PAPER | {"schedule": "cosine", "name": "adafactor"}, ()),
     ],
 )
 def test_a_learning_rate_of_another_schedule_is_warned_of(settings, says, tmp_path, said):
-    task, changes = Unigrams(), {f"optimizer.{key}": value for key, value in settings.items()}
-    task.d_model = changes.pop("optimizer.d_model")
-    run = TrainingRun(task, unigram_config(**changes, **{"train.steps": 9}), tmp_path)
+    changes = {f"optimizer.{key}": value for key, value in settings.items()}
+    run = TrainingRun(Unigrams(), unigram_config(**changes, **{"train.steps": 9}), tmp_path)
     said.clear()
     run.warn()
     run.close()
-    found = [line for line in said if "the learning rate rises to" in line]
-    assert len(found) == bool(says)
-    assert all(part in line for line in found for part in says)
-
-
-def test_a_run_that_goes_on_says_what_a_falling_learning_rate_does(tmp_path, said):
-    for schedule, line in (
-        ("cosine", "goes on at 46% of its peak, from zero"),
-        ("constant", ""),
-    ):
-        changes = {"optimizer.schedule": schedule, "optimizer.warmup_steps": 1}
-        trained(tmp_path / schedule, **changes, **{"train.steps": 10})
-        said.clear()
-        trained(tmp_path / schedule, **changes, **{"train.steps": 20})
-        # Update 11 of 20, the first of which warms up: (1 + cos(10/19 pi)) / 2 = 0.459.
-        [resumed] = [line for line in said if line.startswith("resuming from step 10")]
-        assert line in resumed
-        assert ("is zero at step 20 (optimizer.schedule=cosine)" in resumed) is bool(line)
+    lines = [line for line in said if "optimizer.learning_rate=" in line]
+    assert len(lines) == bool(says)
+    assert all(part in line for line in lines for part in says)
 
 
 def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_state(tmp_path):
@@ -131,19 +109,6 @@ def test_a_run_stops_when_the_loss_stays_not_finite_and_keeps_the_last_good_stat
     last = newest_state(task, config, tmp_path)
     assert identical(last.params, good.params)
     assert identical(last.opt_state, good.opt_state)
-
-
-def test_a_state_of_nonfinite_steps_alone_is_saved_only_where_the_run_ends(tmp_path, said):
-    # From 5 on nothing is learned: 10 and 15 would only push good checkpoints out.
-    config = unigram_config(**{"train.max_nonfinite_steps": 99, "train.steps": 17})
-    assert Trainer([TrainingRun(Unigrams(bad=range(5, 99)), config, tmp_path)]).run()
-    assert saved_steps(tmp_path) == [5, 17]
-    assert [line["step"] for line in lines(tmp_path, "validation")] == [5, 17]
-    line = "nothing was learned since step 5: step 15 is not saved or evaluated"
-    assert said.count(line) == 1
-    assert said[-1].startswith("training ended at step 17: train.steps=17")
-    assert "12 steps were skipped: loss or gradient was not finite" in said[-1]
-    assert Trainer([TrainingRun(Unigrams(), config, tmp_path)]).runs[0].ended_by()
 
 
 def test_a_run_goes_on_over_fewer_nonfinite_steps_and_counts_them(tmp_path):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.decoding.steps import Prompts, Step, among
+from transformer.decoding.steps import Prompts, Step
 
 NOT_FINITE = -1  # drawn if the logits are not finite
 
@@ -78,7 +78,7 @@ def sample(
         logits, cache = step(read, state.cache)
         place = state.index + 1
         place_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
-        possible = jnp.where(among(forbidden, logits.shape[-1]), -jnp.inf, logits[:, 0])
+        possible = logits[:, 0].at[:, jnp.asarray(forbidden, jnp.int32)].set(-jnp.inf)
         drawn = draw_tokens(possible, place_keys, rule)
         there = jax.lax.dynamic_index_in_dim(state.tokens, place, 1, keepdims=False)
         is_new = place >= lengths

@@ -1,14 +1,13 @@
-"""What search and sampling have in common: steps of any model, prompts, and tokens that are barred.
+"""What search and sampling have in common: steps of any model, and prompts.
 
 A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
 returns the logits of the next token, and the cache. The cache is any state of the model.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 
 class Cache(Protocol):
@@ -38,8 +37,3 @@ class Prompts(NamedTuple):
 
     tokens: Int[Array, "B steps"]
     lengths: Int[Array, "B"]
-
-
-def among(ids: Sequence[int], vocab_size: int) -> Bool[Array, "V"]:
-    """Returns a mask over the vocabulary, True at these ids."""
-    return jnp.zeros(vocab_size, bool).at[jnp.asarray(ids, jnp.int32)].set(True)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+from ml_collections import ConfigDict
 
 from transformer.analysis.attention import BatchAttention
 from transformer.data.tokenizer import PAD_ID, Tokenizer
@@ -48,6 +49,10 @@ class Predictor(abc.ABC):
     def _traced_init(self) -> jax.stages.Traced:
         return jax.jit(self.init_params).trace(jax.random.key(0))
 
+    def prepare_attention(self, variables: Variables, length: int) -> None:
+        """Compiles what `attention` needs for texts of a static length."""
+        self._attend(variables, self.empty_batch(1, length))
+
     def param_shapes(self) -> Any:
         """Returns the parameters' shapes and dtypes, without their values."""
         return self._traced_init.out_info
@@ -60,6 +65,10 @@ class Predictor(abc.ABC):
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
         """Returns fresh float32 parameters; they do not depend on any text."""
+
+    @abc.abstractmethod
+    def empty_batch(self, rows: int, length: int) -> Any:
+        """Returns a batch of this shape that `batch_attention` reads, without a text."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -84,6 +93,8 @@ class Predictor(abc.ABC):
 class TokenPredictor(Predictor):
     """A model that predicts each token from the preceding ones."""
 
+    decode: ConfigDict  # `config.decode`
+
     @abc.abstractmethod
     def inputs(self, batch: Any, rates: DropoutRates = NO_DROPOUT) -> tuple:
         """Returns the arguments of the model for a batch, see `Architecture`; can be traced."""
@@ -98,17 +109,6 @@ class TokenPredictor(Predictor):
         """Returns the unsmoothed loss of a batch, without dropout; padding is ignored."""
         return cross_entropy(*self.factors(variables, batch), *labels_of(batch), 0.0)
 
-    def evaluate_sums(
-        self, variables: Variables, batches: Iterable[Any], stacked: bool = False
-    ) -> Iterator[TokenSums]:
-        """Yields the unsmoothed loss of each batch, without dropout.
-
-        Args:
-          stacked: whether the variables, and so the sums, are of several runs, stacked.
-        """
-        sums = self._sums_stacked if stacked else self._sums
-        return (sums(variables, batch) for batch in batches)
-
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
     ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
@@ -116,6 +116,10 @@ class TokenPredictor(Predictor):
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
+
+    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
+        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
+        self._row_nll(variables, self.empty_batch(min(rows, self.decode.batch_size), length))
 
     def _log_probs(
         self,
@@ -137,11 +141,13 @@ class TokenPredictor(Predictor):
         return iter(results)
 
     @functools.cached_property
-    def _sums(self) -> Callable:
+    def sums(self) -> Callable:
+        """`token_sums`, compiled."""
         return by_rows(jax.jit(self.token_sums))
 
     @functools.cached_property
-    def _sums_stacked(self) -> Callable:
+    def stacked_sums(self) -> Callable:
+        """`token_sums` of several runs, whose variables and sums are stacked."""
         return jax.jit(jax.vmap(self.token_sums, in_axes=(0, None)))
 
     @functools.cached_property

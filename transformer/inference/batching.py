@@ -17,7 +17,6 @@ MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
 MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
 MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU: fewer or more take longer each
 GIB = 2**30
-FLAT = 2**31  # a search numbers the continuations of a sentence with int32
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -152,51 +151,28 @@ def each(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
     """Yields the results for all items, in their order, computed by `workers` threads."""
-    items = list(items)
-    if min(workers, len(items)) < 2:
-        yield from map(function, items)
-        return
-    pool = ThreadPoolExecutor(workers)
-    try:
+    with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(function, items)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def check_search(
-    cache: Any,
-    rows: int,
-    beam_size: int,
-    steps: int,
-    vocab_size: int,
-    memory: int | None = None,
-    searches: int = 1,
-) -> None:
-    """Refuses searches that are too large for the device, by a lower bound of their memory.
+def check_search(cache: Any, rows: int, beam_size: int, steps: int, vocab_size: int) -> None:
+    """Refuses a search that is too large for the device, by a lower bound of its memory.
 
     Args:
       cache: the model's cache for all hypotheses; only its shapes are read.
       rows: sentences of a search.
       beam_size: hypotheses per sentence.
       steps: maximum tokens of a translation.
-      memory: bytes; by default those of the device.
-      searches: how many run at the same time.
     """
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
     # The cache is written into a copy; logits become log-probabilities; and unfinished and
     # finished hypotheses and the candidates for both are in memory at once.
-    needed = searches * (2 * numbers + rows * beam_size * (8 * vocab_size + 16 * steps))
-    memory = device_memory() if memory is None else memory
-    if needed > memory:
+    needed = 2 * numbers + rows * beam_size * (8 * vocab_size + 16 * steps)
+    if needed > (memory := device_memory()):
         raise RunError(
             f"config.decode.batch_size and config.decode.beam_size={beam_size}: "
-            f"{searches * rows} sentences at once need {needed / GIB:,.1f} GiB or more, and this "
+            f"{rows} sentences at once need {needed / GIB:,.1f} GiB or more, and this "
             f"device has {memory / GIB:,.1f}: lower one of them"
-        )
-    if beam_size * vocab_size >= FLAT:
-        raise RunError(
-            f"config.decode.beam_size={beam_size} times a vocabulary of {vocab_size:,} is more "
-            "than can be numbered: lower it"
         )
 
 

@@ -16,13 +16,12 @@ from jaxtyping import Float, Int
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
 from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
-from transformer.data.tokenizer import BOS_ID, UNK_ID, Ids, Tokenizer
-from transformer.errors import shorten
+from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
 from transformer.inference.batching import by_rows, length_groups, static_rows
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Network
-from transformer.model.classifier import BagOfEmbeddings, Classified, Classifier
+from transformer.model.classifier import Classified
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
 logger = logging.getLogger(__name__)
@@ -41,6 +40,7 @@ class ClassPredictor(Predictor):
     A subclass reads lines into items, and stacks items into what the model reads.
 
     Args:
+      tokenizer: of texts or questions; None of pictures alone.
       labels: names of the classes, by number.
       max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
       batch_size: maximum texts read at once.
@@ -49,11 +49,17 @@ class ClassPredictor(Predictor):
       before: how much the model attends to before the tokens: of a picture.
     """
 
-    tokenizer: Tokenizer | None
     before = 0
 
-    def __init__(self, model: Network, labels: Sequence[str], max_tokens: int, batch_size: int):
-        self.model, self.labels = model, tuple(labels)
+    def __init__(
+        self,
+        model: Network,
+        tokenizer: Tokenizer | None,
+        labels: Sequence[str],
+        max_tokens: int,
+        batch_size: int,
+    ):
+        self.model, self.tokenizer, self.labels = model, tokenizer, tuple(labels)
         self.max_tokens, self.batch_size = max_tokens, batch_size
         self._classify = by_rows(jax.jit(self.classify))
         self._classify_stacked = jax.jit(jax.vmap(self.classify, in_axes=(0, None)))
@@ -83,8 +89,11 @@ class ClassPredictor(Predictor):
         """Whether a line, of which `read` may have made an item, has nothing to classify."""
 
     def init_params(self, key: jax.Array) -> Params:
-        source = jax.tree.map(jnp.asarray, self.stack([], 1, 1))
+        source = jax.tree.map(jnp.asarray, self.empty_batch(1, 1))
         return self.model.init(key, source, source_mask(source))["params"]
+
+    def empty_batch(self, rows: int, length: int) -> Any:
+        return self.stack([], rows, length)
 
     def fingerprint(self) -> str:
         names = hashlib.sha256(json.dumps(self.labels).encode()).hexdigest()[:16]
@@ -180,11 +189,7 @@ class ClassPredictor(Predictor):
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `predict` needs for batches of up to `rows` rows of a static length."""
-        self._classify(variables, self.stack([], min(rows, self.batch_size), length))
-
-    def prepare_attention(self, variables: Variables, length: int) -> None:
-        """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, self.stack([], 1, length))
+        self._classify(variables, self.empty_batch(min(rows, self.batch_size), length))
 
     def embeddings(self, variables: Variables, items: Sequence[Any]) -> Float[np.ndarray, "N E"]:
         """Returns the pooled vector of each item."""
@@ -261,17 +266,6 @@ class TextClassifier(ClassPredictor):
 
     tokenizer: Tokenizer
 
-    def __init__(
-        self,
-        model: Classifier | BagOfEmbeddings,
-        tokenizer: Tokenizer,
-        labels: Sequence[str],
-        max_tokens: int,
-        batch_size: int,
-    ):
-        self.tokenizer = tokenizer
-        super().__init__(model, labels, max_tokens, batch_size)
-
     def stack(self, items: Sequence[Ids], rows: int, length: int) -> Int[np.ndarray, "rows length"]:
         return stack_rows(items, rows, length)
 
@@ -292,23 +286,10 @@ class TextClassifier(ClassPredictor):
 
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[list[int]]:
         encoded = read_texts(lines, self.tokenizer)
-        for i, (line, ids) in enumerate(zip(lines, encoded, strict=True)):
-            if first_line is None:
-                break
-            number = first_line + i
-            if UNK_ID in ids and not self._knows_a_word(ids):
-                logger.warning(
-                    f"line {number} has no word of the vocabulary ({shorten(line.strip())!r}): "
-                    "its class is a guess"
-                )
-            if len(ids) > self.max_tokens:
+        for number, ids in enumerate(encoded, first_line or 1):
+            if first_line is not None and len(ids) > self.max_tokens:
                 logger.warning(
                     f"line {number} has {len(ids) - 1} tokens: only the first "
                     f"{self.max_tokens - 1} are read (data.max_tokens={self.max_tokens})"
                 )
         return [ids[: self.max_tokens] for ids in encoded]
-
-    def _knows_a_word(self, ids: Ids) -> bool:
-        """Whether any token is known and is more than punctuation or space."""
-        pieces = self.tokenizer.pieces([i for i in ids if i not in (BOS_ID, UNK_ID)])
-        return any(map(str.isalnum, "".join(pieces)))

@@ -60,6 +60,9 @@ class Generator(TokenPredictor):
 
         return self.model.init(key, method=run)["params"]
 
+    def empty_batch(self, rows: int, length: int) -> TextBatch:
+        return _make_batch([], [], rows, length)
+
     def fingerprint(self) -> str:
         return self.tokenizer.digest
 
@@ -98,12 +101,13 @@ class Generator(TokenPredictor):
         size = static_rows(len(lines), self.decode.batch_size)
         lengths = [len(ids) - 1 for ids in read]
         groups = length_groups(range(len(lines)), lengths, size, self.context)
-        batches = ((rows, _score_batch([read[i] for i in rows], size, n)) for rows, n in groups)
-        return self._log_probs(variables, batches, lengths, first_line)
 
-    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
-        self._row_nll(variables, _score_batch([], min(rows, self.decode.batch_size), length))
+        def make_batch(rows: list[int], length: int) -> TextBatch:
+            texts = [read[i][:-1] for i in rows], [read[i][1:] for i in rows]
+            return _make_batch(*texts, size, length)
+
+        batches = ((rows, make_batch(rows, length)) for rows, length in groups)
+        return self._log_probs(variables, batches, lengths, first_line)
 
     def score_chunks(
         self, variables: Variables, text: Documents, context: int, count: int
@@ -178,10 +182,6 @@ class Generator(TokenPredictor):
         """Compiles what `write` needs for a number of prompts, see `compile_ahead`."""
         self._writer.prepare(variables, prompts, num_best or self.decode.num_best)
 
-    def prepare_attention(self, variables: Variables, length: int) -> None:
-        """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, _read_batch([], length))
-
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
         """Yields the prompt, then its continuation piece by piece while it is sampled."""
         ids = self.read(prompt, "line 1")
@@ -205,7 +205,7 @@ class Generator(TokenPredictor):
         running text.
         """
         ids = self.read(text, "the text")
-        batch = _read_batch(ids, static_length(len(ids), self.context))
+        batch = _make_batch([ids], [], 1, static_length(len(ids), self.context))
         return Attention.of_first_text(self._attend(variables, batch), [], self.pieces(ids))
 
     def pieces(self, ids: Ids) -> list[str]:
@@ -277,19 +277,12 @@ class Generator(TokenPredictor):
         ]
 
 
-def _read_batch(ids: Ids, length: int) -> TextBatch:
-    """A text that is only read, as a row of `length` tokens."""
-    batch = TextBatch(*(np.zeros((1, length), np.int32) for _ in range(3)))
-    batch.tokens[0, : len(ids)] = ids
-    batch.segments[0, : len(ids)] = 1
-    return batch
-
-
-def _score_batch(texts: Sequence[Ids], size: int, length: int) -> TextBatch:
-    """Texts as rows of `length` tokens, each read but for its last token."""
-    batch = TextBatch(*(np.zeros((size, length), np.int32) for _ in range(3)))
+def _make_batch(texts: Sequence[Ids], labels: Sequence[Ids], rows: int, length: int) -> TextBatch:
+    """Texts that are read, and the labels of those that are scored, as rows of `length` tokens."""
+    batch = TextBatch(*np.zeros((3, rows, length), np.int32))
     for row, ids in enumerate(texts):
-        batch.tokens[row, : len(ids) - 1] = ids[:-1]
-        batch.labels[row, : len(ids) - 1] = ids[1:]
-        batch.segments[row, : len(ids) - 1] = 1
+        batch.tokens[row, : len(ids)] = ids
+        batch.segments[row, : len(ids)] = 1
+    for row, ids in enumerate(labels):
+        batch.labels[row, : len(ids)] = ids
     return batch

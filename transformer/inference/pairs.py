@@ -59,7 +59,10 @@ class PairPredictor(TokenPredictor):
         self.max_length = model.config.max_length
 
     def init_params(self, key: jax.Array) -> Params:
-        return self.model.init(key, *self.inputs(self.make_batch([], [[]], 1, 1)))["params"]
+        return self.model.init(key, *self.inputs(self.empty_batch(1, 1)))["params"]
+
+    def empty_batch(self, rows: int, length: int) -> Batch:
+        return self.make_batch([], [[]], rows, length)
 
     def fingerprint(self) -> str:
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
@@ -102,11 +105,6 @@ class PairPredictor(TokenPredictor):
         lengths = [len(ids) + 1 for ids in encoded[1]]
         return self._log_probs(variables, self.batches(*encoded), lengths, first_line, done)
 
-    def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
-        rows = min(rows, self.decode.batch_size)
-        self._row_nll(variables, self.make_batch([], [[]], rows, length))
-
     def cross_attention(
         self,
         variables: Variables,
@@ -133,19 +131,11 @@ class PairPredictor(TokenPredictor):
                 yield i, weights[:, row, :, :length, :columns]
             done(len(rows))
 
-    def attention(self, variables: Variables, source: str, target: str) -> Attention:
-        """Returns the attention over a sentence and its translation."""
-        return self._seen(variables, source, target, 1)
-
     def unread(self, source: str, target: str) -> tuple[int, int]:
         """Returns how many tokens of each side of a pair are more than the model can read."""
         sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
         first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
         return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
-
-    def prepare_attention(self, variables: Variables, length: int) -> None:
-        """Compiles what `attention` needs for texts of a static length."""
-        self._attend(variables, self.make_batch([], [[]], 1, length))
 
     # -- token ids
 

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ class PictureClassifier(ClassPredictor):
     Args:
       config: of the encoder, or of the baseline in its place.
       look: how it sees picture files.
-      tokenizer: of questions; None without questions.
       blind: whether it sees empty pictures.
     """
 
@@ -63,8 +62,8 @@ class PictureClassifier(ClassPredictor):
         batch_size: int,
         blind: bool = False,
     ):
-        self.config, self.look, self.tokenizer, self.blind = config, look, tokenizer, blind
-        super().__init__(model, labels, max_tokens if tokenizer else 0, batch_size)
+        self.config, self.look, self.blind = config, look, blind
+        super().__init__(model, tokenizer, labels, max_tokens if tokenizer else 0, batch_size)
 
     @property
     def grid(self) -> int:
@@ -134,14 +133,14 @@ class PictureClassifier(ClassPredictor):
 
     def looks(
         self, variables: Variables, items: Sequence[SeenPicture]
-    ) -> Iterator[Float[np.ndarray, "layers H P"]]:
-        """Yields the attention of the class token to the patches of each item, in their order."""
+    ) -> list[Float[np.ndarray, "layers H P"]]:
+        """Returns the attention of the class token to the patches of each item."""
         results: list[Any] = [None] * len(items)
         for rows, batch in self.batches(items):
             weights = np.asarray(self._look(variables, batch.source))
             for row, i in enumerate(rows):
                 results[i] = weights[:, row]
-        return iter(results)
+        return results
 
     @functools.cached_property
     def _look(self):

@@ -58,17 +58,15 @@ class _Decoder:
     def __init__(self, model: Any, decode: ConfigDict):
         self._model, self._decode = model, decode
 
-    def _cache(
-        self, variables, source: Source, beam_size: int, steps: int, searches: int = 1
-    ) -> Any:
+    def _cache(self, variables, source: Source, beam_size: int, steps: int) -> Any:
         mask = source_mask(source)
         cache = self._model.apply(variables, source, mask, beam_size, steps, method="init_cache")
-        self._check(cache, len(mask), beam_size, steps, searches)
+        self._check(cache, len(mask), beam_size, steps)
         return cache
 
-    def _check(self, cache: Any, rows: int, beam_size: int, steps: int, searches: int = 1) -> None:
+    def _check(self, cache: Any, rows: int, beam_size: int, steps: int) -> None:
         vocab_size = self._model.config.target_vocab_size
-        check_search(cache, rows, beam_size, steps, vocab_size, searches=searches)
+        check_search(cache, rows, beam_size, steps, vocab_size)
 
     def _step(self, variables: Variables) -> Callable[[Any, Any], tuple[Any, Any]]:
         return lambda tokens, cache: self._model.apply(
@@ -90,7 +88,7 @@ class BeamSearch(_Decoder):
     def __init__(self, model: Any, decode: ConfigDict):
         super().__init__(model, decode)
         self._before: collections.Counter[int] = collections.Counter()  # sentences by length
-        self._start = jax.jit(self._start_search, static_argnums=(3, 4, 5))
+        self._start = jax.jit(self._start_search, static_argnums=(3, 4))
         self._continue = jax.jit(self._continue_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
@@ -111,7 +109,6 @@ class BeamSearch(_Decoder):
         limits: Int[np.ndarray, "B"],
         beam_size: int,
         max_length: int,
-        searches: int = 1,
         adapts: bool = True,
     ) -> list[Hypotheses]:
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P], [P] and [P].
@@ -119,7 +116,6 @@ class BeamSearch(_Decoder):
         Args:
           limits: maximum tokens of each translation, its end included; 0 where there is none.
           max_length: at least the largest of these, and a static number.
-          searches: how many run at the same time.
           adapts: whether more programs are worth compiling after many sentences.
         """
         length = source_mask(source).shape[1]
@@ -127,7 +123,7 @@ class BeamSearch(_Decoder):
         self._before[length] += len(limits)
         steps = min(FIRST_ROOM if many else length + ROOM, max_length)
         source, limits = divide(variables, source), divide(variables, limits)
-        search = self._start(variables, source, limits, beam_size, steps, searches)
+        search = self._start(variables, source, limits, beam_size, steps)
         rows, hypotheses = np.arange(len(limits)), {}
         while True:
             shrinks = many and len(rows) >= SHRINK * MIN_ROWS
@@ -147,7 +143,7 @@ class BeamSearch(_Decoder):
                 rows, search = rows[indices], self._take(search, indices)
             elif steps < max_length:
                 steps = min(2 * steps, max_length)
-                self._check(search.cache, len(rows), beam_size, steps, searches)
+                self._check(search.cache, len(rows), beam_size, steps)
                 search = self._grow(search, steps)
 
     def prepare(
@@ -156,14 +152,13 @@ class BeamSearch(_Decoder):
         source: Source,
         beam_size: int,
         max_length: int,
-        searches: int,
     ) -> None:
         """Compiles the programs of `search` for sources of this shape."""
         rows, length = source_mask(source).shape
         source = divide(variables, source)
         limits = divide(variables, np.zeros(rows, np.int32))
         steps = min(length + ROOM, max_length)
-        search = self._start(variables, source, limits, beam_size, steps, searches)
+        search = self._start(variables, source, limits, beam_size, steps)
         self._continue(variables, search, beam_size, 0)  # blank sentences take no step
         while steps < max_length:
             steps = min(2 * steps, max_length)
@@ -182,10 +177,8 @@ class BeamSearch(_Decoder):
         """Returns the hypotheses of each of several runs, whose other variables are `stacked`."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
-    def _start_search(
-        self, variables, source, limits, beam_size: int, steps: int, searches: int = 1
-    ) -> Search:
-        cache = self._cache(variables, source, beam_size, steps, searches)
+    def _start_search(self, variables, source, limits, beam_size: int, steps: int) -> Search:
+        cache = self._cache(variables, source, beam_size, steps)
         return start_search(cache, limits, self._rule(beam_size), steps)
 
     def _continue_search(self, variables, search: Search, beam_size: int, keep) -> Search:

@@ -8,12 +8,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
 from transformer.data.characters import canonicalize
 from transformer.data.placeholders import read_line, write_text
-from transformer.data.tokenizer import Tokenizer
 from transformer.data.words import read_case, write_case
 from transformer.errors import RunError
 from transformer.inference.base import Variables
@@ -21,7 +19,6 @@ from transformer.inference.batching import each, length_groups, share, static_ro
 from transformer.inference.hypotheses import BLANK, Translation, not_finite, read_hypotheses
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
-from transformer.model.architecture import Architecture
 
 WIDENING = 4  # times the width of a beam that has too few different texts
 
@@ -29,15 +26,9 @@ WIDENING = 4  # times the width of a beam that has too few different texts
 class Translator(PairPredictor):
     """Translates, scores and explains sentences, see `PairPredictor`."""
 
-    def __init__(
-        self,
-        model: Architecture,
-        source_tokenizer: Any,
-        target_tokenizer: Tokenizer,
-        decode: ConfigDict,
-    ):
-        super().__init__(model, source_tokenizer, target_tokenizer, decode)
-        self._search = BeamSearch(model, decode)
+    @functools.cached_property
+    def _search(self) -> BeamSearch:
+        return BeamSearch(self.model, self.decode)
 
     def is_blank(self, line: str) -> bool:
         """Whether a line is empty, or has only characters such as a zero-width space."""
@@ -86,9 +77,8 @@ class Translator(PairPredictor):
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
         """Compiles what `translate` needs for batches of a static shape, see `BeamSearch`."""
-        workers, _ = share(variables, self.decode.batch_size)
         source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
-        self._search.prepare(variables, source, self.decode.beam_size, most, workers)
+        self._search.prepare(variables, source, self.decode.beam_size, most)
 
     def translate_stacked(
         self,
@@ -107,9 +97,7 @@ class Translator(PairPredictor):
         count = len(jax.tree.leaves(variables)[0])
         results = [[[self._copy(line)] for line in lines] for _ in range(count)]
 
-        def search(variables, *how):
-            return self._search.search_stacked(shared or {}, variables, *how[:-1])
-
+        search = functools.partial(self._search.search_stacked, shared or {})
         for rows, hypotheses in self._decode(
             search, variables, lines, beam_size, range(1, len(lines) + 1), limits=limits
         ):
@@ -204,7 +192,7 @@ class Translator(PairPredictor):
             for row, i in enumerate(rows):
                 limit = self._max_target_length(lengths[i])
                 steps[row] = min(limit, limits[i]) if limits else limit
-            return rows, search(variables, source, steps, beam_size, most, workers)
+            return rows, search(variables, source, steps, beam_size, most)
 
         yield from each(run, batches, workers)
 

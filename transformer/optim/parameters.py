@@ -6,8 +6,6 @@ and "^(?!output/)" all but the module `output`.
 """
 
 import dataclasses
-import difflib
-import itertools
 import math
 import re
 from collections.abc import Callable, Collection
@@ -138,17 +136,13 @@ def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
     """Returns the names that a pattern matches.
 
     Raises:
-      UserError: there are none; names that look like the pattern are told.
+      UserError: there are none.
     """
     found = [name for name in names if re.search(pattern, name)]
     if found:
         return found
-    paths = (itertools.accumulate(name.split("/"), "{}/{}".format) for name in names)
-    known = dict.fromkeys(itertools.chain.from_iterable(paths))
-    near = difflib.get_close_matches(pattern, known, 1, 0.5)
-    hint = f"did you mean {near[0]}? " if near else ""
     modules = dict.fromkeys(re.sub(r"\d+$", "N", name.split("/")[0]) for name in names)
     raise UserError(
-        f"config.{key} has {shorten(pattern)!r}, which matches no parameter: {hint}names begin "
-        f"with {', '.join(modules)}"
+        f"config.{key} has {shorten(pattern)!r}, which matches no parameter: names begin with "
+        f"{', '.join(modules)}"
     )

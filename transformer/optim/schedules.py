@@ -83,7 +83,6 @@ SCHEDULES: dict[str, Callable[..., Any]] = Registry(
     wsd=wsd,
     constant=constant,
 )
-FALLING = ("cosine", "linear", "wsd")  # those whose rate is zero at `total_steps`
 
 
 def learning_rate(
@@ -94,7 +93,7 @@ def learning_rate(
     Args:
       update: of a Python number, the rate is an array of NumPy.
       hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
-        those of `FALLING`, "total_steps", in updates; for wsd also "decay_fraction".
+        cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
     """
     xp = jnp if isinstance(update, jax.Array) else np
     step = xp.asarray(update, xp.float32)
@@ -102,11 +101,3 @@ def learning_rate(
     peak = xp.asarray(hparams["learning_rate"], xp.float32)
     # XLA would compute a minimum of numbers again in the update of each parameter, not a reduction.
     return xp.asarray(xp.min(peak * xp.stack(factors)))
-
-
-def remaining_rate(schedule: str, update: int, hparams: dict[str, Any]) -> float:
-    """Returns the fraction of its peak that a rate still has, if it falls to zero, or else 0."""
-    if schedule not in FALLING:
-        return 0.0
-    # These schedules do not depend on the width of the model.
-    return float(learning_rate(schedule, update, {**hparams, "learning_rate": 1.0}, 1))

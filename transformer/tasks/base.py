@@ -4,7 +4,6 @@ import abc
 import copy
 import dataclasses
 import functools
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,8 +23,6 @@ from transformer.model.classifier import BAG
 from transformer.model.config import ModelConfig
 from transformer.model.layers import DropoutRates
 from transformer.model.losses import TERMS, TokenSums, cross_entropy, repeat_rows
-
-logger = logging.getLogger(__name__)
 
 PAIRS, DOCUMENTS, LABELLED, PICTURES = "pairs", "documents", "labelled texts", "pictures"
 
@@ -258,8 +255,8 @@ class TokenTask(Task):
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
         """Returns the unsmoothed loss of each batch of a split, of each of several stacked runs."""
-        batches = self.held_out_batches(split)
-        sums = jax.device_get(list(self.predictor.evaluate_sums(variables, batches, stacked)))
+        run = self.predictor.stacked_sums if stacked else self.predictor.sums
+        sums = jax.device_get([run(variables, batch) for batch in self.held_out_batches(split)])
         if not stacked:
             return [sums]
         return list(map(list, zip(*(map(TokenSums, *batch) for batch in sums), strict=True)))
@@ -342,16 +339,6 @@ def initial_folder(config: ConfigDict) -> Path | None:
     """Returns the folder of the run whose tokenizers this one keeps or grows, if there is one."""
     folder = config.train.init_from
     return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
-
-
-def warn_of_earlier_text(init_from: str) -> None:
-    """Warns that the run from which this one starts may have been trained on the held-out text."""
-    if init_from:
-        logger.warning(
-            "warning: not checked whether text for validation and test occurs in the training text "
-            "of config.train.init_from=%a",
-            init_from,
-        )
 
 
 def model_fields(settings: ConfigDict) -> dict[str, Any]:

@@ -193,7 +193,6 @@ class CaptionTask(TranslationTask):
             f"vocabulary {corpus.target_tokenizer.vocab_size}",
             describe_plan(self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, (p.target for p in pairs))[1],
-            pair_scores.ceiling_line(pairs, self.predictor, self.config.evaluate),
         ]
 
     def data_summary(self) -> dict[str, Any]:

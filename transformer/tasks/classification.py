@@ -44,7 +44,6 @@ from transformer.tasks.base import (
     rates_of,
     refuse_empty,
     terms_of,
-    warn_of_earlier_text,
 )
 
 LABELS, WEIGHTS = "labels.json", "class_weights.json"
@@ -93,7 +92,6 @@ class ClassificationTask(Task):
         config, source = self.config, open_labelled(self.config.data)
         held = {split: list(source.splits[split]) for split in SCORED_SPLITS}
         refuse_empty(held)
-        warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_labelled(
             source.splits["train"],
             source.labels,

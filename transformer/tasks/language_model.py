@@ -37,7 +37,6 @@ from transformer.tasks.base import (
     TokenTask,
     initial_folder,
     model_fields,
-    warn_of_earlier_text,
 )
 
 logger = logging.getLogger(__name__)
@@ -74,7 +73,6 @@ class LanguageModelTask(TokenTask):
 
     def read_text(self, folder: Path | None) -> LanguageText:
         config, documents = self.config, dict(open_documents(self.config.data))
-        warn_of_earlier_text(config.train.init_from)
         train, tokenizer = prepare_text(
             documents.pop("train"),
             config.data,

@@ -15,11 +15,9 @@ from ml_collections import ConfigDict
 
 from transformer.data.characters import canonicalize
 from transformer.data.cleaning.rules import scripts_of
-from transformer.data.encode import MORE_CHARACTERS
 from transformer.data.held_out import COPY_PREFIX
 from transformer.data.pairs import Pair
 from transformer.data.parallel.modifiers import MODIFIERS, copied, draw_name, modify, typos
-from transformer.data.tokenizer import UNK_ID
 from transformer.data.words import Words
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError, shorten
@@ -39,7 +37,6 @@ TEST_TYPO_RATE = 0.05  # of the words of a source
 NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # whose ratio is of text in lower case
 # Moses' escapes, and what tokenizers divide from its word; French has blanks before ! ? : ;.
 TOKENISED = re.compile(r"&(?:apos|quot|amp|#\d+);|@-@|\S (?:[.,。，、](?: |$)|n't\b)")
-LOSSLESS = 99.5  # the BLEU below which a tokenizer loses more than a few rare characters
 
 
 def refuse_blank(text: str, place: str) -> str:
@@ -170,24 +167,6 @@ def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> 
         f"warning: {cut:,} of {len(pairs):,} pairs{name} have a side of more than {limit:,} "
         f"tokens, of which the loss counts the first (model.max_length={translator.max_length})"
     )
-
-
-def ceiling_line(pairs: Sequence[Pair], translator: Translator, settings: ConfigDict) -> str:
-    """Returns a line with the highest scores of pairs that the target's tokenizer allows."""
-    tokenizer, references = translator.target_tokenizer, [pair.target for pair in pairs]
-    encoded = tokenizer.encode(references)
-    written = [canonicalize(tokenizer.decode(ids)) for ids in encoded]
-    scores = text_scores(written, pairs, settings, final=False)
-    line = (
-        f"highest scores that the tokenizer allows on {len(pairs):,} validation references: "
-        f"BLEU {scores['bleu']:.2f}, exact match {scores['exact_match']:.1f}%"
-    )
-    if scores["bleu"] >= LOSSLESS or written == references:
-        return line
-    wrong, right = next(pair for pair in zip(written, references, strict=True) if len({*pair}) > 1)
-    unknown = any(UNK_ID in ids for ids in encoded)
-    fix = MORE_CHARACTERS if unknown else "adopt a model without normalisation, or train one here"
-    return f"warning: {line}; it writes {shorten(wrong)!r} for {shorten(right)!r}: {fix}"
 
 
 def check_scores(settings: ConfigDict) -> None:

@@ -1,27 +1,157 @@
-"""The text of a translation task: its description, its statistics, and pairs for snapshots."""
+"""The text of a translation task: its corpora, description, statistics, and pairs for snapshots."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
 from transformer.data.batches import BatchPlan
 from transformer.data.characters import word_ends
-from transformer.data.corpora import corpora_of, part_name, parts_of
+from transformer.data.cleaning.rules import check_kept
+from transformer.data.cleaning.survey import pair_hash, undirected
+from transformer.data.corpora import (
+    CorpusSettings,
+    corpora_of,
+    naming,
+    part_name,
+    parts_of,
+    symbols_of,
+)
+from transformer.data.encode import Restartable
 from transformer.data.files.rows import listed
 from transformer.data.held_out import splits_held_out
-from transformer.data.pairs import Pair
-from transformer.data.parallel.corpus import SIDES, Corpus
+from transformer.data.pairs import SPLITS, Pair, canonical
+from transformer.data.parallel.corpus import SIDES, Corpus, encode_corpora, prepare_corpus
+from transformer.data.parallel.sources import open_source
+from transformer.data.parallel.training_pairs import (
+    Hashes,
+    TrainingPairs,
+    among,
+    fingerprints_of,
+    read_training_pairs,
+)
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
-from transformer.tasks.base import describe_plan, plan_summary
+from transformer.tasks.base import describe_plan, plan_summary, refuse_empty
 
 PREVIEW = 3  # training pairs
+WORD_TOKENIZER = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
 
 Pairs = Mapping[str, Iterable[Pair]]
+
+
+def read_text(
+    data: ConfigDict,
+    tokenizer: ConfigDict,
+    folder: Path | None,
+    initial: Path | None = None,
+    earlier: Hashes | None = None,
+) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
+    """Returns the pairs of each split of `config.data`, and the training text as tokens.
+
+    Of several corpora a split has the pairs of all, one after another, and there are also those of
+    each, `data.corpora.parts_of` the split.
+
+    Pairs of the validation or test set of any of several corpora are dropped from the training text
+    of all, in both directions.
+
+    Args:
+      tokenizer: `config.tokenizer`.
+      folder: a run's folder, whose tokenizers are used if they were trained on this text.
+      initial: folder of the run whose tokenizers are kept or grow, if any.
+      earlier: the pairs that earlier runs were trained on, if any: of files none is held out.
+    """
+    corpora = corpora_of(data)
+    if not corpora:
+        pairs = _open(data, earlier)
+        scored = _scored(pairs)
+        return pairs, prepare_corpus(
+            pairs["train"], data, tokenizer, folder, scored, initial, earlier
+        )
+    opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
+    for corpus in corpora:
+        # Two directions of one text are read once.
+        same = (other.name for other in corpora if other.data == corpus.data)
+        with naming(corpus):
+            first = next(same)
+            opened[corpus.name] = opened[first] if first in opened else _open(corpus.data, earlier)
+    scored = (pair for s in opened.values() for pair in itertools.chain(*_scored(s).values()))
+    hashes = np.fromiter((pair_hash(*pair[:2]) for pair in scored), np.uint64)
+    held_out = np.sort(undirected(hashes))
+    texts = []
+    for corpus in corpora:
+        with naming(corpus):
+            splits = opened[corpus.name]
+            text = read_training_pairs(splits["train"], corpus.data, _scored(splits), earlier)
+            texts.append(_own(text, corpus, held_out))
+    symbols = () if tokenizer.kind == WORD_TOKENIZER else symbols_of(data)
+    joined = _join(corpora, opened)
+    return joined, encode_corpora(texts, data, tokenizer, folder, symbols, initial)
+
+
+def _join(
+    corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
+) -> dict[str, Iterable[Pair]]:
+    """The pairs of all corpora and of each, by split."""
+    found: dict[str, Iterable[Pair]] = {}
+    for split in next(iter(opened.values())):
+        parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
+        found |= {part_name(split, c.name): own for c, own in zip(corpora, parts, strict=True)}
+        found[split] = Restartable(lambda parts=parts: itertools.chain(*parts))
+    return found
+
+
+def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
+    """The splits of a source, of which those that are scored are canonical and not empty."""
+    pairs = {
+        split: own if split == "train" else [*map(canonical, own)]
+        for split, own in open_source(data, earlier).items()
+    }
+    refuse_empty(_scored(pairs))
+    return pairs
+
+
+def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
+    return {split: splits[split] for split in SPLITS[1:]}
+
+
+def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
+    """A training text without held-out pairs, as the model reads it."""
+    unread = among(undirected(text.hashes), held_out)
+    pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
+    report = text.report.without(held_out=int(unread.sum()))
+    check_kept(report)
+    reports = {
+        part_name(split, corpus.name): own._replace(repeated=0)
+        for split, own in text.held_out.items()
+    }
+    fingerprints = fingerprints_of(pairs)
+    return TrainingPairs(pairs, report, fingerprints, reports, text.hashes[~unread])
+
+
+def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
+    """The pairs of a corpus in its direction and with its tag."""
+    return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
+
+
+def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
+    source, target, links, further = pair
+    if corpus.reverse:
+        source, target = target, source
+        links = links and tuple(sorted((j, i) for i, j in links))
+    if corpus.tag:
+        words = len(corpus.tag.split())
+        source = f"{corpus.tag} {source}"
+        links = links and tuple((i + words, j) for i, j in links)
+    return Pair(source, target, links, further)
+
+
+# -- description and statistics
 
 
 def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
@@ -109,7 +239,7 @@ def _symbols(corpus: Corpus) -> str:
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns lines on what is drawn of each pair; none if it is always the same."""
+    """Returns a line on what is drawn of each pair; none if it is always the same."""
     if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
@@ -117,13 +247,7 @@ def describe_draws(corpus: Corpus) -> list[str]:
     changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
     return [
         f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
-        + (f"; modified: {changes}" if changes else ""),
-        *(
-            f"data.augment_{name} changed no pair: there is nothing to change, or pairs would be "
-            "too long or have unknown tokens"
-            for name, fraction in corpus.modified.items()
-            if not fraction
-        ),
+        + (f"; modified: {changes}" if changes else "")
     ]
 
 

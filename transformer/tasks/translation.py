@@ -29,10 +29,8 @@ from transformer.inference.translator import Translation, Translator
 from transformer.metrics.tokens import add, summarize
 from transformer.model.build import build_model
 from transformer.model.config import ModelConfig
-from transformer.model.losses import TokenSums
 from transformer.tasks import pair_scores, pair_text
 from transformer.tasks.base import PAIRS, TokenTask, initial_folder, model_fields, plan_sizes
-from transformer.tasks.corpora import read_text
 from transformer.tasks.pair_scores import cut_line, find_translations
 
 logger = logging.getLogger(__name__)
@@ -72,7 +70,7 @@ class TranslationTask(TokenTask):
         data, tokenizer = self.config.data, self.config.tokenizer
         earlier = training_pairs.read_earlier(self.config.train.init_from, folder)
         initial = initial_folder(self.config)
-        pairs, corpus = read_text(data, tokenizer, folder, initial, earlier)
+        pairs, corpus = pair_text.read_text(data, tokenizer, folder, initial, earlier)
         return TranslationText(pairs, corpus, earlier)
 
     def read_kept_text(self, folder: Path) -> TranslationText:
@@ -232,7 +230,7 @@ class TranslationTask(TokenTask):
         [sums] = self.split_sums(variables, split, stacked=False)
         translations = find_translations(best, self.config.decode)
         texts = [each.text for each in translations]
-        scores = _summarize(sums) | self.text_scores(texts, pairs, final)
+        scores = summarize(add(sums)) | self.text_scores(texts, pairs, final)
         if not final:
             return scores
         degenerate = sum(each.degenerate > 0 for each in translations)
@@ -257,7 +255,7 @@ class TranslationTask(TokenTask):
         pairs = self.decoded_pairs(split, final=False)
         beam_size = self.config.evaluate.training_beam_size
         variables = {"params": params}
-        losses = map(_summarize, self.split_sums(variables, split, stacked=True))
+        losses = [summarize(add(sums)) for sums in self.split_sums(variables, split, stacked=True)]
         sources = [pair.source for pair in pairs]
         limits = self._limits(pairs)
         runs = self.predictor.translate_stacked(variables, sources, beam_size, limits=limits)
@@ -309,24 +307,18 @@ class TranslationTask(TokenTask):
         training_pairs.save_hashes(workdir, corpus.hashes, self.text.earlier)
 
     def describe(self) -> list[str]:
-        pairs, decoded = self.text.pairs, self.decoded_pairs("validation", final=False)
+        pairs = self.text.pairs
         references = (pair.target for pair in pairs["validation"])
         cut = [cut_line(list(pairs[split]), self.predictor, split) for split in self.splits]
         return [
             *pair_text.describe(self.config, pairs, self.text.corpus, self.plan),
             pair_scores.choose_tokenizer(self.config.evaluate, references)[1],
-            pair_scores.ceiling_line(decoded, self.predictor, self.config.evaluate),
             *filter(None, cut),
         ]
 
     def data_summary(self) -> dict[str, Any]:
         text = self.text.pairs, self.text.corpus, self.plan
         return pair_text.summary(self.config, *text, self.splits)
-
-
-def _summarize(sums: Sequence[TokenSums]) -> dict[str, float]:
-    """Loss, perplexity and accuracy of the references."""
-    return summarize(add(sums))
 
 
 def make_translator(

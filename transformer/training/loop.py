@@ -18,7 +18,7 @@ from transformer.signals import StoppedError
 from transformer.training.group import Group
 from transformer.training.placement import SingleRun, StepQueue, VmappedRuns
 from transformer.training.programs import StepPrograms, look_ahead
-from transformer.training.progress import Progress, mean_of, parameter_table
+from transformer.training.progress import Progress, mean_of, parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.step import TrainState
 
@@ -103,19 +103,18 @@ class Trainer:
             prepare(next(self.placement.batches(plans, newest, ahead=0)))
         step, states = self._restore()
         if step:
-            logger.info(f"resuming from step {step}{lead.describe_rate(step)}")
+            logger.info(f"resuming from step {step}")
         elif len(self.runs) == 1:
-            logger.info(parameter_table(states[0].params))
+            logger.info(f"{sum(parameter_counts(states[0].params).values()):,} parameters")
         for run in self.runs if self.group.leads else ():
             run.start_writing()
         try:
             with self.group.signals:
                 batches = self.placement.batches(plans, step, ahead)
                 count = max(run.total_steps for run in self.runs) - step
-                in_time = functools.partial(self.train_step.ahead, most=ahead)
                 state = self.placement.put(states)
                 del states  # those of several runs were copied
-                return self._loop(state, step, look_ahead(batches, in_time, count, prepare))
+                return self._loop(state, step, look_ahead(batches, ahead, count, prepare))
         finally:
             self.group.rest()
             for run in self.runs:
@@ -193,9 +192,9 @@ class Trainer:
         """
         settings = self.runs[0].config.train
         pending = self._pending or any(self.runs[i].progress.line_sums for i in self._active)
-        if pending and (step % settings.log_every == 0 or self._due(state, step)):
+        if pending and (step % settings.log_every == 0 or self._due(step)):
             self._log(state, step)
-        due = self._due(state, step)  # after the steps in flight, since the time may be limited
+        due = self._due(step)  # after the steps in flight, since the time may be limited
         by_clock = 0 < settings.save_minutes * 60 <= self._unsaved
         if due or by_clock:
             self._unsaved = 0.0
@@ -203,11 +202,9 @@ class Trainer:
         others = [i for i in self._active if i not in (*due, *ended)]
         return due, self._active if by_clock else due, others
 
-    def _due(self, state: TrainState, step: int) -> list[int]:
+    def _due(self, step: int) -> list[int]:
         """The runs whose state is to be saved and evaluated here."""
-        due = [i for i in self._active if self.runs[i].due(step)]
-        skipped = self._skipped_steps(state) if due else []
-        return [i for i in due if self.runs[i].needs_evaluation(step, skipped[i][0])]
+        return [i for i in self._active if self.runs[i].due(step)]
 
     def _skipped_steps(self, state: TrainState) -> list[list[int]]:
         """Of each run, how many steps in a row and in all were not finite."""
@@ -270,15 +267,10 @@ class Trainer:
         for run in chosen:
             run.checkpoints.wait()
         self._spend()
-        before, stops = chosen[0].progress.seconds, False
+        stops = False
         evaluate = functools.partial(self.placement.evaluate, chosen[0].task, params)
         scores = self._try(evaluate, f"evaluation at step {step}")
         if scores is not None:
-            if 0 < chosen[0].config.train.minutes * 6 < chosen[0].progress.seconds - before:
-                logger.warning(
-                    "warning: the evaluation took more than a tenth of config.train.minutes: "
-                    "lower config.evaluate.max_sentences, or raise config.train.evaluate_every"
-                )
             self._write_snapshot(step, params)
             numbers = [self.runs[i].record(step, scores[i]) for i in due]
             self._progress.note(step, mean_of(numbers))

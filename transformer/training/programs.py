@@ -1,7 +1,6 @@
 """The programs of a training, compiled before the batches come that need them."""
 
 import collections
-import contextlib
 import itertools
 import os
 import threading
@@ -14,8 +13,7 @@ import jax
 from transformer import signals
 
 T = TypeVar("T")
-FIRST = 2  # steps of a start that should come soon
-CACHE_HIT = "/jax/compilation_cache/cache_hits"  # jax's name of the event
+FIRST = 2  # steps of a start, which the programs of later ones would delay
 
 
 class StepPrograms:
@@ -38,26 +36,12 @@ class StepPrograms:
         self._sharding = sharding
         self._ready: dict[Hashable, Future[None]] = {}
         self._tracing, self._updating = threading.Lock(), threading.Lock()
-        self._slots = max(1, (os.cpu_count() or 1) // 2)
-        self._compiling = threading.Semaphore(self._slots)
-        self._missed = False  # whether a program was not in the cache on disk
+        self._compiling = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
 
     def __call__(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
         # The update frees the gradient's memory, since nothing else refers to it.
         gradient_and_sums = self.gradient(state.params, state.step, batch, hparams)
         return self.update(state, *gradient_and_sums, hparams, *others)
-
-    def ahead(self, taken: int, most: int) -> int:
-        """Returns for how many of the next batches to compile programs, at most `most`.
-
-        If one thread compiles, and so far all programs came from the cache on disk, it is one until
-        `FIRST` steps were taken: to read more would only delay these.
-
-        Args:
-          taken: steps of this start so far.
-        """
-        hurry = taken < FIRST and self._slots == 1 and not self._missed
-        return min(most, 1) if hurry else most
 
     def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[None]:
         """Starts to compile for batches of such shapes, unless one was prepared before.
@@ -77,12 +61,10 @@ class StepPrograms:
 
     def _compile_for(self, ready: Future[None], arguments: tuple) -> None:
         try:
-            with cache_hits() as hits:
-                self.compile(*arguments)
+            self.compile(*arguments)
         except BaseException as error:  # whoever needs the program shall know
             ready.set_exception(error)
         else:
-            self._missed |= not hits
             ready.set_result(None)
 
     def compile(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
@@ -114,35 +96,20 @@ def _count_bytes(program: Any) -> int:
     return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)
 
 
-@contextlib.contextmanager
-def cache_hits() -> Iterator[list[str]]:
-    """Yields a list, longer by one for each program that this thread reads from disk."""
-    hits, reader = [], threading.get_ident()
-
-    def listen(event: str, **_: str | int) -> None:
-        if event == CACHE_HIT and threading.get_ident() == reader:
-            hits.append(event)
-
-    jax.monitoring.register_event_listener(listen)
-    try:
-        yield hits
-    finally:
-        jax.monitoring.unregister_event_listener(listen)
-
-
 def look_ahead(
-    batches: Iterator[Any], ahead: Callable[[int], int], count: int, prepare: Callable[[Any], T]
+    batches: Iterator[Any], ahead: int, count: int, prepare: Callable[[Any], T]
 ) -> Iterator[tuple[Any, T]]:
     """Yields each batch with what `prepare` returns of it.
 
     Args:
-      ahead: returns how many batches are prepared before the turn of the first of them, given the
-        number of those that had their turn.
+      ahead: how many batches are prepared before the turn of the first of them; at most one until
+        `FIRST` batches had their turn.
       count: batches that are needed; no later one is prepared before its turn.
     """
     coming: collections.deque[tuple[Any, T]] = collections.deque()
     for i in itertools.count():
-        while not coming or (len(coming) <= ahead(i) and i + len(coming) < count):
+        most = ahead if i >= FIRST else min(ahead, 1)
+        while not coming or (len(coming) <= most and i + len(coming) < count):
             batch = next(batches)
             coming.append((batch, prepare(batch)))
         yield coming.popleft()

@@ -8,13 +8,14 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from clu import parameter_overview
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 from transformer.metrics import registry
 
@@ -23,7 +24,6 @@ logger = logging.getLogger(__name__)
 REFRESH = 0.1  # seconds between two updates of the bar
 SILENCE = 30.0  # maximum seconds between lines, if there is no terminal
 COMPILING = "compiling"
-NARROWEST = 10  # minimum characters of the bar, which fills the space that the numbers leave
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ class Progress:
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True, overflow="crop")),
             console=Console(stderr=True),
             disable=not self._terminal,
         )
@@ -144,15 +144,11 @@ class Progress:
     def _show(self, now: float, parts: tuple[str, ...]) -> None:
         self._shown = now
         left = self._time_left(now)
-        shown = [*parts, *left]
+        shown = "".join(f"  {part}" for part in (*parts, *left))
         if self._terminal:
-            room = self._bar.console.width - len(f"step {self._total}/{self._total}  ") - NARROWEST
-            for dropped in (*reversed(parts[1:]), *left, *parts[:1]):
-                if len(_separated(shown)) > room:
-                    shown.remove(dropped)
-            self._bar.update(self._task, completed=self._step, text=_separated(shown))
+            self._bar.update(self._task, completed=self._step, text=shown)
         else:
-            logger.info(f"step {self._step}/{self._total}{_separated(shown)}")
+            logger.info(f"step {self._step}/{self._total}{shown}")
 
     def _time_left(self, now: float) -> tuple[str, ...]:
         """By the steps so far, whose evaluations and saves count with them; none before a step."""
@@ -163,26 +159,9 @@ class Progress:
         return (f"{datetime.timedelta(seconds=round(left))} left",)
 
 
-def _separated(parts: Iterable[str]) -> str:
-    """Joins the parts with separators, and separates them from the preceding text."""
-    return "".join(f"  {part}" for part in parts)
-
-
 def _step_duration(seconds: float) -> str:
     """The duration of a step as text."""
     return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
-
-
-def parameter_table(params: Mapping[str, Any]) -> str:
-    """Returns the number of parameters of each part of a model and the total, one line each.
-
-    The layers of a stack, `name_0`, `name_1` and so on, are one line that says how many they are.
-    """
-    counts = parameter_counts(params)
-    rows = [(name, f"{count:,}") for name, count in counts.items()]
-    rows.append(("all parameters", f"{sum(counts.values()):,}"))
-    left, right = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return "\n".join(f"{name:<{left}}  {count:>{right}}" for name, count in rows)
 
 
 def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:

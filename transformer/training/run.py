@@ -18,7 +18,7 @@ from transformer.model.stack import stacked_modules
 from transformer.optim import OptimizerConfig
 from transformer.optim.optimizers import make_optimizer
 from transformer.optim.parameters import rules_of
-from transformer.optim.schedules import learning_rate, remaining_rate
+from transformer.optim.schedules import learning_rate
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.logs import MetricsWriter, snapshot_files, write_snapshot
 from transformer.runs.run import CHECKPOINTS, Run, RunProgress, total_steps
@@ -30,10 +30,7 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 logger = logging.getLogger(__name__)
 
 DECIDE_EVERY = 10  # steps after which several processes look at clock and signals, at the latest
-# By optimizer, the lowest and the highest peak that train a model; not those of Adafactor, which
-# are relative to the parameters.
-PEAKS = {"adam": (1e-5, 0.1), "adamw": (1e-5, 0.1), "muon": (1e-5, 0.1), "lion": (1e-6, 0.01)}
-MIN_FACTOR = 0.05  # of noam
+MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # that train a model: noam's factor, the others' peak
 
 
 class TrainingRun(Run):
@@ -64,7 +61,6 @@ class TrainingRun(Run):
         )
         self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
         self.saved_step = 0  # of the newest checkpoint, from which the run would resume
-        self._warned_step = 0  # the last that is not evaluated and for which a line says why
         self._files = contextlib.ExitStack()
         self._writer: MetricsWriter  # from `start_writing` on
 
@@ -147,10 +143,9 @@ class TrainingRun(Run):
         self._files.close()
         self.checkpoints.close()
 
-    def ended(self, step: int, progress: RunProgress | None = None) -> str | None:
+    def ended(self, step: int) -> str | None:
         """Returns the setting that ends the run after `step` steps, or None if none does."""
-        progress = progress or self.progress
-        return progress.find_limit(step, self.config.train, self.total_steps)
+        return self.progress.find_limit(step, self.config.train, self.total_steps)
 
     def ending(self, step: int, nonfinite_steps: int) -> str:
         """Returns a line with the reason for the end, the best score and the skipped steps."""
@@ -161,25 +156,12 @@ class TrainingRun(Run):
             line += f"; best {metric} {best:.4g} at step {self.progress.best_step:,}"
         if nonfinite_steps:
             line += f"; {nonfinite_steps:,} steps were skipped: loss or gradient was not finite"
-        updates, warmup = self._count_updates(step), self.config.optimizer.warmup_steps
-        if updates < warmup:
-            line += (
-                f"; the learning rate was still rising, at update {updates:,} of {warmup:,}: "
-                f"{warmup_fix(updates)}"
-            )
-        elif reason and step < self.total_steps:
-            rate = remaining_rate(self.config.optimizer.schedule, updates, self.hparams())
-            if rate >= 0.01:
-                line += (
-                    f"; the learning rate was still {rate:.0%} of its peak: set "
-                    f"config.train.steps={step}"
-                )
         return line
 
     def warn(self) -> None:
-        """Warns of an unusual learning rate, a long warm-up, and a decay that has no effect."""
+        """Warns of a rate of another schedule, a long warm-up, and a decay that has no effect."""
         settings = self.config.optimizer
-        if line := describe_unusual_peak(settings, self.task.d_model):
+        if line := describe_unusual_rate(settings):
             logger.warning(f"warning: {line}")
         if settings.weight_decay and settings.name == "adam":
             logger.warning(
@@ -190,16 +172,9 @@ class TrainingRun(Run):
         if updates < 2 * warmup:
             logger.warning(
                 f"warning: {updates} updates are planned and the learning rate rises for "
-                f"{warmup} of them: {warmup_fix(updates)}"
+                f"{warmup} of them: set config.optimizer.warmup_steps={max(1, updates // 10)}, or "
+                "train longer"
             )
-
-    def describe_rate(self, step: int) -> str:
-        """Returns the end of a line on a resumed run: how a rate that falls to zero goes on."""
-        schedule, updates = self.config.optimizer.schedule, self._count_updates(step + 1)
-        rate = remaining_rate(schedule, updates, self.hparams())
-        line = f": the learning rate goes on at {rate:.0%} of its peak, from zero if the run had "
-        line += f"ended, and is zero at step {self.total_steps:,} (optimizer.schedule={schedule})"
-        return line if rate else ""
 
     def seconds_left(self) -> float:
         """Returns the seconds that `train.minutes` leaves for the run."""
@@ -247,28 +222,13 @@ class TrainingRun(Run):
 
     def due(self, step: int) -> bool:
         """Returns whether the state after `step` steps should be saved and evaluated."""
-        return step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
+        is_due = step > 0 and (step % self.evaluate_every == 0 or self.ended(step) is not None)
+        return is_due and not self.checkpoints.evaluated(step)
 
     def may_decide(self, step: int) -> bool:
         """Returns whether several processes agree after `step` steps on what comes next."""
         every = DECIDE_EVERY, self.config.train.log_every, self.evaluate_every, self.total_steps
         return any(step % number == 0 for number in every)
-
-    def needs_evaluation(self, step: int, consecutive_nonfinite: int) -> bool:
-        """Returns whether a state that is due was not evaluated yet and should be."""
-        if self.checkpoints.evaluated(step):
-            return False
-        last = max(self.checkpoints.scores(), default=0)
-        if self.ended(step) or not last or consecutive_nonfinite < step - last:
-            return True
-        # The newest few are averaged, and a copy of the same weights would replace a good
-        # checkpoint.
-        if step != self._warned_step:  # the loop may ask again
-            logger.warning(
-                f"nothing was learned since step {last}: step {step} is not saved or evaluated"
-            )
-        self._warned_step = step
-        return False
 
     def _count_updates(self, steps: int) -> int:
         """The number of updates that this many batches make."""
@@ -296,40 +256,22 @@ class TrainingRun(Run):
         return numbers
 
 
-def warmup_fix(updates: int) -> str:
-    """Returns the fix of a warm-up that is too long for a run of this many updates."""
-    return f"set config.optimizer.warmup_steps={max(1, updates // 10)}, or train longer"
+def describe_unusual_rate(settings: ConfigDict) -> str:
+    """Returns a line about a learning rate that fits another schedule only; '' if it fits.
 
-
-def describe_unusual_peak(settings: ConfigDict, d_model: int) -> str:
-    """Returns a line about a learning rate whose peak is unusually low or high; '' if it is not.
-
-    It also finds the learning rate of another schedule: noam's is a factor, the others' the peak.
+    Noam's is a factor, the others' the peak. Adafactor's are relative to the parameters.
 
     Args:
       settings: `config.optimizer`.
     """
-    if settings.name not in PEAKS:
-        return ""
-    lowest, highest = PEAKS[settings.name]
-    peak, is_noam = _peak_rate(settings, d_model), settings.schedule == "noam"
-    if peak > highest:
-        size, fix = "high", "lower"
-    elif peak < lowest or (is_noam and settings.learning_rate < MIN_FACTOR):
-        size, fix = "low", "raise"
+    rate, schedule = settings.learning_rate, settings.schedule
+    if schedule == "noam" and rate < MIN_FACTOR:
+        meaning, fix = "a factor of 1 / sqrt(d_model * warmup_steps), usually 1", "raise"
+    elif schedule != "noam" and rate > MAX_PEAK and settings.name != "adafactor":
+        meaning, fix = "the peak", "lower"
     else:
         return ""
-    meaning = "a factor of 1 / sqrt(d_model * warmup_steps), usually 1" if is_noam else "the peak"
     return (
-        f"the learning rate rises to {peak:.2g}, which is {size} for optimizer.name="
-        f"{settings.name}: optimizer.learning_rate={settings.learning_rate:g} is {meaning} with "
-        f"optimizer.schedule={settings.schedule}; {fix} config.optimizer.learning_rate"
+        f"optimizer.learning_rate={rate:g} is {meaning}, with optimizer.schedule={schedule}: "
+        f"{fix} config.optimizer.learning_rate"
     )
-
-
-def _peak_rate(settings: ConfigDict, d_model: int) -> float:
-    """The rate at the end of the warm-up of a run that is much longer."""
-    update = max(1, settings.warmup_steps)
-    hparams = {"warmup_steps": update, "total_steps": 1000 * update, "decay_fraction": 0.0}
-    factor = learning_rate(settings.schedule, update, {**hparams, "learning_rate": 1.0}, d_model)
-    return settings.learning_rate * float(factor)

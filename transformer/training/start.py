@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ from transformer.config.keys import having
 from transformer.errors import UserError
 from transformer.inference.base import Params, Predictor
 from transformer.optim.parameters import (
-    EVERYTHING,
     ParameterRules,
     matching,
     named_leaves,
@@ -31,7 +30,6 @@ KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
 Flat = Mapping[str, Any]  # arrays by the names of parameters
 Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
-MAX_LEFT_OUT = 8  # modules that a message's pattern leaves out
 
 logger = logging.getLogger(__name__)
 
@@ -114,33 +112,11 @@ def check_shapes(
         return chosen
     name, here, there = wrong[0]
     more = f" ({len(wrong) - 1} more differ)" if len(wrong) > 1 else ""
-    left_out = dict.fromkeys(_outermost_module(name, fresh, source) for name, _, _ in wrong)
-    fix = (
-        f", or leave it out by config.train.init_pattern='{leave_out(pattern, left_out)}'"
-        if len(left_out) <= MAX_LEFT_OUT
-        else ""
-    )
     raise UserError(
         f"the parameter {name} is {_shape(here)} here and {_shape(there)} in that run{more}: give "
-        f"this run's model the keys of that one{fix}"
+        "this run's model the keys of that one, or leave it out, as "
+        f"config.train.init_pattern='^(?!{name.partition('/')[0]}/)' does"
     )
-
-
-def leave_out(pattern: str, modules: Iterable[str]) -> str:
-    """Returns a pattern of the names that `pattern` matches, but for those of some modules."""
-    rest = "" if pattern == EVERYTHING else f".*?(?:{pattern})"
-    return f"^(?!{'|'.join(modules)}){rest}"
-
-
-def _outermost_module(name: str, fresh: Flat, source: Flat) -> str:
-    """A pattern of the outermost module that only one of the models has, or of the parameter."""
-    smaller = source if name in fresh else fresh
-    parts = name.split("/")
-    for depth in range(1, len(parts)):
-        prefix = "/".join(parts[:depth]) + "/"
-        if not any(other.startswith(prefix) for other in smaller):
-            return re.escape(prefix)
-    return re.escape(name) + "$"
 
 
 def _shape(shape: tuple[int, ...] | None) -> str:
@@ -250,10 +226,7 @@ def _open_source(run: Run) -> Run:
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise UserError(f"{KEY}={config.train.init_from} {what}: name the folder of a run")
-    try:
-        source = Run(folder)
-    except UserError as error:
-        raise UserError(f"{KEY}={config.train.init_from}: {error}") from None
+    source = Run(folder)
     for key in ("task", "model.architecture"):
         if (here := value_of(config, key)) != (there := value_of(source.config, key)):
             raise UserError(
@@ -292,7 +265,7 @@ def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None
     if here != there and re.search(pattern, f"{HEAD}kernel"):
         raise UserError(
             f"its classes are {', '.join(there)}, not {', '.join(here)}: leave their layer out by "
-            f"config.train.init_pattern='{leave_out(pattern, [HEAD])}'"
+            f"config.train.init_pattern='^(?!{HEAD})'"
         )
 
 

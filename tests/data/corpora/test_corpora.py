@@ -17,7 +17,7 @@ from transformer.data.corpora import Tagger, corpora_of
 from transformer.data.encode import with_symbols
 from transformer.data.tokenizer.train import train_tokenizer
 from transformer.runs.run import Run
-from transformer.tasks.corpora import read_text
+from transformer.tasks.pair_text import read_text
 from transformer.tasks.translation import TranslationTask
 
 TWO = (

@@ -1,7 +1,6 @@
 """A model writes what its targets have and reads more tolerantly; one rule of white space."""
 
 import unicodedata
-from unittest import mock
 
 import pytest
 
@@ -9,9 +8,8 @@ from configs import base
 from transformer.data.pairs import Pair
 from transformer.data.parallel.corpus import prepare_corpus
 from transformer.errors import UserError
-from transformer.inference.translator import Translator
-from transformer.tasks import corpora
-from transformer.tasks.pair_scores import ceiling_line, refuse_blank
+from transformer.tasks import pair_text
+from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import load_tokenizers, save_tokenizers
 
 # Each has characters that sentencepiece's nmt_nfkc changes.
@@ -87,29 +85,13 @@ def test_a_vocabulary_that_grows_reads_and_writes_as_before(tmp_path):
     assert written(grown.source_tokenizer, ["（ＡＢＣ）"]) == ["(ABC)"]
 
 
-def test_the_start_names_the_highest_score_and_warns_of_a_model_that_normalises(tmp_path):
-    config, corpus = corpus_of(tmp_path, TARGETS, TARGETS)
-    pairs = [Pair("a", text) for text in TARGETS]
-    own = mock.Mock(spec=Translator, target_tokenizer=corpus.target_tokenizer)
-    assert ceiling_line(pairs, own, config.evaluate).endswith(
-        "allows on 11 validation references: BLEU 100.00, exact match 100.0%"
-    )
-    own.target_tokenizer = corpus.source_tokenizer  # as an adopted model reads and writes
-    line = ceiling_line(pairs, own, config.evaluate)
-    assert line.startswith("warning: highest scores")
-    assert "exact match 18.2%; it writes 'P,N V O。' for 'P，N V O。': adopt" in line
-    keys = {"tokenizer.kind": "char", "tokenizer.byte_fallback": False}
-    own.target_tokenizer = corpus_of(tmp_path, ["ab"], ["ba"], **keys)[1].target_tokenizer
-    assert "config.tokenizer.byte_fallback=True" in ceiling_line(pairs, own, config.evaluate)
-
-
 @pytest.mark.parametrize(("raw", "form"), FORMS.items(), ids=ascii)
 def test_every_part_sees_one_form_of_a_text(tmp_path, monkeypatch, raw, form):
     tokenizer = corpus_of(tmp_path, TARGETS, TARGETS)[1].target_tokenizer
     assert written(tokenizer, [raw]) == [form]
     splits = {split: [Pair(raw, raw)] for split in ("train", "validation", "test")}
-    monkeypatch.setattr(corpora, "open_source", lambda *_: splits)
-    held_out = corpora._open(base.get_config().data, None)["test"]
+    monkeypatch.setattr(pair_text, "open_source", lambda *_: splits)
+    held_out = pair_text._open(base.get_config().data, None)["test"]
     assert [pair[:2] for pair in held_out] == [(form, form)]
     if form:
         assert refuse_blank(raw, "line 1") == form

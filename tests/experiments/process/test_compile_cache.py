@@ -18,8 +18,9 @@ if len(sys.argv) > 2:
     from jax._src import compiler
     compiler.backend_compile_and_load = None  # nothing can be compiled
 lowered = jax.jit(lambda x: jnp.sin(x) @ x).lower(jnp.arange(9.0))
-with cache_hits() as hits:
-    program = lowered.compile()
+hits = []
+jax.monitoring.register_event_listener(lambda e, **_: e.endswith("/cache_hits") and hits.append(e))
+program = lowered.compile()
 print(float(program(jnp.arange(9.0))), len(hits), "from the cache")
 """
 

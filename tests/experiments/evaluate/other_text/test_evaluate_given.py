@@ -99,11 +99,7 @@ def test_a_translation_and_its_score_do_not_depend_on_the_other_sentences(transl
 def test_a_name_keeps_the_scores_of_one_text(translator, tmp_path):
     folder = "--mode=evaluate", f"--workdir={translator}"
     file = written(tmp_path / "set.tsv", ["a b\ta b", "b c\tb c"])
-    place = translator / "evaluations/set"
-    (place / "translations").mkdir(parents=True)  # of an evaluation that was cut off
-    (place / "translations/test.reference.1.txt").write_text("of another text\n")
     before = evaluated(translator, "set", f"--input={file}")
-    assert not (place / "translations/test.reference.1.txt").exists()
     written(file, ["a b\ta b", "b c\tb d"])
     says = "evaluations/set has the scores of another text", "give this one another --name"
     refused(*folder, f"--input={file}", says=says)

@@ -49,7 +49,7 @@ def test_what_cannot_be_scored_is_named_in_one_line(case, translator, tmp_path):
         (["--input=FILE", "--source_tag=<2de>"], "source_tag=<2de> is for runs with tags"),
         (["--input=FILE", "--config.model.d_model=8"], "another config: model.d_model"),
         (["--input=sacrebleu:wmt14/full"], ("names no languages", "sacrebleu:wmt14/full,en-de")),
-        (["--input=sacrebleu:wmt41,en-de"], ("no test set 'wmt41'", "did you mean wmt")),
+        (["--input=sacrebleu:wmt41,en-de"], ("no test set 'wmt41'", "--list")),
         (["--input=sacrebleu:wmt14/full,en-xx"], ("languages of wmt14/full are", "en-de")),
         (["--input=sacrebleu:wmt14/full,en-de", "--references=FILE"], "leave out --references"),
     ],
