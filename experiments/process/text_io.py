@@ -19,13 +19,7 @@ from rich.table import Table
 
 from transformer import signals
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import (
-    HEAD_BYTES,
-    check_length,
-    content_of,
-    decode_line,
-    split_lines,
-)
+from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
 from transformer.files import delete_leftovers, naming, whole_file
 from transformer.runs.run import Run
@@ -164,13 +158,12 @@ class Lines:
         start = self._stream.tell()  # the program before may have read some
         self._check(self._stream.read(HEAD_BYTES))
         self._stream.seek(start)
-        yield from split_lines(self._stream, self._name)
+        yield from self._stream
         self._stream.seek(start)
 
     def _raw(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
         if self.total is not None:
-            lines = split_lines(self._stream, self._name)
-            return iter(lambda: list(itertools.islice(lines, LINES_AT_ONCE)), [])
+            return iter(lambda: list(itertools.islice(self._stream, LINES_AT_ONCE)), [])
         if self.typed:
             signals.call_aside(prepare)
             return typed_lines()
@@ -178,7 +171,7 @@ class Lines:
 
     def _arriving(self, prepare: Callable[[], None]) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe as soon as there are any."""
-        last, number, is_prepared = bytearray(), 1, False
+        last, is_prepared = bytearray(), False
         while True:
             if not is_prepared and not select.select([self._stream], [], [], PAUSE)[0]:
                 signals.call_aside(prepare)
@@ -188,11 +181,9 @@ class Lines:
             *lines, rest = block.split(b"\n")
             if lines:
                 lines[0] = bytes(last) + lines[0]
-                number += len(lines)
                 last.clear()
                 yield lines
             last += rest
-            check_length(len(last), self._name, number)
         if last:
             yield [bytes(last)]
 

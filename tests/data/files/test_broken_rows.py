@@ -62,16 +62,6 @@ def test_a_field_with_a_near_name_is_told_it(write):
         open_source(write({"a.jsonl": jsonl([{"source": "a", "English": "b"}])}, **keys))
 
 
-def test_skipping_is_not_offered_if_the_first_rows_are_broken_the_same_way(write):
-    rows = [{"de": "a"}, {"de": "b"}, {"de": "c", "en": "d"}]
-    with refused("line 1: no field 'en'") as error:
-        open_source(write({"a.jsonl": jsonl(rows)}, **NAMES))
-    fix = "set config.data.source_field and config.data.target_field, or fix the line"
-    assert str(error.value).endswith(f"its fields are 'de': {fix}")
-    with refused("line 1: no field 'en'; its fields are 'de': fix the line, or", "skip_broken"):
-        open_source(write({"a.jsonl": jsonl(rows[1:])}, **NAMES))
-
-
 def test_a_file_of_broken_rows_alone_is_refused_with_the_first(write):
     with refused("only broken lines, 2 of them; line 1: no field 'de'", "'a'"):
         open_source(write({"a.jsonl": '{"a": 1}\n{"b": 1}\n'}, **NAMES, skip_broken=True))

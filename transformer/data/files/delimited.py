@@ -10,7 +10,6 @@ import csv
 import functools
 import itertools
 import json
-import operator
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,9 +22,8 @@ from transformer.errors import UserError, shorten
 # Names that a header line may have for the column of labels, and words of other columns' names.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
-language""".split()  # noqa: SIM905
-CODE = re.compile("([a-z]{2,3}|[A-Z]{2,3})([-_][A-Za-z]{2,4})*")  # such as en, zul or pt_BR
-MAX_NAME = 5  # words in the name of a column
+language greek""".split()  # noqa: SIM905
+REGION = re.compile(r"[-_][A-Z][A-Za-z]{1,3}$")  # or script, as in pt_BR and zh-Hant
 SEPARATORS, QUOTES = ",;\t|", "\"'"  # of the columns and cells of CSV, the usual ones first
 SAMPLE_RECORDS = 100  # records that show which of them a file has
 csv.field_size_limit(2**24)  # characters of a cell, which may be a book
@@ -99,36 +97,18 @@ def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
         return cells[fields.keys.index("label_field")].lower() in LABELS
     if len({*cells}) < len(cells):  # two columns of a language, or a text that is copied
         cells = first if len({*first}) > 1 else []
-    kinds = [_names_column(cell) for cell in cells if cell]  # pandas leaves that of its index empty
-    return True in kinds and False not in kinds
+    names = [*filter(None, cells)]  # pandas leaves that of its index empty
+    return bool(names) and all(map(_names_column, names))
 
 
-def _names_column(cell: str) -> bool | None:
-    """Whether a cell has the code or name of a language, or `HEADER_WORDS`; None if it may have."""
-    words = re.findall(r"(\s?)([^\W\d_]+)", cell)
-    if len(words) > MAX_NAME or cell[-1] in ".!?。":
-        return False
-    names, codes = _language_names()
-    if (code := CODE.fullmatch(cell)) and (len(code[1]) == 2 or code[1].lower() in codes):
-        return True
-    are_known = [word.lower() in names or word.lower() in HEADER_WORDS for _, word in words]
-    fit = (len(w) == 2 or w[0].isupper() or (not blank and w in codes) for blank, w in words)
-    if cell.lower() in names or (any(are_known) and all(map(operator.or_, are_known, fit))):
-        return True
-    is_word = len(cell.split()) == 1 and cell[0].isalpha() and not cell[0].islower()
-    return None if is_word else False
+def _names_column(cell: str) -> bool:
+    """Whether a cell consists of `HEADER_WORDS`, and of names or codes of languages (ISO 639)."""
+    from iso639 import is_language  # takes a tenth of a second
 
-
-@functools.cache
-def _language_names() -> tuple[set[str], set[str]]:
-    """The names of languages and their codes of two and three letters, of ISO 639."""
-    from iso639 import iter_langs  # takes a tenth of a second
-
-    languages = [*iter_langs()]
-    names = (name for each in languages for name in (each.name, *each.other_names()))
-    # Without what is after them: "Greek, Modern (1453-)".
-    codes = {code for each in languages for code in (each.pt2b, each.pt2t, each.pt3)}
-    return {re.split(r",| \(", name)[0].lower() for name in names}, codes
+    words = re.findall(r"[^\W\d_]+", REGION.sub("", cell))
+    forms = ((word.lower() if word.isupper() else word, word.title()) for word in words)
+    are_names = all(b.lower() in HEADER_WORDS or is_language(a) or is_language(b) for a, b in forms)
+    return bool(words) and are_names and cell[-1] not in ".!?。"
 
 
 def _is_csv(path: Path) -> bool:

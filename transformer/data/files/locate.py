@@ -12,7 +12,6 @@ from ml_collections import ConfigDict
 from transformer.data.files.arrow import SHARD, is_dataset
 from transformer.data.files.catalogue import CATALOGUE
 from transformer.data.files.text import SUFFIXES
-from transformer.data.files.tmx import memories, split_list
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import LAUNCH
@@ -62,8 +61,7 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
     With `folders`, it may be any folder.
 
     The name may lack the suffix of a compression; `train` may be the start of the names of shards,
-    such as `train-00000-of-00002.parquet`. The path of a list of TMX files is that of their full
-    paths, see `memories`; each is the `part` of a call, a name in place of that key's.
+    such as `train-00000-of-00002.parquet`. A `part` is a name in place of the key's.
     """
     name = getattr(settings, key) if part is None else part
     if not name:
@@ -71,10 +69,6 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
             f"config.data.{key} is empty: name a text file, below config.data.path or in full"
         )
     path = corpus_folder(settings) / Path(name).expanduser()
-    if "," in name and ".tmx" in name.lower() and not os.path.isfile(path):
-        files = Path(",".join(str(locate(settings, key, part)) for part in split_list(name)))
-        if memories(files):
-            return files
     if not path.parent.is_dir():
         hint = _fetch_command(settings, name) or "check config.data.path"
         raise UserError(f"data.{key}={name!r}: {path.parent} is not a folder: {hint}")
