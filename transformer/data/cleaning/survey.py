@@ -33,6 +33,7 @@ from transformer.data.cleaning.rules import (
 )
 from transformer.data.held_out import rank
 from transformer.data.pairs import Pair
+from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,7 +54,6 @@ class Survey(NamedTuple):
       exact: `pair_hash` of both sides.
       near: a hash of both sides by `folded`, if it matters.
       scripts: the two main ones of source and target, as places in `SCRIPTS`, if they matter.
-      html: whether a side has HTML entities.
     """
 
     faults: UInt8[np.ndarray, "pairs"]
@@ -61,11 +61,10 @@ class Survey(NamedTuple):
     exact: UInt64[np.ndarray, "pairs"]
     near: UInt64[np.ndarray, "pairs"]
     scripts: UInt8[np.ndarray, "pairs sides 2"]
-    html: UInt8[np.ndarray, "pairs"]
 
 
-_NO_BYTES, _NO_HASHES = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
-EMPTY = Survey(_NO_BYTES, *[_NO_HASHES] * 3, scripts=np.zeros((0, 2, 2), np.uint8), html=_NO_BYTES)
+_NONE = np.zeros(0, np.uint64)
+EMPTY = Survey(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, np.zeros((0, 2, 2), np.uint8))
 
 
 def survey(
@@ -118,11 +117,10 @@ def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -
     return facts._replace(faults=faults)
 
 
-def count_faults(facts: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
-    """Returns how many pairs of a survey have each fault, and how many of the others have HTML."""
+def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+    """Returns how many pairs have each fault."""
     counts = np.bincount(faults, minlength=len(FAULTS)).tolist()
-    html = int(facts.html[faults == 0].sum())
-    return CleaningReport(dict(zip(FAULTS, counts, strict=True)), html)
+    return CleaningReport(dict(zip(FAULTS, counts, strict=True)))
 
 
 def _chunks_of_pairs(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
@@ -147,7 +145,6 @@ def _survey_chunk(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, st
         facts.ranks[i] = rank(source, seed)
         facts.exact[i] = pair_hash(source, target)
         texts = unescape(source), unescape(target)
-        facts.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
             facts.near[i] = _hash_text(*map(folded, texts))
         if rules.min_script_fraction:
@@ -175,41 +172,31 @@ def _hash_text(source: str, target: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
-) -> Iterator[Result]:
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yields the results of a pure function, in the order of the items, from all cores if many.
 
-    Few items are ahead of the one that is yielded, so that little memory is taken. If a process
-    ends early, such as one killed for its memory, this one does the rest.
+    Few items are ahead of the one that is yielded, so that little memory is taken.
     """
-    items = iter(items)
+    items, processes = iter(items), min(os.cpu_count() or 1, MAX_PROCESSES)
     yield from map(function, itertools.islice(items, ALONE))
-    processes = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
-    if processes == 1 or not (first := [*itertools.islice(items, 1)]):
+    if processes == 1:
         yield from map(function, items)
         return
-    # Not forked: a thread of jax may hold a lock.
+    # Not forked: a thread of jax may hold a lock. They are started for the first item.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
-    waiting: collections.deque[Item] = collections.deque()
     futures: collections.deque[Future[Result]] = collections.deque()
-
-    def next_result() -> Result:
-        result = futures.popleft().result()
-        waiting.popleft()
-        return result
-
     try:
-        for item in itertools.chain(first, items):
-            waiting.append(item)
+        for item in items:
             futures.append(pool.submit(function, item))
             if len(futures) > 2 * processes:
-                yield next_result()
+                yield futures.popleft().result()
         while futures:
-            yield next_result()
+            yield futures.popleft().result()
     except BrokenProcessPool:
-        yield from map(function, itertools.chain(waiting, items))
+        raise UserError(
+            "a process that cleans text was killed, perhaps for lack of memory: start again"
+        ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -30,7 +30,6 @@ from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import open_arrays, whole_file
 
-NAMED = 5  # lines
 EARLIER = "the training text of earlier runs"
 TRAINED_ON_FILE = "trained_on.npz"
 TRAINED_ON_FIX = (
@@ -44,7 +43,7 @@ NO_HASHES = np.zeros(0, np.uint64)
 
 
 class HeldOutReport(NamedTuple):
-    """The faults of the pairs of a split, the first empty ones from one, and how many are known.
+    """The faults of the pairs of a split, and how many of them are known.
 
     They occur in the training text as they are, or in that of earlier runs in either direction;
     `earlier` is None without such runs.
@@ -52,7 +51,6 @@ class HeldOutReport(NamedTuple):
 
     size: int
     faults: CleaningReport
-    blank: tuple[int, ...]
     repeated: int
     earlier: int | None = None
 
@@ -61,17 +59,14 @@ class HeldOutReport(NamedTuple):
         lines, of_pairs = [], f"of {self.size:,} pairs occur in"
         if dropped := self.faults.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-            where = f"; empty in pair {', '.join(map(str, self.blank))}" if self.blank else ""
-            more = ", ..." if self.faults.counts.get("empty", 0) > len(self.blank) else ""
             lines.append(
                 f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
-                f"{where}{more}"
             )
         if self.repeated:
             lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
         if self.earlier:
-            fix = "the scores are too good"
-            lines.append(f"warning: {split}: {self.earlier:,} {of_pairs} {EARLIER}: {fix}")
+            what = f"{self.earlier:,} {of_pairs} {EARLIER}"
+            lines.append(f"warning: {split}: {what}: the scores are too good")
         return lines
 
     def counts(self) -> dict[str, int]:
@@ -134,7 +129,7 @@ def clean(
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
     rest = cleaned(pairs, marks)
     reports = check_held_out(held_out, rules, hashes, earlier)
-    report = surveys.count_faults(facts, faults)
+    report = surveys.count_faults(faults)
     return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
@@ -165,13 +160,11 @@ def check_held_out(
     reports, trained = {}, np.sort(trained)
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
-        faults = [rules.fault(*own) for own in sides]
-        blank = (number for number, fault in enumerate(faults, 1) if fault == "empty")
+        faults = collections.Counter(rules.fault(*own) for own in sides)
         hashes = np.fromiter(itertools.starmap(pair_hash, sides), np.uint64)
         reports[split] = HeldOutReport(
             len(sides),
-            CleaningReport(collections.Counter(faults)),
-            tuple(itertools.islice(blank, NAMED)),
+            CleaningReport(faults),
             int(among(hashes, trained).sum()),
             None if earlier is None else int(among(undirected(hashes), earlier).sum()),
         )
