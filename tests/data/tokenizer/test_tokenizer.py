@@ -159,8 +159,8 @@ def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):
 def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_path):
     texts = ["", "a b " * 500_000]
     assert message(tmp_path, texts=texts, kind=kind, keep_spaces=keep, name="old.txt") == (
-        f"old.txt: line 2 has 2,000,000 bytes, and none has up to the {most} of which a tokenizer "
-        "learns: break it into lines of a sentence or a paragraph"
+        f"old.txt has no line with text and of up to the {most} bytes of which a tokenizer learns: "
+        "name another, or break it into lines of a sentence or a paragraph"
     )
     # The control: one short line is enough.
     assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=42)

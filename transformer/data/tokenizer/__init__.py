@@ -36,9 +36,7 @@ SYMBOL_SCORE = 1000.0  # for each character of a symbol
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
 SPACED = "a  b \n\t c "  # which a model of running text gives back
-READING_PREFIX = (
-    "reading:"  # begins the name of a normalisation that texts which are written do not pass
-)
+READING_PREFIX = "reading:"  # begins the name of a normalisation that written texts do not pass
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +106,7 @@ class Tokenizer:
         A run of characters that are not pieces may be an unused piece, as in an imported model.
         """
         texts = [*map(self._canonical, texts)]
-        one = (
-            len(texts) == 1
-        )  # for lists sentencepiece starts threads, which take ten times as long
+        one = len(texts) == 1  # for lists sentencepiece starts threads, ten times as slow
         encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
         for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
             if UNK_ID in ids:
@@ -155,8 +151,6 @@ class Tokenizer:
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
         """Whether both have one vocabulary, though perhaps not one way to cut texts into it."""
-        if self.model == other.model:
-            return True
         ours, theirs = (each.pieces(range(each.vocab_size)) for each in (self, other))
         return ours == theirs
 
@@ -286,7 +280,7 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         Tokenizer(model)
         if not proto.pieces:
             raise RuntimeError
-        return Tokenizer(_with_special_ids(proto, name, symbols), origin)
+        return Tokenizer(_with_special_ids(proto, symbols), origin)
     except (DecodeError, RuntimeError):
         raise UserError(
             f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
@@ -294,7 +288,7 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         ) from None
 
 
-def _with_special_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
+def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
     """The model with the four special pieces first, the others in their order, and the symbols."""
     spec = proto.trainer_spec
     names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
@@ -303,11 +297,6 @@ def _with_special_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) ->
         for piece in proto.pieces
         if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
     ]
-    if clash := {piece.piece for piece in others} & {*SPECIAL.values()}:
-        raise RunError(
-            f"tokenizer.model={name!r} has {', '.join(sorted(clash))} as a subword of texts: name "
-            "a model that has not"
-        )
     set_pieces(proto, others, symbols)
     return proto.SerializeToString()
 
@@ -332,10 +321,11 @@ def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] 
 def check_symbols(settings: ConfigDict) -> None:
     """Raises UserError if one of `tokenizer.symbols` cannot be one, or its kind has none."""
     for number, symbol in enumerate(settings.symbols):
-        if fault := symbol_fault(symbol, settings.symbols[:number]):
+        is_usable = isinstance(symbol, str) and re.fullmatch(r"\S+", symbol)
+        if not is_usable or RESERVED.fullmatch(symbol) or symbol in settings.symbols[:number]:
             raise UserError(
-                f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
-                "config.tokenizer.symbols='{name},<URL>'"
+                f"tokenizer.symbols has {symbol!r}: a symbol is a text without blanks, once, which "
+                "the tokenizer does not need itself, as in config.tokenizer.symbols='{name},<URL>'"
             )
     if settings.symbols and settings.kind == "word" and not settings.model:
         raise _no_symbols_in_words()
@@ -370,19 +360,6 @@ def refuse_broken_symbols(
             raise RunError(
                 f"{symbol!r} of tokenizer.symbols or a source_tag is split by the tokenizer: {fix}"
             )
-
-
-def symbol_fault(symbol: object, others: Sequence[str] = ()) -> str:
-    """Returns why a string cannot be a symbol in addition to others; '' if it can."""
-    if not isinstance(symbol, str):
-        return "which is not text"
-    if not symbol:
-        return "which is empty"
-    if re.search(r"\s", symbol):
-        return "which has a blank (commas divide symbols)"
-    if RESERVED.fullmatch(symbol):
-        return "which the tokenizer needs itself"
-    return "twice" if symbol in others else ""
 
 
 def _no_symbols_in_words() -> UserError:

@@ -253,13 +253,10 @@ def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -
     """Returns the error with the key to change if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
-        characters = _train_model(texts, settings, "char")
-        least = Tokenizer(characters).vocab_size + BYTES * spells_in_bytes(settings)
-        # With the largest vocabulary, most sentences would be one or two tokens, too few to learn
-        # from.
+        # With the largest vocabulary most sentences would be one or two tokens.
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
-            f"{limit[1]}: set config.tokenizer.vocab_size={max(int(limit[1]) // 2, least)}"
+            f"{limit[1]}: set config.tokenizer.vocab_size={int(limit[1]) // 2}"
         )
     if limit := TOO_MANY.search(message):
         count = len(settings.symbols)
@@ -274,13 +271,9 @@ def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
-        sizes = enumerate((len(text.encode()) for text in texts.texts), 1)
-        number, size = next((pair for pair in sizes if pair[1] > longest), (1, 0))
         return (
-            f"{texts.name}: line {number} has {size:,} bytes, and none has up to the {longest:,} "
-            "of which a tokenizer learns: break it into lines of a sentence or a paragraph"
-            if size
-            else f"{texts.name} has only blank lines: name a file with sentences"
+            f"{texts.name} has no line with text and of up to the {longest:,} bytes of which a "
+            "tokenizer learns: name another, or break it into lines of a sentence or a paragraph"
         )
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
 
