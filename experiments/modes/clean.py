@@ -41,11 +41,7 @@ def clean(run: Run) -> Iterator[Path]:
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
     if not corpora:
         yield from _clean_pairs(run.config.data, place)
-    for number, corpus in enumerate(corpora):
-        same = [other.name for other in corpora[:number] if other.data == corpus.data]
-        if same:
-            print(f"{corpus.name}: the text of {same[0]}")
-            continue
+    for corpus in corpora:
         print(f"{corpus.name}:")
         with naming(corpus):
             yield from _clean_pairs(corpus.data, place / corpus.name)
@@ -57,9 +53,7 @@ def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
     place.mkdir(parents=True, exist_ok=True)
     results, rules = survey(texts["train"], rules, data.seed)
     faults = duplicates(results, rules)
-    _print_report(
-        count_faults(results, faults), _write_pair(texts["train"], faults.tobytes(), place)
-    )
+    _print_report(count_faults(faults), _write_pair(texts["train"], faults.tobytes(), place))
     held_out = {split: texts[split] for split in SPLITS[1:] if split in texts}
     checks = check_held_out(held_out, rules, results.exact[faults == 0], None)
     for split, check in checks.items():

@@ -16,13 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from transformer.data.corpora import Tagger
-from transformer.data.files.text import (
-    HEAD_BYTES,
-    check_length,
-    content_of,
-    decode_line,
-    split_lines,
-)
+from transformer.data.files.text import HEAD_BYTES, content_of, decode_line
 from transformer.errors import UserError
 from transformer.files import delete_leftovers, naming, whole_file
 from transformer.runs.run import Run
@@ -153,29 +147,26 @@ class Lines:
         start = self._stream.tell()  # the program before may have read some
         self._check(self._stream.read(HEAD_BYTES))
         self._stream.seek(start)
-        yield from split_lines(self._stream, self._name)
+        yield from self._stream
         self._stream.seek(start)
 
     def _raw(self) -> Iterator[list[bytes]]:
         if self.total is not None:
-            lines = split_lines(self._stream, self._name)
-            return iter(lambda: list(itertools.islice(lines, LINES_AT_ONCE)), [])
+            return iter(lambda: list(itertools.islice(self._stream, LINES_AT_ONCE)), [])
         return self._arriving()
 
     def _arriving(self) -> Iterator[list[bytes]]:
         """Yields the lines of a pipe or a terminal as soon as there are any."""
         if self.typed:
             print(TYPING_HINT, file=sys.stderr, flush=True)
-        last, number = bytearray(), 1
+        last = bytearray()
         while block := os.read(self._stream.fileno(), BLOCK):
             *lines, rest = block.split(b"\n")
             if lines:
                 lines[0] = bytes(last) + lines[0]
-                number += len(lines)
                 last.clear()
                 yield lines
             last += rest
-            check_length(len(last), self._name, number)
         if last:
             yield [bytes(last)]
 

@@ -27,7 +27,7 @@ def table(rows, **dialect):
     return file.getvalue()
 
 
-GERMAN = table(ROWS, delimiter=";", quotechar="'")
+GERMAN = table(ROWS, delimiter=";")
 NEWS = table([(i % 4 + 1, f"The {i}th of all", text) for i, text in enumerate(TEXTS)], quoting=1)
 DATE = "Mon Apr 06 22:19:45 PDT 2009"
 WIDE = [(i, DATE, f"https://x.org/{i}", "Jo Doe", *row) for i, row in enumerate(ROWS)]
@@ -65,22 +65,16 @@ def test_a_file_of_doubtful_columns_is_refused_or_warned_of_with_flags_to_paste(
     with refused("hardly the column of the classes", flags):
         open_labelled(write({"b.csv": numbers}, **NUMBERS))
     open_labelled(write({"b.csv": numbers}, text_field="0", label_field="2"))
-    assert said[-1].endswith(
-        f"data.text_field reads ids, categories or attributions, such as '0': set {flags}"
-    )
+    assert "config.data.text_field reads ids or empty cells, such as '0'" in said[-1]
     assert guess_columns(labelled_file(write({"c.csv": ""}), "train")) == {}
 
 
-def test_single_quotes_around_cells_are_recognised_and_apostrophes_are_none(write):
+def test_a_quote_other_than_the_usual_one_is_set(write):
     def read(content, **keys):
         source = open_labelled(write({"a.csv": content}, **NUMBERS, **keys))
         return [(item.label, item.text) for item in source.splits["train"]]
 
-    assert "''" in GERMAN
-    assert read(GERMAN) == ROWS
-    # All cells are quoted, and none has a quote or a separator.
-    plain = [(label, text.replace("'", "").replace(";", "")) for label, text in ROWS]
-    assert read(table(plain, delimiter=";", quotechar="'", quoting=1)) == plain
+    assert read(GERMAN) == read(table(ROWS, delimiter=";", quotechar="'"), quote="'") == ROWS
     spoken = [("a", "'Tis good"), ("b", "don't; 'no', he said"), ("a", "'Fine'")]
     assert read(table(spoken)) == spoken
     keys = {"separator": "|", "quote": "^"}
@@ -138,7 +132,8 @@ def test_a_folder_of_texts_for_each_class_is_read_and_the_rest_is_counted(write,
     assert texts == [("A dull film.", "neg"), ("A fine film.\nVery.", "pos")]
     assert [item.text for item in source.splits["test"]] == ["Bad.", "Nice."]
     line = next(line for line in said if "train: its classes are" in line)
-    left_out = "4 other files are left out: 1 hidden, 1 .png, 1 .txt, 1 in no folder"
+    left_out = "4 other files are left out: neg/.ipynb_checkpoints/1.txt, neg/1.png, "
+    left_out += "unsup/0.txt, urls_pos.txt"
     left_out += "; folders that are not classes: unsup"
     assert line.endswith(f"its classes are 'neg', 'pos'; {left_out}")
 
@@ -154,7 +149,7 @@ def test_a_text_in_a_folder_that_is_not_utf8_is_named(write):
 def test_a_class_may_be_called_train_and_a_folder_without_classes_is_refused(write):
     texts = {f"{name}/{i}.txt": f"{name} {i}" for name in ("train", "car") for i in range(3)}
     assert open_labelled(write(texts, train_source=".")).labels == ("car", "train")
-    with refused("has no text in folders of classes", "2 in no folder", "train_source"):
+    with refused("has no text in folders of classes", "2 other files", "train_source"):
         open_labelled(write({"x/a.csv": "x", "x/b.csv": "y"}, train_source="x"))
     with refused("config.data.path is empty"):  # not the folder of the process
         open_labelled(write({}, path="", train_source="."))

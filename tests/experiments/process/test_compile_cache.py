@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 import jax, jax.numpy as jnp
 from experiments.process.process import keep_programs
-from transformer.training.programs import cache_hits
 keep_programs(Path(sys.argv[1]))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 if len(sys.argv) > 2:

@@ -9,16 +9,14 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from experiments.process import text_io
-from experiments.process.text_io import Lines, open_output
+from experiments.process.text_io import open_output
 from places import LAUNCH, ROOT
 from tiny_run import shared_run
 from transformer import files
-from transformer.data.files.text import read_lines
 from transformer.errors import RunError, UserError
 from transformer.inference.batching import compile_ahead
 from transformer.runs import workdir
@@ -246,21 +244,6 @@ def test_output_to_a_link_is_written_to_the_file_that_it_leads_to(tmp_path):
         assert file.read_text() == "old"  # whole or as it was
     assert link.is_symlink()
     assert file.read_text() == "new"
-
-
-@pytest.mark.parametrize("program", ["cat /dev/zero", "yes"])
-def test_text_without_end_is_refused_as_a_line_or_if_it_is_held(program, monkeypatch):
-    monkeypatch.setattr("transformer.data.files.text.MAX_LINE", 10**6)
-    process = subprocess.Popen(program.split(), stdout=subprocess.PIPE)
-    with process, open("/dev/zero", "rb") as zero:
-        if program == "yes":  # the control
-            assert next(Lines(process.stdout, "it").chunks())[1][:2] == ["y", "y"]
-        for stream in (process.stdout, zero) if program != "yes" else ():
-            with pytest.raises(UserError, match="it, line 1, has no end in 1,000,000 bytes"):
-                list(Lines(stream, "it").chunks())
-        pipe = Path("/dev/fd", str(process.stdout.fileno()))
-        with pytest.raises(UserError, match=f"^{pipe} has no end in 1,000,000 bytes: name a file"):
-            list(read_lines(pipe))
 
 
 def test_what_killed_processes_left_next_to_an_output_is_deleted(tmp_path):

@@ -42,13 +42,6 @@ REASONS = {
     "too_many_tokens": "over config.data.max_tokens",
     "token_ratio": "over config.data.max_token_ratio",
 }
-# Likely causes if more than half of the pairs have a fault.
-HINTS = {
-    "length_ratio": "is line n of one side the translation of line n of the other?",
-    "copied": "are the two sides in two languages?",
-    "numbers": "is line n of one side the translation of line n of the other?",
-    "language": "do config.data.languages name the source first, then the target?",
-}
 FAULTS = ("", *REASONS)  # by their numbers in arrays; '' is kept
 COPY_LETTERS = 15  # a name or two may well be the same in both languages
 COPY_WORDS = 4
@@ -69,9 +62,6 @@ THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
 # Names of files, options and identifiers, which stay as they are in a translation.
 CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
-# Codes of countries that are taken for those of languages.
-COUNTRIES = {"ua": "uk", "cz": "cs", "gr": "el", "jp": "ja", "kr": "ko", "cn": "zh", "dk": "da",
-             "se": "sv", "si": "sl", "ee": "et", "al": "sq", "in": "hi"}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,11 +148,10 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
 class CleaningReport(NamedTuple):
     """How many pairs have each of `REASONS` as their first fault, and '' for those that are kept.
 
-    As text it is one line. `html` counts kept pairs with HTML entities.
+    As text it is one line.
     """
 
     counts: Mapping[str, int]
-    html: int = 0
 
     @property
     def total(self) -> int:
@@ -185,22 +174,10 @@ class CleaningReport(NamedTuple):
         rest = self.kept - sum(dropped.values())
         return self._replace(counts={**self.counts, **dropped, "": rest})
 
-    def add(self, other: "CleaningReport") -> "CleaningReport":
-        """Returns the counts of both."""
-        counts = collections.Counter(self.counts) + collections.Counter(other.counts)
-        return CleaningReport(counts, self.html + other.html)
-
     def __str__(self) -> str:
         dropped = [f"{count:,} {reason}" for reason, count in self.dropped.items()]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"
-        hints = [
-            f": {hint}"
-            for fault, hint in HINTS.items()
-            if 2 * self.counts.get(fault, 0) > self.total
-        ]
-        if self.html:
-            line += f" ({self.html:,} with HTML entities such as &#39;: decode them in the text)"
-        return f"{line}; dropped {', '.join(dropped)}{''.join(hints)}" if dropped else line
+        return f"{line}; dropped {', '.join(dropped)}" if dropped else line
 
 
 def check_kept(report: CleaningReport) -> None:
@@ -303,25 +280,17 @@ def folded(text: str) -> str:
 
 
 def check_language(language: str) -> None:
-    """Raises UserError if a language is unknown, or the library that identifies it is missing."""
-    languages = _language_identifier().labels
+    """Raises UserError if a language is unknown."""
+    languages = sorted(_language_identifier().labels)
     if language not in languages:
-        near = COUNTRIES.get(language.lower(), re.split("[-_]", language.lower())[0])
-        near_one = f"did you mean {near!r}?"
-        what = near_one if near in languages else f"choose of {', '.join(sorted(languages))}"
         raise UserError(
             f"config.data.languages: {language!r} is unknown: give the codes of the languages of "
-            f"source and target, such as en,de: {what}"
+            f"source and target, such as en,de: choose of {', '.join(languages)}"
         )
 
 
 @functools.cache
 def _language_identifier() -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ModuleNotFoundError:
-        raise UserError(
-            "config.data.languages needs a library: install it with `pip install py3langid`, or "
-            "leave the languages empty"
-        ) from None
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # takes a fifth of a second
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

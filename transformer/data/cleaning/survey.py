@@ -4,7 +4,6 @@ A pair takes thirty bytes, whatever its length. Decisions that need more than on
 which of two duplicates is the first, are made with these numbers.
 """
 
-import collections
 import dataclasses
 import functools
 import hashlib
@@ -14,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from html import unescape
 from typing import NamedTuple, TypeVar
@@ -22,7 +21,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
-from transformer.data.characters import canonicalize
 from transformer.data.cleaning.rules import (
     FAULTS,
     SCRIPTS,
@@ -32,14 +30,15 @@ from transformer.data.cleaning.rules import (
     scripts_of,
 )
 from transformer.data.held_out import rank
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
+from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
-ALONE = 5  # items that this process does before it starts others, which takes a second
-MAX_PROCESSES = 16
+AT_ONCE = 5_000  # pairs of a chunk
+ALONE = 20  # items that this process does before it starts others, which takes a second
+MAX_PROCESSES, GROUP = 16, 8  # items for each process that are held at once
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
 
@@ -53,7 +52,6 @@ class Survey(NamedTuple):
       exact: `pair_hash` of both sides.
       near: a hash of both sides by `folded`, if it matters.
       scripts: the two main ones of source and target, as places in `SCRIPTS`, if they matter.
-      html: whether a side has HTML entities.
     """
 
     faults: UInt8[np.ndarray, "pairs"]
@@ -61,11 +59,10 @@ class Survey(NamedTuple):
     exact: UInt64[np.ndarray, "pairs"]
     near: UInt64[np.ndarray, "pairs"]
     scripts: UInt8[np.ndarray, "pairs sides 2"]
-    html: UInt8[np.ndarray, "pairs"]
 
 
-_NO_BYTES, _NO_HASHES = np.zeros(0, np.uint8), np.zeros(0, np.uint64)
-EMPTY = Survey(_NO_BYTES, *[_NO_HASHES] * 3, scripts=np.zeros((0, 2, 2), np.uint8), html=_NO_BYTES)
+_NONE = np.zeros(0, np.uint64)
+EMPTY = Survey(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, np.zeros((0, 2, 2), np.uint8))
 
 
 def survey(
@@ -78,7 +75,9 @@ def survey(
       seed: of `ranks`.
     """
     judge = functools.partial(_survey_chunk, rules, seed)
-    parts = list(ordered_map(judge, _chunks_of_pairs(pairs)))
+    items = iter(pairs)
+    chunks = iter(lambda: [*itertools.islice(items, AT_ONCE)], [])
+    parts = list(ordered_map(judge, chunks))
     facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
         usual, unfaulty = [], facts.faults == 0
@@ -118,36 +117,22 @@ def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -
     return facts._replace(faults=faults)
 
 
-def count_faults(facts: Survey, faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
-    """Returns how many pairs of a survey have each fault, and how many of the others have HTML."""
+def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
+    """Returns how many pairs have each fault."""
     counts = np.bincount(faults, minlength=len(FAULTS)).tolist()
-    html = int(facts.html[faults == 0].sum())
-    return CleaningReport(dict(zip(FAULTS, counts, strict=True)), html)
+    return CleaningReport(dict(zip(FAULTS, counts, strict=True)))
 
 
-def _chunks_of_pairs(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
-    chunk, characters = [], 0
-    for source, target, *_ in pairs:
-        chunk.append((source, target))
-        characters += len(source) + len(target)
-        if len(chunk) >= AT_ONCE or characters >= MAX_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _survey_chunk(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
+def _survey_chunk(rules: CleaningRules, seed: int, pairs: Sequence[Pair]) -> Survey:
     """Surveys a part of a text."""
-    facts = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
-    for i, (source, target) in enumerate(map(canonicalize, own) for own in sides):
+    facts = Survey(*(np.zeros((len(pairs), *array.shape[1:]), array.dtype) for array in EMPTY))
+    for i, (source, target, *_) in enumerate(map(canonical, pairs)):
         facts.faults[i] = number = NUMBER[rules.fault(source, target)]
         if number:
             continue
         facts.ranks[i] = rank(source, seed)
         facts.exact[i] = pair_hash(source, target)
         texts = unescape(source), unescape(target)
-        facts.html[i] = texts != (source, target)
         if rules.remove_near_duplicates:
             facts.near[i] = _hash_text(*map(folded, texts))
         if rules.min_script_fraction:
@@ -175,41 +160,23 @@ def _hash_text(source: str, target: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def ordered_map(
-    function: Callable[[Item], Result], items: Iterable[Item], processes: int | None = None
-) -> Iterator[Result]:
+def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yields the results of a pure function, in the order of the items, from all cores if many.
 
-    Few items are ahead of the one that is yielded, so that little memory is taken. If a process
-    ends early, such as one killed for its memory, this one does the rest.
+    Few items are ahead of the one that is yielded, so that little memory is taken.
     """
-    items = iter(items)
+    items, processes = iter(items), min(os.cpu_count() or 1, MAX_PROCESSES)
     yield from map(function, itertools.islice(items, ALONE))
-    processes = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
-    if processes == 1 or not (first := [*itertools.islice(items, 1)]):
-        yield from map(function, items)
-        return
-    # Not forked: a thread of jax may hold a lock.
+    # Not forked: a thread of jax may hold a lock. They are started for the first item.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
-    waiting: collections.deque[Item] = collections.deque()
-    futures: collections.deque[Future[Result]] = collections.deque()
-
-    def next_result() -> Result:
-        result = futures.popleft().result()
-        waiting.popleft()
-        return result
-
     try:
-        for item in itertools.chain(first, items):
-            waiting.append(item)
-            futures.append(pool.submit(function, item))
-            if len(futures) > 2 * processes:
-                yield next_result()
-        while futures:
-            yield next_result()
+        while group := [*itertools.islice(items, GROUP * processes)]:
+            yield from pool.map(function, group)
     except BrokenProcessPool:
-        yield from map(function, itertools.chain(waiting, items))
+        raise UserError(
+            "a process that cleans text was killed, perhaps for lack of memory: start again"
+        ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

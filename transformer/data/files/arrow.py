@@ -15,20 +15,16 @@ from transformer.data.files.rows import Fields, Rows, RowTable, listed, missing
 from transformer.data.files.text import unreadable
 from transformer.data.files.tmx import memories
 from transformer.errors import UserError
-from transformer.files import read_json
 
 ROWS_AT_ONCE = 1024
 # As `datasets` names them, the hub's with a fingerprint: train-00000-of-00002-0123456789abcdef.
 SHARD = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.(?:parquet|arrow)")
 MAGIC_OF_FILE = b"ARROW1"  # of Arrow's file format; `datasets` writes its streams
-STATE, SPLITS = "state.json", "dataset_dict.json"  # of `save_to_disk`
-DAMAGED = "copy or download it again"
 
 
 def is_dataset(path: Path) -> bool:
     """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
-    is_saved = any((path / name).is_file() for name in (STATE, SPLITS))
-    return is_saved or bool(_split_shards(path) or memories(path))
+    return bool(_split_shards(path) or memories(path))
 
 
 def read_arrow(path: Path, fields: Fields) -> RowTable:
@@ -115,11 +111,6 @@ def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
                 is_file = magic == MAGIC_OF_FILE
                 reader = (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(source)
                 yield reader.schema, reader
-    except UnicodeDecodeError as error:  # pyarrow does not check the text that it reads
-        raise UserError(
-            f"{file} has a text that is not UTF-8 ({error.object[:40]!r}): convert it, and write "
-            "the file again"
-        ) from None
     except (pyarrow.ArrowException, OSError) as error:
         raise unreadable(file, kind, error) from None
 
@@ -129,14 +120,14 @@ def _record_batches(reader: Any, names: list[str]) -> Iterator[Any]:
     import pyarrow
 
     batches = reader
-    if is_parquet := hasattr(reader, "num_row_groups"):  # of several at once more would be held
+    if hasattr(reader, "num_row_groups"):  # of several at once more would be held
         groups = range(reader.num_row_groups)
         batches = (b for i in groups for b in reader.iter_batches(ROWS_AT_ONCE, [i], names))
     elif hasattr(reader, "get_batch"):
         batches = map(reader.get_batch, range(reader.num_record_batches))
     for batch in batches:
-        if not is_parquet:
-            batch.validate(full=True)  # offsets that lead out of the batch would end the process
+        # Offsets that lead out of it would end the process, and text may not be UTF-8.
+        batch.validate(full=True)
         yield from pyarrow.Table.from_batches([batch]).flatten().to_batches(ROWS_AT_ONCE)
 
 
@@ -146,28 +137,13 @@ def data_files(path: Path) -> list[Path]:
         return [path]
     if files := memories(path):
         return files
-    if (path / STATE).is_file():  # which `save_to_disk` wrote
-        state = read_json(path / STATE, {"_data_files": [{"filename": str}]}, DAMAGED)
-        if state.get("_indices_data_files"):
-            raise UserError(
-                f"{path} is a selection of rows by their numbers: save it again after "
-                "`dataset.flatten_indices()`"
-            )
-        names = [entry["filename"] for entry in state["_data_files"]]
-        for name in names:
-            if Path(name).name != name or not (path / name).is_file():
-                raise UserError(f"{path / STATE} names {name!a}, which is not there: {DAMAGED}")
-        return [path / name for name in names]
     files = _split_shards(path)
-    shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
-    splits = sorted(set(map(_split_of, files)))
-    if (path / SPLITS).is_file():
-        splits = read_json(path / SPLITS, {"splits": [str]}, DAMAGED)["splits"]
-    if len(splits) > 1:
+    if len(splits := sorted(set(map(_split_of, files)))) > 1:
         raise UserError(
             f"{path} holds several splits, {listed(splits)}: name one of them, such as "
             f"{path / splits[0]}"
         )
+    shards = [match for file in files if (match := SHARD.fullmatch(file.name))]
     if shards and [int(m[2]) for m in shards] != list(range(int(shards[0][3]))):
         raise UserError(
             f"{path} has {len(shards)} of {int(shards[0][3])} shards: copy or download those that "

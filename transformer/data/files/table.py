@@ -4,7 +4,6 @@ import collections
 import dataclasses
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,7 +15,13 @@ from transformer.data.files.delimited import read_delimited, read_jsonl
 from transformer.data.files.folders import read_folders
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
-from transformer.data.files.text import file_content, plain_name, read_lines
+from transformer.data.files.text import (
+    HEAD_BYTES,
+    content_of,
+    open_unpacked,
+    plain_name,
+    read_lines,
+)
 from transformer.data.files.tmx import memories, read_tmx
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
@@ -35,9 +40,8 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     CLASSES: read_folders,
 }
 ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
-ROWS_SHOWN, FEW_VALUES, CUT = 1000, 0.05, 80  # show a column; different ones; characters of each
-# Values that are no sentences: without a letter, of one word with a digit, licences and addresses.
-NO_SENTENCE = re.compile(r"[\W\d_]*|(?a:[\w.:/-]*\d[\w.:/-]*)|(?:CC[ -]|https?:).*")
+ROWS_SHOWN, CUT = 1000, 80  # that show whether a column has sentences; characters of each
+NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without a letter
 
 
 def format_of(path: Path, any_text: bool = False) -> str:
@@ -53,7 +57,8 @@ def format_of(path: Path, any_text: bool = False) -> str:
         return ".tmx" if memories(path) else CLASSES if is_classes else DATASET
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
-    return file_content(path, any_text) or suffix
+    with open_unpacked(path) as file:
+        return content_of(file.read(HEAD_BYTES), path, any_text) or suffix
 
 
 class TableFile(Generic[Item]):
@@ -94,16 +99,14 @@ class TableFile(Generic[Item]):
         self.unit = "file" if self._read is read_folders else self.unit
 
     def __iter__(self) -> Iterator[Item]:
-        records = self.records()
-        for number, record in enumerate(records):
+        for record in self.records():
             if not isinstance(record, BrokenError):
                 yield record
             elif not self.skip_broken:
-                fix = f"fix the {self.unit}, or set config.data.skip_broken=True to skip such rows"
-                # If the first two are broken, the fields may be wrong, and nothing would be left.
-                if not number and isinstance(next(records, record), BrokenError):
-                    fix = f"set {self.fields}, or fix the {self.unit}"
-                raise UserError(f"{self.source}, {self.unit} {record.place}: {record}: {fix}")
+                raise UserError(
+                    f"{self.source}, {self.unit} {record.place}: {record}: fix the {self.unit}, or "
+                    f"set config.data.skip_broken=True to skip such rows, or correct {self.fields}"
+                )
 
     def open(self, fields: Fields | None = None) -> RowTable:
         """Returns the rows with the values of fields, by default its own."""
@@ -122,46 +125,24 @@ class TableFile(Generic[Item]):
 
     def describe_columns(self) -> Iterator[str]:
         """Yields a line on the columns that are read, and one if some have no sentences."""
-        about, columns, _ = self.open()
+        about = self.open().about
         reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
         yield f"{self.source}: {reads}{about}"
-        if wrong := [*self._without_sentences(self.fields)]:
-            keys = [key for key in dict.fromkeys(self.fields.keys) if key != "label_field"]
-            last = zip(self.fields.keys[-1:], self.fields.names[-1:], strict=True)
-            label = [(key, shlex.quote(name)) for key, name in last if key == "label_field"]
-            single = (self.fields._replace(keys=("",), names=(name,)) for name in columns if name)
-            fit = (f.names[0] for f in single if not any(self._without_sentences(f)))
-            names = itertools.chain(map(shlex.quote, fit), itertools.repeat("COLUMN_OF_SENTENCES"))
-            pairs = itertools.chain(zip(keys, names, strict=False), label)
-            fix = " ".join(f"--config.data.{key}={name}" for key, name in pairs)
-            yield f"warning: {self.source}: {' and '.join(wrong)}: set {fix}"
-        names = [re.sub(r"\.\d+$", "", name) for name in columns]  # pandas writes "English.1"
-        sides = [names[place] for place in self.fields.numbers or () if place < len(names)]
-        if len({*sides}) < len(sides) and {*names} - {*sides}:
-            other = max(i for i, name in enumerate(names) if name not in sides)
-            what = f"{self.fields} read two columns {listed(map(repr, {*sides}))}"
-            yield f"warning: {self.source}: {what}: set config.data.{self.fields.keys[1]}={other}"
-
-    def _without_sentences(self, fields: Fields) -> Iterator[str]:
-        """Yields what each field without sentences has."""
-        first = itertools.islice(self.open(fields).rows, ROWS_SHOWN)
-        rows = [[str(v)[:CUT] for v in row] for _, row in first if isinstance(row, tuple)]
-        for key, *texts in zip(fields.keys, *rows, strict=bool(rows)):
-            wrong = [text for text in texts if NO_SENTENCE.fullmatch(text)]
-            few = len({*texts}) < FEW_VALUES * len(texts)
-            if key != "label_field" and (few or 2 * len(wrong) > len(texts)):
-                such = next((repr(shorten(t, 40)) for t in [*wrong, *texts] if t), "empty cells")
-                yield f"data.{key} reads ids, categories or attributions, such as {such}"
+        first = itertools.islice(self.open().rows, ROWS_SHOWN)
+        rows = [[str(value)[:CUT] for value in row] for _, row in first if isinstance(row, tuple)]
+        for key, *values in zip(self.fields.keys, *rows, strict=bool(rows)):
+            wrong = [value for value in values if NO_SENTENCE.fullmatch(value)]
+            if key != "label_field" and 2 * len(wrong) > len(values):
+                what = f"config.data.{key} reads ids or empty cells, such as {shorten(wrong[0])!r}"
+                yield f"warning: {self.source}: {what}: name a column of sentences"
 
     def count_broken(self) -> int:
         """Returns how many rows are broken; reads all. If none can be read, that is a UserError."""
         counts = collections.Counter(isinstance(record, BrokenError) for record in self.records())
         if counts[True] and not counts[False]:
-            first = next(self.records())
-            assert isinstance(first, BrokenError)
             raise UserError(
-                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them; "
-                f"{self.unit} {first.place}: {first}: check {self.fields}"
+                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them: check "
+                f"{self.fields}, or leave config.data.skip_broken out to see why"
             )
         return counts[True]
 
@@ -189,16 +170,12 @@ class TwoFiles:
 
     def __iter__(self) -> Iterator[Pair]:
         files = self.source, self.target
-        lines = [read_lines(path) for path in files]
-        for number, pair in enumerate(itertools.zip_longest(*lines)):
+        for number, pair in enumerate(itertools.zip_longest(*map(read_lines, files))):
             if None in pair:
-                counts = [number + (side is not None) for side in pair]
-                longer = pair.index(None) ^ 1
-                counts[longer] += sum(1 for _ in lines[longer])
+                shorter, longer = files if pair[0] is None else files[::-1]
                 raise UserError(
-                    "the files do not have the same number of lines, "
-                    + " and ".join(f"{p}: {n:,}" for p, n in zip(files, counts, strict=True))
-                    + "; line n of one must be the translation of line n of the other"
+                    f"{shorter} ends after {number:,} lines, before {longer}: "
+                    "line n of one must be the translation of line n of the other"
                 )
             source, target = pair
             yield Pair(source, target)
@@ -210,18 +187,13 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
     path = locate(settings, source)
     if not getattr(settings, target):
         return pair_table(path, settings)
-    kind = format_of(path)
-    if kind in ROWS_ALONE:
+    is_same = getattr(settings, source) == getattr(settings, target)
+    if format_of(path) in (FORMATS if is_same else ROWS_ALONE):
         raise UserError(
             f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
             f"data.{target} names a second file: set config.data.{target}= (empty)"
         )
-    if (other := locate(settings, target)) == path and kind in FORMATS:
-        raise UserError(
-            f"data.{source} and data.{target} are the same file, {path}: to read both sides "
-            f"from its rows, set config.data.{target}= (empty)"
-        )
-    return TwoFiles(path, other)
+    return TwoFiles(path, locate(settings, target))
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
@@ -231,11 +203,8 @@ def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
 
 def _pair_of_row(source: Any, target: Any) -> Pair:
     """Returns a pair, each side in one line."""
-    try:
-        (source + target).encode()  # quick, for there are many
-    except (TypeError, AttributeError, UnicodeEncodeError):
-        text_value(source, "source")
-        text_value(target, "target")
-    if "\n" in source or "\n" in target:
-        source, target = (s.replace("\r\n", " ").replace("\n", " ") for s in (source, target))
-    return Pair(source, target)
+    return Pair(_in_one_line(source, "source"), _in_one_line(target, "target"))
+
+
+def _in_one_line(text: Any, name: str) -> str:
+    return text_value(text, name).replace("\r\n", " ").replace("\n", " ")

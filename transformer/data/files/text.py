@@ -20,8 +20,6 @@ from typing import Any
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # bytes that show a format or an encoding
-MAX_LINE = 2**26  # bytes, also of a whole pipe or device, which may never end
-LINES_SHOWN = 5  # lines that a message names
 WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 CONTENTS = {  # of files of rows
@@ -103,43 +101,16 @@ def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
     return next(kinds, compression_of(head))
 
 
-def file_content(path: Path, any_text: bool = False) -> str:
-    """Returns the kind of what is in a file, perhaps compressed, see `content_of`."""
-    with open_unpacked(path) as file:
-        return content_of(file.read(HEAD_BYTES), path, any_text)
-
-
 def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
 
-    A line ends at '\n' or '\r\n' (in a file without '\n' at '\r') and nowhere else: other
-    separators of `str.splitlines`, such as U+2028, occur inside sentences of real corpora and would
-    shift all lines after them.
+    A line ends at '\n' or '\r\n' and nowhere else: other separators of `str.splitlines`, such as
+    U+2028, occur inside sentences of real corpora and would shift all lines after them.
     """
     with open_unpacked(path) as file:
         content_of(file.peek(HEAD_BYTES)[:HEAD_BYTES], path, any_text)
-        if not path.is_file():  # who reads it holds its lines, which take more memory than bytes
-            file = io.BytesIO(file.read(MAX_LINE + 1))
-            check_length(len(file.getbuffer()), path)
-        for number, line in enumerate(split_lines(file, path), 1):
+        for number, line in enumerate(file, 1):
             yield decode_line(line, path, number).removesuffix("\n").removesuffix("\r")
-
-
-def split_lines(file: Any, name: Path | str = "the file") -> Iterator[bytes]:
-    r"""Yields the lines of a file, which end at '\r' if it has no '\n', with their ends."""
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
-        check_length(len(line), name, number)
-        if number > 1 or line.endswith(b"\n"):
-            yield line
-        else:
-            yield from line.splitlines(keepends=True)
-
-
-def check_length(length: int, name: Path | str, number: int = 0) -> None:
-    """Raises UserError if what has come of a line, or of a pipe (number 0), is too long."""
-    if length > MAX_LINE:
-        line = f", line {number}," if number else ""
-        raise UserError(f"{name}{line} has no end in {MAX_LINE:,} bytes: name a file of text")
 
 
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
@@ -159,24 +130,8 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
     fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
     if not encoding:  # a wrong one would be read without an error
         fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
-        fix = (_mixed_encoding(name) if isinstance(name, Path) and name.is_file() else "") or fix
+        fix += "; if this line alone is not UTF-8, write it again"
     raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}")
-
-
-def _mixed_encoding(path: Path) -> str:
-    """Names the lines of a file that are not UTF-8; '' if fewer are, those in ASCII not counted."""
-    faulty, number, others = [], 0, 0
-    with open_unpacked(path) as file:
-        for number, line in enumerate(split_lines(file), 1):
-            text = line.decode(errors="replace")
-            others += not text.isascii()
-            if "\ufffd" in text:
-                faulty.append(number)
-    if others <= 2 * len(faulty):
-        return ""
-    shown = ", ".join(map(str, faulty[:LINES_SHOWN])) + ", …" * (len(faulty) > LINES_SHOWN)
-    counts = f"{len(faulty):,} of its {number:,} lines are not UTF-8 ({shown})"
-    return f"{counts}: write them again in UTF-8, or delete them"
 
 
 def _wide_encoding(head: bytes) -> str:
@@ -186,6 +141,4 @@ def _wide_encoding(head: bytes) -> str:
             return encoding[:-2]
     if len(head) < 4 or 3 * head.count(0) < len(head):
         return ""
-    zeros = [4 * head[i::4].count(0) > len(head) / 2 for i in range(4)]
-    width = 32 if sum(zeros) == 3 else 16
-    return f"UTF-{width}{'BE' if zeros[0] else 'LE'}"
+    return "UTF-16BE" if 4 * head[::2].count(0) > len(head) else "UTF-16LE"

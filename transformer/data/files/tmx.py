@@ -21,18 +21,9 @@ TEXT = ".//text()[not(ancestor::*[contains(' bpt ept it ph ut ', concat(' ', loc
 
 
 def memories(path: Path) -> list[Path]:
-    """Returns the TMX files of a folder, or all files of a list of names."""
-    files = [Path(name) for name in split_list(str(path))]
-    if path.is_dir():
-        names = sorted(os.listdir(path))
-        files = [path / name for name in names if plain_name(name).endswith(".tmx")]
-    return files if all(file.is_file() for file in files) else []
-
-
-def split_list(names: str) -> list[str]:
-    """Returns the names of a list, `tms/a.tmx,b.tmx`: one without a folder is in the first's."""
-    parts = names.split(",")
-    return [p if "/" in p else os.path.join(os.path.dirname(parts[0]), p) for p in parts]
+    """Returns the TMX files of a folder."""
+    names = sorted(os.listdir(path)) if path.is_dir() else ()
+    return [path / name for name in names if plain_name(name).endswith(".tmx")]
 
 
 def read_tmx(path: Path, fields: Fields) -> RowTable:
@@ -43,17 +34,13 @@ def read_tmx(path: Path, fields: Fields) -> RowTable:
     files = memories(path) or [path]
     _, first = next(_translation_units(files[0]), (0, {}))
     names = [] if isinstance(first, BrokenError) else [*first]
-    about = f"its languages are {listed(map(repr, names))}"
-    if not path.is_file():
-        about += f"; it has {len(files)} TMX file(s)"
-    if path.is_dir() and (skipped := {*os.listdir(path)} - {file.name for file in files}):
-        about += f", and {listed(sorted(skipped))} is skipped"
+    about = f"its languages are {listed(map(repr, names))}; TMX files: {len(files)}"
     return RowTable(about, names, _translation_rows(files, fields))
 
 
 def _translation_rows(files: list[Path], fields: Fields) -> Rows:
     for file in files:
-        where = f" in {file.parent.name}/{file.name}" * (len(files) > 1)
+        where = f" in {file.name}" * (len(files) > 1)
         for line, unit in _translation_units(file):
             tags = () if isinstance(unit, BrokenError) else tuple(unit)
             tagged = fields._replace(names=tuple(_find_tag(name, tags) for name in fields.names))
@@ -81,12 +68,6 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
         units = etree.iterparse(stream, tag="{*}tu", resolve_entities=False)
         try:
             for _, unit in units:
-                dtd = unit.getroottree().docinfo.internalDTD
-                for entity in dtd.iterentities() if dtd is not None else ():
-                    raise UserError(
-                        f"{path} declares the entity {entity.name!a}, which may read other files "
-                        "or fill the memory: write out what it stands for"
-                    )
                 segments: dict[str, str] | BrokenError = {}
                 for tuv in unit.iterchildren("{*}tuv"):
                     for segment in tuv.iterchildren("{*}seg"):
@@ -94,7 +75,7 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
                         text = "".join(text_of(segment)) if len(segment) else segment.text or ""
                         segments.setdefault(language, text)
                 for entity in unit.iter(etree.Entity):
-                    segments = BrokenError(f"the entity {entity.text} is not declared in the file")
+                    segments = BrokenError(f"the entity {entity.text} is not expanded")
                 yield unit.sourceline, segments
                 unit.clear()
                 while unit.getprevious() is not None and unit.getparent() is not None:
@@ -102,7 +83,5 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
         except etree.XMLSyntaxError as error:
             first = next(iter(units.error_log), None)
             line, why = (first.line, first.message) if first else (1, error.msg)
-            fix = "fix the file, or copy or download it again"
-            if "ncoding" in why:
-                fix = 'convert the file to UTF-8 and declare that: encoding="UTF-8"'
+            fix = "fix the file or its encoding, or copy or download it again"
             raise UserError(f"{path}, line {line}: broken XML ({why}): {fix}") from None

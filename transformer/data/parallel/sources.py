@@ -109,8 +109,8 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
         {
-            split: HeldOutReport(size, CleaningReport(*faults), tuple(blank), *counts)
-            for split, (size, faults, blank, *counts) in notes["held_out"].items()
+            split: HeldOutReport(size, CleaningReport(*faults), *counts)
+            for split, (size, faults, *counts) in notes["held_out"].items()
         },
         arrays["hashes"],
         pairs,
@@ -127,10 +127,7 @@ def count_all(settings: ConfigDict) -> int:
 
 def count_train(settings: ConfigDict) -> int:
     """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
-    text, pairs, sizes = (parallel_text(settings, "train"), count_all(settings), _sizes(settings))
-    held_out.check_not_empty(text, pairs)
-    held_out.check_room(text, sizes, pairs)
-    rest = pairs - sum(sizes.values())
+    rest = max(0, count_all(settings) - sum(_sizes(settings).values()))
     return min(rest, settings.train_subset or rest)
 
 
@@ -169,26 +166,18 @@ def _read_pairs(
     faults = surveys.duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = training_pairs.among(
-        undirected(facts.exact), training_pairs.NO_HASHES if earlier is None else earlier
-    )
-    learnt = training_pairs.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
+    learnt = np.isin(undirected(facts.exact), () if earlier is None else earlier)
+    learnt = np.isin(facts.ranks, facts.ranks[learnt]) & usable
     try:
         numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
         held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
     except held_out.TooFewError as error:
-        dropped = surveys.count_faults(facts, faults).dropped
+        dropped = surveys.count_faults(faults).dropped
         reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
-        told = f"; not held out are pairs that cleaning drops: {', '.join(reasons)}"
-        more = f"; {learnt.sum():,} pairs are not held out, since {training_pairs.EARLIER} has them"
-        raise UserError(f"{error}{told * bool(reasons)}{more * bool(learnt.any())}") from None
-    lines += [
-        f"warning: only {len(own):,} of {sizes[split]:,} pairs are held out for {split}: "
-        f"{training_pairs.EARLIER} has the others"
-        for split, own in numbers.items()
-        if learnt.any() and len(own) < sizes[split]
-    ]
+        reasons += [f"{learnt.sum():,} in {training_pairs.EARLIER}"] * bool(learnt.any())
+        more = f"; not held out are pairs that are dropped or known: {', '.join(reasons)}"
+        raise UserError(f"{error}{more * bool(reasons)}") from None
     splits = {**texts, **held_out.take(text, numbers)}
     facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
@@ -231,16 +220,6 @@ def _read_cached(
     files = _file_stamps(texts)
     if sum(size for _, size, _ in files) < WORTH_KEEPING:
         return read()
-
-    def make(_: Path) -> tuple[dict[str, np.ndarray], Any]:
-        result = read()
-        if _file_stamps(texts) != files:
-            raise UserError(
-                f"{texts['train'].source} or a file with it changed while it was read: start again "
-                "when it is complete"
-            )
-        return result
-
     of_batches = having("shared", "tokens")
     values = {k: value for k, value in settings.items() if f"data.{k}" not in of_batches}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
@@ -251,7 +230,8 @@ def _read_cached(
     versions = [code.hexdigest(), versions]
     described = json.dumps([files, sorted(values.items()), versions, learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
-    return cached_arrays(cache_folder(settings) / f"{key}.{name}", make, "read")[:2]
+    folder = cache_folder(settings) / f"{key}.{name}"
+    return cached_arrays(folder, lambda _: read(), "read")[:2]
 
 
 def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import UInt64
 from ml_collections import ConfigDict
 
 from transformer.data.cleaning import survey as surveys
@@ -30,7 +30,6 @@ from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 from transformer.files import open_arrays, whole_file
 
-NAMED = 5  # lines
 EARLIER = "the training text of earlier runs"
 TRAINED_ON_FILE = "trained_on.npz"
 TRAINED_ON_FIX = (
@@ -44,7 +43,7 @@ NO_HASHES = np.zeros(0, np.uint64)
 
 
 class HeldOutReport(NamedTuple):
-    """The faults of the pairs of a split, the first empty ones from one, and how many are known.
+    """The faults of the pairs of a split, and how many of them are known.
 
     They occur in the training text as they are, or in that of earlier runs in either direction;
     `earlier` is None without such runs.
@@ -52,7 +51,6 @@ class HeldOutReport(NamedTuple):
 
     size: int
     faults: CleaningReport
-    blank: tuple[int, ...]
     repeated: int
     earlier: int | None = None
 
@@ -61,17 +59,14 @@ class HeldOutReport(NamedTuple):
         lines, of_pairs = [], f"of {self.size:,} pairs occur in"
         if dropped := self.faults.dropped:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
-            where = f"; empty in pair {', '.join(map(str, self.blank))}" if self.blank else ""
-            more = ", ..." if self.faults.counts.get("empty", 0) > len(self.blank) else ""
             lines.append(
                 f"{split}: all {self.size:,} pairs are scored, though cleaning would drop {reasons}"
-                f"{where}{more}"
             )
         if self.repeated:
             lines.append(f"{split}: {self.repeated:,} {of_pairs} the training text")
         if self.earlier:
-            fix = "the scores are too good"
-            lines.append(f"warning: {split}: {self.earlier:,} {of_pairs} {EARLIER}: {fix}")
+            what = f"{self.earlier:,} {of_pairs} {EARLIER}"
+            lines.append(f"warning: {split}: {what}: the scores are too good")
         return lines
 
     def counts(self) -> dict[str, int]:
@@ -134,7 +129,7 @@ def clean(
     marks, hashes = (faults == 0).tobytes(), facts.exact[faults == 0]
     rest = cleaned(pairs, marks)
     reports = check_held_out(held_out, rules, hashes, earlier)
-    report = surveys.count_faults(facts, faults)
+    report = surveys.count_faults(faults)
     return TrainingPairs(rest, report, fingerprints_of(rest), reports, hashes, pairs, marks)
 
 
@@ -162,18 +157,16 @@ def check_held_out(
     earlier: Hashes | None,
 ) -> dict[str, HeldOutReport]:
     """Returns the report on each split, given the hashes of training pairs and of earlier ones."""
-    reports, trained = {}, np.sort(trained)
+    reports = {}
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
-        faults = [rules.fault(*own) for own in sides]
-        blank = (number for number, fault in enumerate(faults, 1) if fault == "empty")
+        faults = collections.Counter(rules.fault(*own) for own in sides)
         hashes = np.fromiter(itertools.starmap(pair_hash, sides), np.uint64)
         reports[split] = HeldOutReport(
             len(sides),
-            CleaningReport(collections.Counter(faults)),
-            tuple(itertools.islice(blank, NAMED)),
-            int(among(hashes, trained).sum()),
-            None if earlier is None else int(among(undirected(hashes), earlier).sum()),
+            CleaningReport(faults),
+            int(np.isin(hashes, trained).sum()),
+            None if earlier is None else int(np.isin(undirected(hashes), earlier).sum()),
         )
     return reports
 
@@ -215,21 +208,13 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
     if not (folder / TRAINED_ON_FILE).exists():
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
-    if not (
-        count := int(among(undirected(hashes), _union(*_hashes(folder / TRAINED_ON_FILE))).sum())
-    ):
+    known = np.concatenate(_hashes(folder / TRAINED_ON_FILE))
+    if not (count := int(np.isin(undirected(hashes), known).sum())):
         return None
     return (
         f"warning: the model was trained on {count:,} of these {len(pairs):,} pairs "
         f"({count / len(pairs):.1%}): scores of pairs that it has not seen are lower"
     )
-
-
-def among(hashes: UInt64[np.ndarray, "pairs"], others: Hashes) -> Bool[np.ndarray, "pairs"]:
-    """Returns whether each of some hashes is one of others, ascending; `np.isin` is slower."""
-    if not len(others):
-        return np.zeros(len(hashes), bool)
-    return others.take(np.searchsorted(others, hashes), mode="clip") == hashes
 
 
 def _union(*hashes: Hashes) -> Hashes:

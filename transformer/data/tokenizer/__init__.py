@@ -25,10 +25,9 @@ from transformer.data.characters import PUNCTUATION, canonicalize
 from transformer.data.tokenizer.draws import Draws
 from transformer.data.words import Words
 from transformer.errors import RunError, UserError
-from transformer.files import parse_json, read_file, write_bytes, write_json
+from transformer.files import MAX_FILE, open_input, parse_json, read_file, write_bytes, write_json
 
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
-TOKENIZER_KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
@@ -36,9 +35,7 @@ SYMBOL_SCORE = 1000.0  # for each character of a symbol
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
 SPACED = "a  b \n\t c "  # which a model of running text gives back
-READING_PREFIX = (
-    "reading:"  # begins the name of a normalisation that texts which are written do not pass
-)
+READING_PREFIX = "reading:"  # begins the name of a normalisation that written texts do not pass
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +105,7 @@ class Tokenizer:
         A run of characters that are not pieces may be an unused piece, as in an imported model.
         """
         texts = [*map(self._canonical, texts)]
-        one = (
-            len(texts) == 1
-        )  # for lists sentencepiece starts threads, which take ten times as long
+        one = len(texts) == 1  # for lists sentencepiece starts threads, ten times as slow
         encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
         for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
             if UNK_ID in ids:
@@ -155,8 +150,6 @@ class Tokenizer:
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
         """Whether both have one vocabulary, though perhaps not one way to cut texts into it."""
-        if self.model == other.model:
-            return True
         ours, theirs = (each.pieces(range(each.vocab_size)) for each in (self, other))
         return ours == theirs
 
@@ -183,12 +176,10 @@ def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Token
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model, unless the file has it already, and its origin."""
-    # A full disk must not destroy the existing file, and with it the run.
-    if not path.exists() or path.read_bytes() != tokenizer.model:
-        write_bytes(path, tokenizer.model)
-    note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
-    if tokenizer.origin and _read_note(path) != note:
+    """Writes a tokenizer's model and its origin."""
+    write_bytes(path, tokenizer.model)
+    if tokenizer.origin:
+        note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
         write_json(path.with_suffix(".json"), note)
 
 
@@ -206,12 +197,6 @@ def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
     return Tokenizer(model, origin) if right else None
 
 
-def is_whole(path: Path) -> bool:
-    """Whether the tokenizer of a run's folder is as it was written, of whatever origin."""
-    note = _read_note(path) if path.exists() else None
-    return isinstance(note, dict) and note.get("model") == digest_of(read_file(path))
-
-
 def digest_of(data: bytes) -> str:
     """Returns a fingerprint, 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
@@ -219,17 +204,15 @@ def digest_of(data: bytes) -> str:
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Returns the tokenizer of a file."""
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
-            "restore the file that was written with it"
-        )
+    fix = "a checkpoint cannot be read without it: restore the original"
+    with open_input(path, MAX_FILE, fix) as file:
+        model = file.read()
     try:
-        if not (model := read_file(path)):  # which sentencepiece would accept
+        if not model:  # which sentencepiece would accept
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
-        raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
+        raise UserError(f"{path} is not a sentencepiece model: {fix}") from None
 
 
 # -- an existing sentencepiece model, in place of one that is trained
@@ -274,19 +257,13 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
 
 
 def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
-    try:
-        model = read_file(Path(name).expanduser())
-    except OSError as error:
-        raise UserError(
-            f"tokenizer.model={name!r} cannot be read ({error.strerror}): name the file of a "
-            "sentencepiece model"
-        ) from None
+    model = read_file(Path(name).expanduser())
     try:
         proto = ModelProto.FromString(model)
         Tokenizer(model)
         if not proto.pieces:
             raise RuntimeError
-        return Tokenizer(_with_special_ids(proto, name, symbols), origin)
+        return Tokenizer(_with_special_ids(proto, symbols), origin)
     except (DecodeError, RuntimeError):
         raise UserError(
             f"tokenizer.model={name!r} is not a sentencepiece model, or is damaged: name a file "
@@ -294,7 +271,7 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
         ) from None
 
 
-def _with_special_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) -> bytes:
+def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
     """The model with the four special pieces first, the others in their order, and the symbols."""
     spec = proto.trainer_spec
     names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
@@ -303,11 +280,6 @@ def _with_special_ids(proto: ModelProto, name: str, symbols: tuple[str, ...]) ->
         for piece in proto.pieces
         if piece.type != piece.UNKNOWN and (piece.type != piece.CONTROL or piece.piece not in names)
     ]
-    if clash := {piece.piece for piece in others} & {*SPECIAL.values()}:
-        raise RunError(
-            f"tokenizer.model={name!r} has {', '.join(sorted(clash))} as a subword of texts: name "
-            "a model that has not"
-        )
     set_pieces(proto, others, symbols)
     return proto.SerializeToString()
 
@@ -332,10 +304,11 @@ def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] 
 def check_symbols(settings: ConfigDict) -> None:
     """Raises UserError if one of `tokenizer.symbols` cannot be one, or its kind has none."""
     for number, symbol in enumerate(settings.symbols):
-        if fault := symbol_fault(symbol, settings.symbols[:number]):
+        is_usable = isinstance(symbol, str) and re.fullmatch(r"\S+", symbol)
+        if not is_usable or RESERVED.fullmatch(symbol) or symbol in settings.symbols[:number]:
             raise UserError(
-                f"tokenizer.symbols has {symbol!r}, {fault}: correct or drop it, as in "
-                "config.tokenizer.symbols='{name},<URL>'"
+                f"tokenizer.symbols has {symbol!r}: a symbol is a text without blanks, once, which "
+                "the tokenizer does not need itself, as in config.tokenizer.symbols='{name},<URL>'"
             )
     if settings.symbols and settings.kind == "word" and not settings.model:
         raise _no_symbols_in_words()
@@ -370,19 +343,6 @@ def refuse_broken_symbols(
             raise RunError(
                 f"{symbol!r} of tokenizer.symbols or a source_tag is split by the tokenizer: {fix}"
             )
-
-
-def symbol_fault(symbol: object, others: Sequence[str] = ()) -> str:
-    """Returns why a string cannot be a symbol in addition to others; '' if it can."""
-    if not isinstance(symbol, str):
-        return "which is not text"
-    if not symbol:
-        return "which is empty"
-    if re.search(r"\s", symbol):
-        return "which has a blank (commas divide symbols)"
-    if RESERVED.fullmatch(symbol):
-        return "which the tokenizer needs itself"
-    return "twice" if symbol in others else ""
 
 
 def _no_symbols_in_words() -> UserError:
