@@ -188,7 +188,7 @@ AT_HOME = {
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
     "transformer/data/files/table.py": 1,
-    "transformer/data/labelled/columns.py": 1,
+    "transformer/data/labelled/sources.py": 1,
     "transformer/variants.py": 1,
     "transformer/runs/sweep_folder.py": 1,
 }

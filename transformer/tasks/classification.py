@@ -329,7 +329,6 @@ class ClassificationTask(Task):
         }
         return {
             "splits": splits,
-            "broken_lines": dict(self.text.source.broken),
             "oov_rate": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             **plan_summary(self.plan),

@@ -81,17 +81,16 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("name", "content", "keys", "said"), BROKEN)
+@pytest.mark.parametrize(("name", "content", "keys", "says"), BROKEN)
 def test_a_broken_line_is_named_or_passed_over_and_counted(
-    files, name, content, keys, said, tmp_path
+    files, name, content, keys, says, tmp_path, said
 ):
-    line, *parts = said
+    line, *parts = says
     with refused(f"{tmp_path / name}, line {line}: ", *parts, "data.skip_broken=True"):
         files({name: content}, **keys)
     source = files({name: content}, **keys, skip_broken=True)
     assert [item.label for item in source.splits["train"]] == ["a", "b"]
-    assert source.broken == {str(tmp_path / name): 1}
-    assert source.describe()[-1] == f"{tmp_path / name}: skipped 1 broken lines"
+    assert f"{tmp_path / name}: skipped 1 broken lines" in said
 
 
 def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):

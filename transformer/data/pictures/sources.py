@@ -101,7 +101,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSourc
         splits |= _hold_out(splits["train"], unnamed, data)
     items = {split: splits[split].items for split in SPLITS}
     labels, sizes = check_classes(items, data) if label_type != CAPTIONS else ((), {})
-    return PictureSource(items, labels, sizes, {}, {s: splits[s].pixels for s in SPLITS})
+    return PictureSource(items, labels, sizes, {s: splits[s].pixels for s in SPLITS})
 
 
 class _Items(NamedTuple):
