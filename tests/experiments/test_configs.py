@@ -129,7 +129,6 @@ CHOICES = {
     "data.source": {
         *("any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY, *pictures.REGISTRY),
     },
-    "data.documents": set(documents.DOCUMENTS),
     "tokenizer.kind": set(tokenizer.TOKENIZER_KINDS),
     "tokenizer.sampling_sides": set(draws.SAMPLING_SIDES),
     "sweep.search": {"grid", *SAMPLERS},

@@ -26,7 +26,6 @@ from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DOCUMENTS = ("line", "paragraph", "file")
 # Old quotations; enough to test memorisation.
 QUOTATIONS = (
     "the only true wisdom is in knowing you know nothing",
@@ -44,11 +43,6 @@ Documents = Mapping[str, Iterable[str]]
 
 def open_documents(settings: ConfigDict) -> Documents:
     """Returns the documents of each split of the corpus that `config.data` describes."""
-    if settings.documents not in DOCUMENTS:
-        raise UserError(
-            f"data.documents='{settings.documents}' is unknown: choose one of "
-            f"{', '.join(DOCUMENTS)}"
-        )
     if settings.source in REGISTRY:
         return REGISTRY[settings.source](settings)
     if settings.source not in sources.REGISTRY:
