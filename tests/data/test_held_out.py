@@ -84,8 +84,8 @@ def test_text_is_kept_once_and_other_text_is_refused(tmp_path):
     before = file.stat()
     held_out.save(tmp_path, {"test": ["a", "b"]})
     assert (file.stat().st_mtime_ns, file.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
-    for other, line in ((["a", "c"], 2), (["a"], 2), (["a", "b", "c"], 3)):
-        with pytest.raises(UserError, match=rf"test.jsonl is not the test text.*line {line} on"):
+    for other in (["a", "c"], ["a"], ["a", "b", "c"]):
+        with pytest.raises(UserError, match=r"test.jsonl is not the text of this config"):
             held_out.save(tmp_path, {"test": other})
     assert held_out.read_documents(tmp_path, "test") == ["a", "b"]
 

@@ -213,33 +213,24 @@ def save(
       pixels: of the pictures of each split, if the items are of these.
     """
     (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
-    digests = {}
+    contents = {}
     for split, pictures in pixels.items():
         file = io.BytesIO()
         np.save(file, pictures)
-        path = path_of(folder, split).with_suffix(PIXELS)
-        digests[path.name] = hashlib.sha256(file.getbuffer()).hexdigest()
-        if not path.exists():
-            write_bytes(path, file.getvalue())
-        elif path.read_bytes() != file.getvalue():
-            raise UserError(
-                f"{path} has not the {split} pictures of this config: restore the original "
-                "pictures, or use another folder"
-            )
+        contents[path_of(folder, split).with_suffix(PIXELS)] = file.getvalue()
     for split, items in texts.items():
-        path = path_of(folder, split)
-        lines = [f"{json.dumps(_record_of(item), ensure_ascii=False)}\n".encode() for item in items]
-        digests[path.name] = hashlib.sha256(b"".join(lines)).hexdigest()
+        lines = [json.dumps(_record_of(item), ensure_ascii=False) for item in items]
+        contents[path_of(folder, split)] = "".join(f"{line}\n" for line in lines).encode()
+    for path, content in contents.items():
         if not path.exists():
-            write_bytes(path, b"".join(lines))
-        elif (before := path.read_bytes().splitlines(keepends=True)) != lines:
-            two = zip(before, lines, strict=False)
-            same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], two)])
+            write_bytes(path, content)
+        elif path.read_bytes() != content:
             raise UserError(
-                f"{path} is not the {split} text of this config, from line {same + 1} on: restore "
-                "the original text, or use another folder"
+                f"{path} is not the text of this config: restore the original text or pictures, or "
+                "use another folder"
             )
     # Last: after a kill they are written again.
+    digests = {path.name: hashlib.sha256(x).hexdigest() for path, x in contents.items()}
     write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
 
