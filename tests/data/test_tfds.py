@@ -47,7 +47,7 @@ def open_prepared(folder, *args, **keys):
 
 def test_imdb_gives_the_published_reviews_with_the_names_of_their_labels(folder):
     splits = open_prepared(folder, **IMDB)
-    assert [len(splits[split]) for split in ("train", "validation", "test")] == [3, 2, 3]
+    assert [len(list(splits[split])) for split in ("train", "validation", "test")] == [3, 2, 3]
     train = [*splits["train"], *splits["validation"]]
     assert sorted(train) == sorted(Labelled(*review) for review in review_archives.IMDB["train"])
     assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
@@ -64,7 +64,7 @@ def test_the_official_variant_of_imdb_tests_on_the_published_test_set(folder, mo
     assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
     train = [*splits["train"], *splits["validation"]]
     assert sorted(train) == sorted(Labelled(*review) for review in review_archives.IMDB["train"])
-    assert len(splits["train"]) == 4
+    assert len(list(splits["train"])) == 4
     # Nothing but the text differs from the experiment on the training file.
     flat, own = map(flatten, (config, imdb.get_config(model)))
     assert {key for key in flat if flat[key] != own[key]} <= {

@@ -1,6 +1,6 @@
 """Text from TensorFlow Datasets, prepared if necessary, and read without TensorFlow."""
 
-import dataclasses
+import functools
 import glob
 import importlib
 import importlib.util
@@ -8,12 +8,13 @@ import io
 import os
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType, SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from ml_collections import ConfigDict
 from PIL import Image
 
+from transformer.data.encode import Restartable
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 
@@ -22,29 +23,6 @@ Item = TypeVar("Item")
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
 READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
-
-
-@dataclasses.dataclass(frozen=True)
-class TfdsRecords(Generic[Item]):
-    """Items made of some fields of a prepared split, read from disk by each iteration.
-
-    Attributes:
-      readers: for each field, its name and a function from its value to a text or a picture.
-      make: makes an item from these.
-    """
-
-    records: Any  # a data source of TFDS: a sequence that also reads several records at once
-    readers: tuple[tuple[str, Callable[[Any], Any]], ...]
-    make: Callable[..., Item]
-
-    def __len__(self) -> int:
-        return len(self.records)
-
-    def __iter__(self) -> Iterator[Item]:
-        for first in range(0, len(self), READ_AT_ONCE):
-            places = range(first, min(first + READ_AT_ONCE, len(self)))
-            for record in self.records.__getitems__(places):
-                yield self.make(*(read(record[field]) for field, read in self.readers))
 
 
 def _label_reader(names: Sequence[str], split: str) -> Callable[[int], str]:
@@ -63,7 +41,7 @@ def _label_reader(names: Sequence[str], split: str) -> Callable[[int], str]:
 
 def open_splits(
     settings: ConfigDict, kinds: tuple[str, ...], make: Callable[..., Item]
-) -> dict[str, TfdsRecords[Item]]:
+) -> dict[str, Restartable[Item]]:
     """Returns the splits of a dataset, which is downloaded and prepared if necessary.
 
     Args:
@@ -90,8 +68,17 @@ def open_splits(
             (name, READERS.get(kind) or _label_reader(features[name].names, place))
             for name, kind in zip(fields, kinds, strict=True)
         )
-        splits[split] = TfdsRecords(records, readers, make)
+        splits[split] = Restartable(functools.partial(_read_items, records, readers, make))
     return splits
+
+
+def _read_items(
+    records: Any, readers: tuple[tuple[str, Callable], ...], make: Callable[..., Item]
+) -> Iterator[Item]:
+    """The items of a split; `readers` has each field, and what turns its value into an argument."""
+    for first in range(0, len(records), READ_AT_ONCE):
+        for record in records.__getitems__(range(first, min(first + READ_AT_ONCE, len(records)))):
+            yield make(*(read(record[field]) for field, read in readers))
 
 
 def _check_fields(
