@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from transformer.errors import UserError
 from transformer.files import (
     Each,
     open_file,
-    parse_json,
     partial_folder,
-    read_file,
+    read_json,
     whole_file,
     write_json,
     write_text,
@@ -148,7 +148,8 @@ def cached_arrays(
         _write_arrays(folder, make)
     # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
-    digests = {name: digest for name, digest in _read_digests(folder).items() if name != NOTES}
+    digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
+    del digests[NOTES]
     digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
     return arrays, json.loads((folder / NOTES).read_bytes()), digest
 
@@ -175,18 +176,11 @@ def _write_arrays(
 def _is_whole(folder: Path) -> bool:
     """Whether a folder has the files of `_write_arrays`, bit for bit."""
     try:
-        digests = _read_digests(folder)
+        digests = read_json(folder / DIGESTS, Each(str), "")
         names = {path.name for path in folder.glob("*.npy")} | {NOTES}
         return digests == {name: _digest_file(folder / name) for name in names}
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return False
-
-
-def _read_digests(folder: Path) -> dict[str, str]:
-    digests, wrong = parse_json(read_file(folder / DIGESTS), Each(str))
-    if wrong:
-        raise ValueError(wrong)
-    return digests
 
 
 def _digest_file(path: Path) -> str:
