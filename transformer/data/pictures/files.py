@@ -13,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transformer.data.files.folders import class_files
 from transformer.errors import UserError, one_line
-from transformer.files import read_file
+from transformer.files import open_input
 
 # Pillow's names of the formats that are read, in folders, tables and requests; of others that it
 # opens, such as EPS, it starts a program.
@@ -86,12 +86,10 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
 
 def _open_picture(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
-    try:
-        content = read_file(file, MAX_BYTES) if isinstance(file, Path) else file
-    except (OSError, ValueError) as error:  # the second of a name that no file can have
-        why = getattr(error, "strerror", error)
-        raise UserError(f"{name} is not a file to be read ({why}): name a picture") from error
-    with _open_decoded(content, name) as picture:
+    if isinstance(file, Path):
+        with open_input(file, MAX_BYTES, "name a picture") as opened:
+            file = opened.read()
+    with _open_decoded(file, name) as picture:
         upright = ImageOps.exif_transpose(picture)
         upright.load()
         if upright.mode in WIDE:
