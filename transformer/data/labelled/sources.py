@@ -21,15 +21,12 @@ from transformer.data.characters import canonicalize
 from transformer.data.files.delimited import LABELS
 from transformer.data.files.locate import locate, split_sources
 from transformer.data.files.rows import BrokenError, listed, text_value
-from transformer.data.files.table import FORMATS, TableFile, describe_rows, format_of
-from transformer.data.held_out import check_not_empty, hold_out
+from transformer.data.files.table import TableFile, describe_rows
+from transformer.data.held_out import hold_out
 from transformer.data.labelled import toy_reviews
 from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
-# Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
-LABELS_PER_TEXT = 0.5
-FEW_LABELS = 20
 LABELS_SHOWN = 5  # labels that a message quotes
 # What labels that are likely one differ in, besides case: blanks and signs around them.
 BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+|[ .,;:!?\"']+$")
@@ -38,23 +35,25 @@ MAX_SAMPLE, MAX_TEXT = 2000, 300  # rows, of the whole file as it may be sorted;
 TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # in the sample, at least; characters, at most
 MIN_WORDS, WORD = 3, 4  # of a text on average; characters, in a script without blanks
 NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # of a column
-Splits = Mapping[str, Iterable[Any]]  # of `Labelled`, or `LabelledPicture`
+Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSource:
-    """A corpus of labelled texts.
+    """A corpus of labelled texts or pictures.
 
     Attributes:
-      splits: the texts of "train", "validation" and "test", which can be read repeatedly.
+      splits: the items of "train", "validation" and "test", which can be read repeatedly.
       labels: the classes, sorted: those that the training text has.
-      sizes: how many texts of each label are in each split.
+      sizes: how many items of each label are in each split.
+      pixels: the pictures of each split, [N, S, S, C].
     """
 
     splits: Splits
     labels: tuple[str, ...]
     sizes: Mapping[str, Mapping[str, int]]
+    pixels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def describe(self, unit: str = "texts") -> list[str]:
         """Returns a line about each split."""
@@ -81,13 +80,7 @@ def check_classes(
 ) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
     """Returns the classes of the training items, sorted, and how many of each a split has."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
-    labels, count = tuple(sorted(sizes["train"])), sum(sizes["train"].values())
-    key = FIRST_KEY.get(settings.source, "label_field")
-    if len(labels) > LABELS_PER_TEXT * count and len(labels) > FEW_LABELS:
-        raise UserError(
-            f"{len(labels):,} different labels of {count:,} texts ({_list_labels(labels)}) are "
-            f"hardly classes: check config.data.{key}"
-        )
+    labels, key = tuple(sorted(sizes["train"])), FIRST_KEY.get(settings.source, "label_field")
     if len(labels) < 2:
         what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
@@ -107,7 +100,8 @@ def check_classes(
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
                 f"the {split} text has {_list_labels(new)}, which the training text never has "
-                f"({_list_labels(labels)}): correct them, or train on such texts too"
+                f"({_list_labels(labels)}): correct them, train on such texts too, or check "
+                f"config.data.{key}"
             )
     return labels, dict(sizes)
 
@@ -130,9 +124,6 @@ def _labelled_files(settings: ConfigDict) -> Splits:
     files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
     for line in describe_rows(files.values()):
         logger.info(line)
-    for split, file in files.items():
-        if split != "train":  # which hold_out reads
-            check_not_empty(file, sum(1 for _ in file))
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS if not sources[split]}
     splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
     return {**files, **splits}
@@ -153,16 +144,11 @@ def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
     """Returns the labelled texts of a split's file or folder; `settings` is `config.data`."""
     key = f"{split}_source"
     path = locate(settings, key, split_sources(settings)[split], folders=True)
-    return labelled_table(path, settings, f"data.{key}")
+    return labelled_table(path, settings)
 
 
-def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
-    """Returns the labelled texts in the rows of a file, which the key `name` names."""
-    if format_of(path) not in FORMATS:
-        raise UserError(
-            f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
-            "and give it the ending of its format"
-        )
+def labelled_table(path: Path, settings: ConfigDict) -> TableFile[Labelled]:
+    """Returns the labelled texts in the rows of a file."""
     keys = "text_field", "label_field"
     return TableFile(path, settings, keys, _labelled_rows, exact=True, several="text_field")
 
