@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt64
@@ -47,8 +47,7 @@ PICTURE = {
     "boxes": [[int]],
 }
 
-Item = TypeVar("Item")
-Item_co = TypeVar("Item_co", covariant=True)
+Text = Any  # the items of a file, read from its start by each iteration; `source` is its path
 Numbers = Int[np.ndarray, "usable"]  # of items, from zero
 Ranks = UInt64[np.ndarray, "items"]
 Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split could be filled
@@ -56,16 +55,6 @@ Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split c
 
 class TooFewError(UserError):
     """A text has fewer items than should be held out of it."""
-
-
-@runtime_checkable
-class Text(Protocol[Item_co]):
-    """The items of a file, read from its start by each iteration."""
-
-    @property
-    def source(self) -> Path: ...
-
-    def __iter__(self) -> Iterator[Item_co]: ...
 
 
 # -- what is held out
@@ -79,8 +68,8 @@ def splits_held_out(settings: ConfigDict) -> list[str]:
 
 
 def hold_out(
-    text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
-) -> dict[str, Iterable[Item]]:
+    text: Text, sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Any], str]
+) -> dict[str, Iterable[Any]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
     An item whose key is held out is in no training text, whatever `holdout` is; one with an empty
@@ -96,10 +85,10 @@ def hold_out(
     return {"train": Without(text, gone), **take(text, numbers)}
 
 
-def take(text: Text[Item], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
+def take(text: Text, numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
     """Returns the items of some numbers, from zero, by split."""
     split_of = {number: split for split, own in numbers.items() for number in own}
-    items: dict[str, list[Item]] = {split: [] for split in numbers}
+    items = {split: [] for split in numbers}
     for number, item in enumerate(text) if split_of else ():
         if number in split_of:
             items[split_of[number]].append(item)
@@ -290,11 +279,6 @@ def read_documents(folder: Path, split: str) -> list[str]:
 def is_split(name: str) -> bool:
     """Whether results have scores of a split under this name."""
     return name in HELD_OUT or name.startswith((PART, COPY_PREFIX))
-
-
-def has(folder: Path, split: str) -> bool:
-    """Whether a run's folder has a split."""
-    return path_of(folder, split).exists()
 
 
 def digests_of(folder: Path, split: str) -> list[str]:

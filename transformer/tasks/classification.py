@@ -309,7 +309,7 @@ class ClassificationTask(Task):
         lines = [
             *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
-            *texts.lost.describe(),
+            *texts.describe_unknown(),
             describe_plan(self.plan),
         ]
         if any(encoded.cut for encoded in splits.values()):
