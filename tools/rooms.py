@@ -187,6 +187,7 @@ AT_HOME = {
 # it: how many. All others name arguments and keys, since Python and a server have no flags.
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
-    "transformer/data/labelled/columns.py": 1,
+    "transformer/data/files/table.py": 1,
+    "transformer/data/labelled/sources.py": 1,
     "transformer/variants.py": 1,
 }

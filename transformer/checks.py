@@ -10,7 +10,6 @@ from transformer.config import flatten
 from transformer.config.keys import KEYS
 from transformer.data.cleaning import rules
 from transformer.data.corpora import corpora_of, naming
-from transformer.data.documents import sources as documents
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
 from transformer.data.tokenizer import check_models, check_symbols
@@ -158,8 +157,6 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
     Each task reads other keys of them.
     """
     check_choice("config.data.source", data.source, task.sources)
-    if task.reads == DOCUMENTS:
-        check_choice("config.data.documents", data.documents, documents.DOCUMENTS)
     if task.reads == PAIRS:
         rules.rules_of(data)
 

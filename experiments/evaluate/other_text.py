@@ -74,7 +74,7 @@ def read_given(name: str, run: Run, options: Options) -> Given:
             _check_labels(path, texts.items, load_labels(folder))
         return _given_text(name, [path], texts, unit, texts.items)
     else:
-        rows = labelled_table(path, config.data, "--input")
+        rows = labelled_table(path, config.data)
         _print_rows(rows)
         texts, unit = list(rows), "texts"
         _check_labels(path, texts, load_labels(folder))

@@ -1,18 +1,15 @@
 """The mode `fetch`: the public corpus that a config names, downloaded and checked.
 
-A fetched corpus is recorded in `fetched.json` next to it, with the SHA-256 of each download: if no
-checksum is published, that of the first fetch holds for later ones.
+A fetched corpus is recorded in `fetched.json` next to it, so that a later fetch knows its files.
 """
 
 import collections
 import errno
 import gzip
-import lzma
 import random
 import re
 import shlex
 import shutil
-import struct
 import sys
 import tarfile
 import tempfile
@@ -28,12 +25,12 @@ from ml_collections import ConfigDict
 from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.locate import corpus_folder
 from transformer.data.files.text import open_unpacked
-from transformer.errors import UserError, one_line, shorten
-from transformer.files import DAMAGE, Each, read_json, write_json
+from transformer.errors import UserError, one_line
+from transformer.files import Each, naming, read_json, write_json
 from transformer.runs.run import Run
 
 RECORD = "fetched.json"
-SHAPE = Each({"url": str, "sha256": str, "files": Each(str)})
+SHAPE = Each({"url": str, "files": Each(str)})
 BY_HAND = "put there by hand"  # in place of the address of a download
 RETRIES = 2  # of an address that fails
 TIMEOUT = (10.0, 30.0)  # seconds for a connection, and for the next bytes
@@ -43,12 +40,6 @@ HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; transformer-fetch)",
     "Accept-Encoding": "identity",
 }
-# What the user needs of the messages of pooch and requests.
-REASON = re.compile(
-    r"\d+ \w+ Error: .*(?= for url)|\[Errno .*?\] [\w ]+|Connection to \S+ timed out|Read timed out"
-    r"|Connection broken|certificate verify failed|\w+ hash of downloaded file.*but got \w+"
-)
-BROKEN = (*DAMAGE, tarfile.TarError, lzma.LZMAError, struct.error, IndexError, OverflowError)
 TABS_AND_BREAKS = re.compile(r"[\t\r\n]+")
 ABOUT_TALKS = re.compile("<(url|talkid|keywords)>")
 TAGS = re.compile(r'</?(title|description|seg)( id="\d+")?>')
@@ -65,11 +56,8 @@ def fetch(run: Run) -> Iterator[Path]:
     print(corpus.title, *(f"{key}: {text}" for key, text in about.items()), sep="\n", flush=True)
     place.mkdir(parents=True, exist_ok=True)
     for download in corpus.downloads:
-        try:
+        with naming(place):
             _fetch_one(download, place)
-        except OSError as error:
-            error.filename = error.filename or str(place)  # a full disk names none
-            raise
         yield from (place / name for name in download.outputs)
     print(_how_to_train(settings, corpus), flush=True)
 
@@ -90,8 +78,7 @@ def _fetch_one(download: Download, place: Path) -> None:
             "folder with --config.data.path"
         )
     part = place / f"{download.name}.part"
-    checksum = download.checksum or (f"sha256:{earlier['sha256']}" if earlier else "")
-    url = _download(download, checksum, part)
+    url = _download(download, part)
     with tempfile.TemporaryDirectory(prefix=".unpacked", dir=place) as unpacked:
         outputs = {name: Path(unpacked, name) for name in download.outputs}
         if download.outputs == (download.name,):
@@ -103,11 +90,8 @@ def _fetch_one(download: Download, place: Path) -> None:
                 if url != BY_HAND:  # which may be the user's only copy
                     part.unlink()
                 raise
-        entry = {"url": url, "sha256": pooch.file_hash(part), "files": _file_digests(outputs)}
-        if not checksum:
-            line = f"sha256:{entry['sha256']} is kept in {RECORD} and holds for later fetches"
-            print(f"{download.name}: no checksum is published; {line}", flush=True)
         # First, since a later command takes a file that is not recorded for the user's own.
+        entry = {"url": url, "files": _file_digests(outputs)}
         write_json(recorded, {**record, download.name: entry})
         for name, path in outputs.items():
             path.replace(place / name)
@@ -118,14 +102,14 @@ def _file_digests(paths: dict[str, Path]) -> dict[str, str]:
     return {name: pooch.file_hash(path) for name, path in paths.items()}
 
 
-def _download(download: Download, checksum: str, part: Path) -> str:
+def _download(download: Download, part: Path) -> str:
     """Downloads a file and checks it; returns the address that it came from."""
+    checksum = download.checksum or None
     if part.exists():
-        algorithm, _, digits = checksum.partition(":")
-        if checksum and (actual := pooch.file_hash(part, algorithm)) != digits:
+        if checksum and not pooch.hashes.hash_matches(part, checksum):
             raise UserError(
-                f"{part} has the checksum {algorithm}:{actual} instead of {checksum}: delete it, "
-                "or put the right file there"
+                f"{part} has another checksum than {checksum}: delete it, or put the right file "
+                "there"
             )
         return BY_HAND
     get: Any = pooch.HTTPDownloader(sys.stderr.isatty(), BLOCK, headers=HEADERS, timeout=TIMEOUT)
@@ -134,7 +118,7 @@ def _download(download: Download, checksum: str, part: Path) -> str:
         source = pooch.create(
             part.parent,
             base_url="",
-            registry={part.name: checksum or None},
+            registry={part.name: checksum},
             urls={part.name: url},
             retry_if_failed=RETRIES,
         )
@@ -142,12 +126,10 @@ def _download(download: Download, checksum: str, part: Path) -> str:
             source.fetch(part.name, downloader=get)
             return url
         except (ValueError, requests.RequestException) as error:
-            reason = REASON.search(str(error))
-            problems.append(f"{url}: {reason[0] if reason else shorten(str(error))}")
-    first = "" if checksum == download.checksum else f", or delete {part.with_name(RECORD)}"
+            problems.append(f"{url}: {one_line(str(error))}")
     raise UserError(
-        f"{download.name} cannot be fetched: {'; '.join(problems)}. Try again later{first}, or put "
-        f"the file there by hand as {part} and run the same command"
+        f"{download.name} cannot be fetched: {'; '.join(problems)}. Try again later, or put the "
+        f"file there by hand as {part} and run the same command"
     )
 
 
@@ -172,12 +154,11 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
                 label = PurePosixPath(parent).name
                 texts[tables[parent]].append((label, name, TABS_AND_BREAKS.sub(" ", text).strip()))
                 missing.discard(parent)
-    except BROKEN as error:
+    except Exception as error:  # of a damaged archive, libraries raise what their code meets
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # of the disk
-        reason = shorten(one_line(str(error)))
         raise UserError(
-            f"{archive} is a damaged archive ({reason}): copy or download it again"
+            f"{archive} is a damaged archive ({error!r}): copy or download it again"
         ) from None
     if missing:
         raise UserError(f"{archive} has no {min(missing)}: its content has changed")

@@ -15,7 +15,6 @@ from transformer.config.keys import KEYS, having
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.files.locate import split_sources
 from transformer.data.labelled import sources as labelled
-from transformer.data.labelled.columns import guess_columns
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.model.config import check_choice
@@ -68,7 +67,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
         settings = {key: flatten(saved)[key] for key in keys}
     else:
         is_open = table.COLUMNS and {*of_user}.isdisjoint(table.COLUMNS)
-        settings = guess_columns(labelled.labelled_file(config.data, "train")) if is_open else {}
+        settings = labelled.guess_columns(config.data) if is_open else {}
         config.update_from_flattened_dict(settings)
         free = [key for key in table.HELD_OUT if key not in of_user]
         settings |= _sizes_held_out(config.data, free, min(_counts(config.data, text.count_all)))

@@ -190,8 +190,6 @@ def data_tables(data: dict[str, Any]) -> list[Table]:
         rows.append(["padding of them", f"{data['padding_fraction']:.1%}"])
     shapes = ", ".join(f"{rows} × {tokens}" for rows, tokens in data["shapes"])
     rows.append(["shapes, rows × tokens", shapes])
-    broken = data.get("broken_lines", {})
-    rows += [[f"broken lines skipped in {path}", f"{n:,}"] for path, n in broken.items()]
     return [*tables, Table("Tokens and batches", ["", ""], rows)]
 
 

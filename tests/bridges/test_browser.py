@@ -16,7 +16,9 @@ from configs import base
 from offline import read_page, run_script
 from tiny_models import tiny_model
 from tiny_run import command, shared_run
-from transformer.bridges.browser import RULE, find_obstacle, make_model, make_tokenizer
+from transformer.bridges import browser
+from transformer.bridges.browser import RULE, make_model, make_tokenizer
+from transformer.bridges.layers import first_obstacle
 from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer.train import train_tokenizer
@@ -133,7 +135,7 @@ def test_every_code_point_has_the_same_ids(name, tmp_path):
 @pytest.mark.parametrize("name", ["plain", *VARIANTS])
 def test_logits_attention_and_norms_are_ours_or_the_key_is_named(name, tmp_path):
     model, variables = tiny_model(**(VARIANTS[name][0] if name in VARIANTS else {}))
-    if obstacle := find_obstacle(model.config):
+    if obstacle := first_obstacle(model.config, browser.EXPRESSIBLE, browser.POSITIONS):
         with pytest.raises(UserError, match="a page cannot compute model"):
             make_model(model.config, variables["params"], 20)
         assert obstacle.split("=")[0].removeprefix("model.") in vars(model.config)

@@ -146,19 +146,6 @@ def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []  # nothing is left of what failed
 
 
-def test_a_full_disk_leaves_nothing_half_written(tiny, tmp_path, monkeypatch):
-    def fail(source, target):
-        target.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copyfileobj", fail)
-    refused(
-        *(f"--workdir={tiny.workdir}", "--mode=export", f"--output={tmp_path / 'new'}"),
-        says="No space left on device",
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_marian_folder_has_the_tokens_and_the_tables_of_the_run(tiny, tmp_path):
     run = transformer.load(tiny.workdir)
     folder = run.export("marian", tmp_path / "marian")

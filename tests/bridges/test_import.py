@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import shutil
 
 import numpy as np
@@ -203,14 +202,6 @@ def other_numbers(folder, name, change):
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
 
 
-def many_tags(folder):
-    path = folder / "vocab.json"
-    names = json.loads(path.read_text())
-    names |= {f">>{i}<<": len(names) + i for i in range(3000)}
-    path.write_text(json.dumps(names))
-    changed(folder, vocab_size=len(names), decoder_vocab_size=len(names))
-
-
 def odd(folder, name, make):
     (folder / name).unlink()
     make(folder / name)
@@ -224,7 +215,6 @@ BAD = {
     "has normalize_before=true, which is not computed here: choose a model with false": (
         lambda folder: changed(folder, normalize_before=True)
     ),
-    "has normalize_embedding=true": lambda folder: changed(folder, normalize_embedding=True),
     "has scale_embedding=false": lambda folder: changed(folder, scale_embedding=False),
     'has model_type="bart"': lambda folder: changed(folder, model_type="bart"),
     'activation_function="gelu", which is not computed here: choose a model with "swish" or': (
@@ -237,47 +227,21 @@ BAD = {
     "q_proj.weight of shape (16, 16), and config.json says (18, 18): copy both from one model": (
         lambda folder: changed(folder, d_model=18)
     ),
-    "dropout is 'high' instead of float": lambda folder: changed(folder, dropout="high"),
-    "activation_function is a list": lambda folder: changed(folder, activation_function=[]),
-    "tie_word_embeddings is 1 instead": lambda folder: changed(folder, tie_word_embeddings=1),
-    "decoder_vocab_size is 9.5 instead": lambda folder: changed(folder, decoder_vocab_size=9.5),
     "num_beams is list instead of": lambda folder: search(folder, num_beams=[4]),
-    "length_penalty is 'long' instead": lambda folder: search(folder, length_penalty="long"),
     "says 1,000,000,000, with the ids": lambda folder: changed(folder, vocab_size=10**9),
     "pad_token_id=99, which is 'no token' in vocab.json instead of <pad>, and not computed": (
         lambda folder: changed(folder, pad_token_id=99)
     ),
-    "pad_token_id=3, which is '</s>' in": lambda folder: changed(folder, pad_token_id=3),
-    "eos_token_id=-1, which is 'no token' in": lambda folder: changed(folder, eos_token_id=-1),
     "decoder_start_token_id=3, which is '</s>' in vocab.json instead of <pad> or <s>": (
         lambda folder: changed(folder, decoder_start_token_id=3)
     ),
-    "decoder_start_token_id=1, which is '<unk>'": (
-        lambda folder: changed(folder, decoder_start_token_id=1)
-    ),
-    "final_logits_bias of shape (1,": (
-        lambda folder: other_numbers(folder, "final_logits_bias", lambda x: x[:, :-1].copy())
-    ),
     "vocab.json cannot be read (a key is '\\ud800' instead of str)": (
         lambda folder: (folder / "vocab.json").write_text('{"\\ud800": 0}')
-    ),
-    "model.decoder.embed_tokens.weight of shape": (
-        lambda folder: other_numbers(folder, marian_import.DECODER, lambda x: x[:-1].copy())
     ),
     "has NaN or infinite numbers in model.encoder.layers.0.fc1.bias": (
         lambda folder: other_numbers(
             folder, "model.encoder.layers.0.fc1.bias", lambda x: x + np.nan
         )
-    ),
-    "has 3,000 tags of languages, more than 2,000": many_tags,
-    "target.spm is not a sentencepiece model": lambda folder: (folder / "target.spm").write_bytes(
-        b""
-    ),
-    "config.json cannot be read (it is a pipe": lambda folder: odd(
-        folder, "config.json", os.mkfifo
-    ),
-    "source.spm cannot be read (it is a pipe or a device)": (
-        lambda folder: odd(folder, "source.spm", lambda path: path.symlink_to("/dev/zero"))
     ),
     "model.safetensors cannot be read (it is a pipe or a device)": (
         lambda folder: odd(folder, "model.safetensors", lambda path: path.symlink_to("/dev/zero"))
@@ -288,9 +252,6 @@ BAD = {
     "has no model.encoder.layers.0.fc1.weight": without_a_table,
     "is of kind bpe and lacks": bpe_of_one_side,
     "config.json is missing": lambda folder: (folder / "config.json").unlink(),
-    "model.safetensors is missing": lambda folder: (folder / "model.safetensors").unlink(),
-    "target.spm is missing": lambda folder: (folder / "target.spm").unlink(),
-    "vocab.json is missing": lambda folder: (folder / "vocab.json").unlink(),
     "source.spm is not a sentencepiece model": (
         lambda folder: (folder / "source.spm").write_bytes(b"text")
     ),
@@ -305,14 +266,7 @@ def test_what_cannot_be_imported_is_said_in_a_line(given, tmp_path, says):
     assert not output.exists()
 
 
-def test_nothing_is_written_over_and_nothing_is_left_half_written(given, tmp_path, monkeypatch):
+def test_nothing_is_written_over(given, tmp_path):
     flags = "--mode=import", f"--input={given[1]}"
     refused(*flags, says="needs --input, the folder of a model, and --output, the run to write")
     refused(*flags, f"--output={tmp_path}", says=f"{tmp_path} is there already: name a new folder")
-
-    def fail(path, data):
-        raise OSError(28, "No space left on device", str(path))
-
-    monkeypatch.setattr(weights, "write_bytes", fail)
-    refused(*flags, f"--output={tmp_path / 'new'}", says="No space left on device")
-    assert list(tmp_path.iterdir()) == []

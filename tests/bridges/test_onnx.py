@@ -7,7 +7,8 @@ from apart import LENGTHS, STEPS, batch_of, card_prints, our_logits, run_apart, 
 import transformer
 from tiny_models import tiny_config, tiny_model
 from tiny_run import shared_run
-from transformer.bridges.onnx import find_obstacle, make_graphs
+from transformer.bridges.layers import first_obstacle
+from transformer.bridges.onnx import EXPRESSIBLE, POSITIONS, make_graphs
 from transformer.data.tokenizer import BOS_ID
 from transformer.errors import UserError
 from variants import VARIANTS
@@ -25,7 +26,10 @@ ALL = {
     "recurrent": {"architecture": "recurrent"},
 } | {name: {"activation": name} for name in ("gelu", "silu", "reglu", "geglu", "swiglu")}
 ALL |= {name: changes for name, (changes, *_) in VARIANTS.items()}
-OBSTACLES = {name: find_obstacle(tiny_config(**changes)) for name, changes in ALL.items()}
+OBSTACLES = {
+    name: first_obstacle(tiny_config(**changes), EXPRESSIBLE, POSITIONS)
+    for name, changes in ALL.items()
+}
 # Greedily token by token, then the whole target at once.
 GREEDY = """
 import pathlib

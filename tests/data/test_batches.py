@@ -116,8 +116,8 @@ def mapped_plan(folder, seed=5, **changes) -> BatchPlan:
     for side in ("source", "target"):
         store, where = getattr(plan, side), folder / side
         arrays = {"tokens": store.tokens, "offsets": store.offsets}
-        cached = cached_arrays(where, lambda _, arrays=arrays: (arrays, {}))
-        setattr(plan, side, TokenStore(**cached.arrays))
+        cached, *_ = cached_arrays(where, lambda _, arrays=arrays: (arrays, {}))
+        setattr(plan, side, TokenStore(**cached))
     return plan
 
 

@@ -47,7 +47,7 @@ def open_prepared(folder, *args, **keys):
 
 def test_imdb_gives_the_published_reviews_with_the_names_of_their_labels(folder):
     splits = open_prepared(folder, **IMDB)
-    assert [len(splits[split]) for split in ("train", "validation", "test")] == [3, 2, 3]
+    assert [len(list(splits[split])) for split in ("train", "validation", "test")] == [3, 2, 3]
     train = [*splits["train"], *splits["validation"]]
     assert sorted(train) == sorted(Labelled(*review) for review in review_archives.IMDB["train"])
     assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
@@ -64,7 +64,7 @@ def test_the_official_variant_of_imdb_tests_on_the_published_test_set(folder, mo
     assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
     train = [*splits["train"], *splits["validation"]]
     assert sorted(train) == sorted(Labelled(*review) for review in review_archives.IMDB["train"])
-    assert len(splits["train"]) == 4
+    assert len(list(splits["train"])) == 4
     # Nothing but the text differs from the experiment on the training file.
     flat, own = map(flatten, (config, imdb.get_config(model)))
     assert {key for key in flat if flat[key] != own[key]} <= {
@@ -86,12 +86,12 @@ def test_sst2_gives_its_sentences_and_a_split_without_labels_is_refused(folder):
 def test_one_text_field_is_enough_where_one_is_asked_for(folder):
     splits = open_prepared(folder, ("text",), str, **{**IMDB, "tfds_fields": ("text",)})
     assert sorted(splits["test"]) == sorted(text for text, _ in review_archives.IMDB["test"])
-    with refused("are not one text field", "choose from text"):
+    with refused("are not the fields (text) of", "choose from text (text)"):
         open_prepared(folder, ("text",), str, **IMDB)
 
 
 @pytest.mark.parametrize("fields", [("label", "text"), ("text",), ("text", "text"), ("a", "label")])
 def test_fields_of_the_wrong_kind_are_refused_with_those_of_each(folder, fields):
-    with refused(f"{fields} are not a text field and a label field of imdb_reviews/plain_text",
-                 "choose from text and label for the label"):  # fmt: skip
+    with refused(f"{fields} are not the fields (text, label) of imdb_reviews/plain_text",
+                 "choose from text (text), label (label)"):  # fmt: skip
         open_prepared(folder, **{**IMDB, "tfds_fields": fields})

@@ -127,7 +127,6 @@ CHOICES = {
     "data.source": {
         *("any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY, *pictures.REGISTRY),
     },
-    "data.documents": set(documents.DOCUMENTS),
     "sweep.search": {"grid", *SAMPLERS},
 }
 

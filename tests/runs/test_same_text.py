@@ -27,7 +27,7 @@ def test_another_tokenizer_or_another_text_is_refused_and_replaces_nothing(tiny,
         says = ("were trained with the tokenizer", "restore the original text")
         refused(f"--config={tiny.config}", f"--workdir={copy}", says=says)
     assert content(copy) == before
-    with pytest.raises(UserError, match=r"validation.jsonl is not the validation text of this"):
+    with pytest.raises(UserError, match=r"validation.jsonl is not the text of this"):
         other.save_assets(copy)
     refused("--mode=translate", f"--workdir={copy}", says="restore the original text or tokenizer")
 

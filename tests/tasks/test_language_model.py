@@ -265,12 +265,12 @@ def test_attention_of_a_text_is_drawn_without_its_future(trained):
 @pytest.mark.parametrize(
     ("text", "changes", "says"),
     [
-        ("", (), "has no text"),
+        ("", (), "has 0 documents, too few"),
         ("one red cat\n" * 4, (), "too few"),
         ("one red cat\n" * 10, ("data.context=64", "data.test_fraction=0"), "less than a row"),
         ("one red cat\n" * 30, ("data.validation_fraction=0",), "no validation text"),
-        ("one red cat\n" * 30, ("data.validation_fraction=0.95",), "leave nothing to train on"),
-        ("one red cat\n" * 30, ("data.documents=word",), "choose one of line, paragraph, file"),
+        ("one red cat\n" * 30, ("data.validation_fraction=0.95",), "validation_fraction=0.95"),
+        ("one red cat\n" * 30, ("data.documents=word",), "choose one of file, line, paragraph"),
         ("one red cat\n" * 30, ("model.max_length=5",), "context=12"),
         ("one red cat\n" * 30, ("train.best_metric=bleu",), "choose one of accuracy, bits"),
     ],

@@ -18,7 +18,6 @@ from transformer.data import characters
 from transformer.data.placeholders import NAMES
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.words import NUMBER, START, STRING, WORD, Words
-from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.layers import ACTIVATIONS
@@ -38,11 +37,6 @@ RULE = {  # of canonical text, as regular expressions
     "neverSeen": characters.NEVER_SEEN.pattern,
     "invisible": f"^{characters.INVISIBLE.pattern}$",
 }
-
-
-def find_obstacle(config: ModelConfig) -> str:
-    """Returns the key of what the page cannot compute, with its value; '' if it can."""
-    return layers.first_obstacle(config, EXPRESSIBLE, POSITIONS)
 
 
 def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], bytes]:
@@ -84,8 +78,7 @@ def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[
     Args:
       max_length: tokens of a text.
     """
-    if obstacle := find_obstacle(config):
-        raise UserError(f"a page cannot compute {obstacle}: choose another format")
+    layers.check_expressible("a page", config, EXPRESSIBLE, POSITIONS)
     entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
     return {"model": _describe_config(config), "arrays": entries}, numbers
 

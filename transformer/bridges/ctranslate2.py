@@ -14,7 +14,6 @@ from transformer.bridges import layers
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
 from transformer.bridges.reader import SENTENCES, needed_package, write_tokenizers
 from transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
-from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import max_positions
@@ -53,11 +52,6 @@ print(target.decode(result.hypotheses[0]))
 )
 
 
-def find_obstacle(config: ModelConfig) -> str:
-    """Returns the key of what CTranslate2 cannot compute, with its value; '' if it can."""
-    return layers.first_obstacle(config, EXPRESSIBLE, ADDED, ALONE)
-
-
 def write(predictor: Translator, params: Any, folder: Path, quantization: str) -> None:
     """Writes a model, its vocabularies and its sentencepiece models into a folder.
 
@@ -87,8 +81,7 @@ def make_spec(
       UserError: the package is missing, or the model is none that it can compute.
     """
     specs = needed_package(PACKAGE, PACKAGE).specs
-    if obstacle := find_obstacle(config):
-        raise UserError(f"CTranslate2 cannot compute {obstacle}: choose another format")
+    layers.check_expressible("CTranslate2", config, EXPRESSIBLE, ADDED, ALONE)
     names = [getattr(config, f"{half}_names") for half in HALVES]
     common = {
         "num_heads": config.num_heads,

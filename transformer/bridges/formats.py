@@ -85,12 +85,10 @@ class Format(NamedTuple):
     Attributes:
       write: (export, folder) writes the model.
       usage: lines of Markdown for its reader: how it is used.
-      of_translators: whether it is for text translators alone.
     """
 
     write: Callable[[Export, Path], None]
     usage: str
-    of_translators: bool = True
 
 
 def _write_bundle(export: Export, folder: Path) -> None:
@@ -145,7 +143,6 @@ run = transformer.load(".")  # the path of this folder
 ```
 
 `weights.safetensors` has the weights. No file has code.""",
-        of_translators=False,
     ),
     marian=Format(_write_marian, marian.USAGE),
     ctranslate2=_of_translator(ctranslate2, ""),
@@ -171,7 +168,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
     """
     check_choice("format", name, FORMATS)
     format = FORMATS[name]
-    if format.of_translators and type(export.predictor) is not Translator:
+    if name != DEFAULT and type(export.predictor) is not Translator:
         raise UserError(
             f"format {name} is for translators of text, not for config.task="
             f"{export.config.task}: choose bundle"

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import SumOfPositions, split_names
 from transformer.optim.parameters import named_leaves
@@ -21,6 +22,12 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "query_key_norm": ("none",),
     "cross_positions": ("none",),
 }
+
+
+def check_expressible(program: str, config: ModelConfig, *rules: Any) -> None:
+    """Raises UserError if a program cannot compute a model, see `first_obstacle`."""
+    if obstacle := first_obstacle(config, *rules):
+        raise UserError(f"{program} cannot compute {obstacle}: choose another format")
 
 
 def first_obstacle(

@@ -78,7 +78,6 @@ BIAS = "final_logits_bias"
 # it hardly changes the mean of all logits, which label smoothing takes.
 NEVER = -100.0
 TAG = re.compile(r">>[^\s<>]+<<")  # of the target's language, before a source
-MAX_TAGS = 2_000
 
 
 class Vocabulary(NamedTuple):
@@ -183,8 +182,6 @@ def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> 
     tied, shared = config["tie_word_embeddings"], config["share_encoder_decoder_embeddings"]
     language = str(tokenizer.get("source_lang"))
     tags = [name for piece in pieces if TAG.fullmatch(name := piece.removeprefix("▁"))]
-    if len(tags) > MAX_TAGS:
-        raise UserError(f"{folder} has {len(tags):,} tags of languages, more than {MAX_TAGS:,}")
     return {
         "model.d_model": config["d_model"],
         "model.d_ff": config["encoder_ffn_dim"],

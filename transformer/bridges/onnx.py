@@ -19,7 +19,6 @@ import numpy as np
 from transformer.bridges import layers, reader
 from transformer.bridges.layers import GATED, HALVES, layer_arrays, position_table
 from transformer.data.tokenizer import NEVER_WRITTEN, PAD_ID
-from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.model.config import ModelConfig
 from transformer.model.positions.additive import sinusoid_angles
@@ -49,11 +48,6 @@ past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
 )
 
 
-def find_obstacle(config: ModelConfig) -> str:
-    """Returns the key of what the graphs cannot compute, with its value; '' if they can."""
-    return layers.first_obstacle(config, EXPRESSIBLE, POSITIONS)
-
-
 def write(predictor: Translator, params: Any, folder: Path) -> None:
     """Writes both graphs and what else a reader needs into a folder."""
     config = predictor.model.config
@@ -73,8 +67,7 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
       UserError: the package is missing, or the model is none that can be computed.
     """
     package = reader.needed_package("onnx", PACKAGE)
-    if obstacle := find_obstacle(config):
-        raise UserError(f"the format onnx cannot compute {obstacle}: choose another format")
+    layers.check_expressible("the format onnx", config, EXPRESSIBLE, POSITIONS)
     depth, heads, width = config.num_decoder_layers, config.num_heads, config.head_width
     shapes = {name: [depth, 2, "B", heads, name, width] for name in ("memory", "past", "present")}
     shapes |= {"source": ["B", "M"], "tokens": ["B", "L"]}

@@ -8,9 +8,7 @@ cache are those of a call. The weights are arguments, so that both programs shar
 Source: https://docs.jax.dev/en/latest/export/export.html
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +93,8 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
     rows, length, room = jax.export.symbolic_shape("B, M, T", constraints=rules)
     shapes = jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), weights)
     inputs = ShapeDtypeStruct((rows, length), jnp.int32), ShapeDtypeStruct((room,), jnp.int8)
-    with for_any_platform(), _without_places():
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # no names of files in the programs
+    with for_any_platform():
         leaves = jax.eval_shape(start, shapes, *inputs)
         tokens = ShapeDtypeStruct((rows,), jnp.int32)
         programs = {"start": (start, *inputs), "step": (step, tokens, leaves)}
@@ -105,15 +104,3 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
             ).serialize()
             for name, (program, *arguments) in programs.items()
         }
-
-
-@contextlib.contextmanager
-def _without_places() -> Iterator[None]:
-    """Programs that are traced meanwhile do not name the files of their code."""
-    name = "jax_traceback_in_locations_limit"
-    before = getattr(jax.config, name)
-    jax.config.update(name, 0)
-    try:
-        yield
-    finally:
-        jax.config.update(name, before)

@@ -115,7 +115,7 @@ class DataConfig:
     # Random changes of training pictures, such as crop+flip: of crop, flip, rotate and colour.
     augment: str = key("")
     # line | paragraph (blank lines between) | file: the documents of a language model
-    documents: str = key("line", facts="shared", signs="language_model")
+    documents: str = key("line", None, "shared", ("line", "paragraph", "file"), "language_model")
     # Language models: the tokens of a sequence, of several documents or of a part of one.
     context: int = key(256, (2, MAX_NUMBER), "shared", signs="language_model")
     # a sequence per position: no look-ahead mask is needed, slower

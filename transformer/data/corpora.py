@@ -4,7 +4,6 @@ A tag says from which corpus or into which language a sentence is.
 """
 
 import contextlib
-import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from transformer.config import assign
 from transformer.config.keys import having
 from transformer.data.characters import canonicalize
 from transformer.data.tokenizer import RESERVED
@@ -102,37 +102,21 @@ def _read_corpus(values: Mapping[str, Any], data: ConfigDict, place: str) -> Cor
             f"{place} has the name {name!r}: give it a name of the letters a to z, digits, _ and -"
         )
     place = f"{place} ({name})"
-    settings = {**data, **OWN, "corpora": ()}
+    settings = ConfigDict({"data": {**data, **OWN, "corpora": ()}})
     for key, value in values.items():
         if f"data.{key}" in having("shared"):
             raise UserError(f"{place}: all corpora share {key}: set config.data.{key} in its place")
-        if key not in settings:
-            near = difflib.get_close_matches(str(key), [*OWN, *data], 1, 0.5)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else "transformer/config/text.py has all keys of data"
-            )
-            raise UserError(f"{place}: there is no key {key}: {hint}")
-        settings[key] = _of_same_type(value, settings[key], f"{place}: {key}")
-    _, weight, tag, reverse = (settings.pop(key) for key in OWN)
+        try:
+            assign(settings, f"data.{key}", value)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from None
+    keys = settings.data.to_dict()
+    _, weight, tag, reverse = (keys.pop(key) for key in OWN)
     if not (0 < weight < math.inf):
         raise UserError(f"{place}: weight={weight} must be more than 0: leave the corpus out")
     if wrong := [piece for piece in tag.split() if RESERVED.fullmatch(piece)]:
         raise UserError(f"{place}: source_tag has {wrong[0]!r}, which has another meaning")
-    return CorpusSettings(name, weight, " ".join(tag.split()), reverse, ConfigDict(settings))
-
-
-def _of_same_type(value: Any, like: Any, place: str) -> Any:
-    if isinstance(like, float) and type(value) is int:
-        value = float(value)
-    if isinstance(like, tuple) and isinstance(value, list | tuple):
-        kinds = [type(each) for each in like]
-        if all(type(each) in kinds for each in value):
-            return tuple(value)
-    elif type(value) is type(like):
-        return value
-    raise UserError(f"{place}={value!r} must be of type {type(like).__name__}, as {like!r} is")
+    return CorpusSettings(name, weight, " ".join(tag.split()), reverse, ConfigDict(keys))
 
 
 def tags_of(data: ConfigDict) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """From training text to tokens, the same way for every kind of text.
 
-A kind of text says of which lines its tokenizer learns, and yields its texts as parts, see
-`TrainingText`; `prepare`, or of two sides `encode_training_text`, does the rest. Held-out text is
-encoded by `encode` alone.
+A kind of text says of which lines its tokenizer learns, and yields its texts as parts; `prepare`,
+or of two sides `encode_training_text`, does the rest. Held-out text is encoded by `encode` alone.
 """
 
 import collections
@@ -49,51 +48,14 @@ class EncodedPart(NamedTuple):
     counts: Mapping[str, int] = {}
 
 
-class TrainingText(NamedTuple):
-    """A training text of one side, which is read several times.
-
-    Attributes:
-      lines: those of which its tokenizer learns.
-      digest: of the lines.
-      count: of the lines.
-      parts: yields the text as tokens of a tokenizer.
-      key: everything that the parts depend on except the tokenizer.
-      writes: whether the model writes such text.
-    """
-
-    lines: Iterable[str]
-    digest: str
-    count: int
-    parts: Callable[[Tokenizer], Iterable[EncodedPart]]
-    key: tuple[Any, ...]
-    writes: bool = False
-
-
-class Lost(NamedTuple):
-    """The "words", or "characters", that a vocabulary lacks: how many, and the most frequent."""
-
-    what: str = "characters"
-    different: int = 0
-    frequent: tuple[tuple[str, int], ...] = ()
-
-    def __str__(self) -> str:
-        named = ", ".join(f"{text!r} ({count:,})" for text, count in self.frequent)
-        more = ", ..." if self.different > len(self.frequent) else ""
-        return f"{self.different:,} {self.what} are not in the vocabulary: {named}{more}"
-
-    def describe(self) -> list[str]:
-        """Returns the line to print at the start; none if nothing is unknown."""
-        return [f"unknown: {self}"] if self.different else []
-
-
 @dataclasses.dataclass(frozen=True)
 class Encoded:
     """Text as tokens.
 
     Attributes:
       arrays: the tokens and offsets of each side, and the numbers of the parts.
-      notes: as JSON: the number of tokens of all sides, how many of them are unknown, the lost
-        words or characters, and the sums of the counts.
+      notes: as JSON: the number of tokens of all sides, how many of them are unknown, a line that
+        names the words or characters that they stand for, and the sums of the counts.
       arrays_digest: of all arrays, if they come from the cache.
     """
 
@@ -111,11 +73,9 @@ class Encoded:
         """Fraction of the tokens that are not in the vocabulary."""
         return self.unknown / max(1, self.notes["tokens"])
 
-    @property
-    def lost(self) -> Lost:
-        """The unknown words or characters."""
-        what, different, frequent = self.notes["lost"]
-        return Lost(what, different, tuple(map(tuple, frequent)))
+    def describe_unknown(self) -> list[str]:
+        """Returns the line to print at the start; none if nothing is unknown."""
+        return [f"unknown: {self.notes['names']}"] if self.unknown else []
 
     def side(self, name: str) -> TokenStore:
         """Returns the encoded texts of one side."""
@@ -186,16 +146,28 @@ def make_tokenizer(
 
 
 def prepare(
-    text: TrainingText,
+    lines: Iterable[str],
+    digest: str,
+    count: int,
+    parts: Callable[[Tokenizer], Iterable[EncodedPart]],
+    key: tuple[Any, ...],
     data: ConfigDict,
     settings: ConfigDict,
     folder: Path | None = None,
     initial: Path | None = None,
+    writes: bool = False,
 ) -> tuple[Encoded, Tokenizer]:
-    """Returns a training text as tokens, and its tokenizer; see `make_tokenizer`."""
-    lines, content, count, parts, key, writes = text
+    """Returns a training text, which is read several times, as tokens, and its tokenizer.
+
+    Args:
+      lines: those of which the tokenizer learns, `count` of them, with this `digest`.
+      parts: yields the text as tokens of a tokenizer.
+      key: everything that the parts depend on except the tokenizer.
+      folder, initial: see `make_tokenizer`.
+      writes: whether the model writes such text.
+    """
     tokenizer = make_tokenizer(
-        lines, content, data, settings, folder, initial, count=count, reads=(not writes,)
+        lines, digest, data, settings, folder, initial, count=count, reads=(not writes,)
     )
     tokenizer = tokenizer.writer() if writes else tokenizer
     sides = {"tokens": tokenizer}
@@ -217,7 +189,7 @@ def encode(
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
-    what = Lost().what
+    what = "characters"
     with contextlib.ExitStack() as files:
         stores = {name: StoreWriter(folder, files) for name in tokenizers}
         texts = {name: StoreWriter(folder, files, np.uint8) for name in tokenizers if with_texts}
@@ -242,7 +214,10 @@ def encode(
             arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
     # Equally frequent ones are in alphabetical order.
     frequent = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
-    return Encoded(arrays, {**counts, "lost": Lost(what, len(lost), tuple(frequent))})
+    named = ", ".join(f"{text!r} ({count:,})" for text, count in frequent)
+    named = f"{named}, ..." if len(lost) > NAMED else named
+    names = f"{len(lost):,} {what} are not in the vocabulary: {named}"
+    return Encoded(arrays, {**counts, "names": names})
 
 
 def encode_training_text(
@@ -261,7 +236,7 @@ def encode_training_text(
       initial: of another run, whose tokenizers are kept or grow.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
-    described = " ".join([CHARACTER_RULE, *map(str, (*key, with_texts)), *digests])
+    described = " ".join([CHARACTER_RULE, "names", *map(str, (*key, with_texts)), *digests])
     folder = cache_folder(data) / f"{hashlib.sha256(described.encode()).hexdigest()[:24]}.tokens"
 
     def make(partial: Path) -> tuple[Mapping[str, np.ndarray], Mapping[str, Any]]:
@@ -274,6 +249,6 @@ def encode_training_text(
         fix = "set config.tokenizer.initial to grow or new" if keeps else MORE_CHARACTERS
         raise RunError(
             f"{encoded.unknown_fraction:.1%} of the training tokens are unknown, more than "
-            f"data.max_oov_rate={data.max_oov_rate:.1%} ({encoded.lost}): {fix}"
+            f"data.max_oov_rate={data.max_oov_rate:.1%} ({encoded.notes['names']}): {fix}"
         )
     return encoded

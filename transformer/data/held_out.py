@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt64
@@ -47,8 +47,7 @@ PICTURE = {
     "boxes": [[int]],
 }
 
-Item = TypeVar("Item")
-Item_co = TypeVar("Item_co", covariant=True)
+Text = Any  # the items of a file, read from its start by each iteration; `source` is its path
 Numbers = Int[np.ndarray, "usable"]  # of items, from zero
 Ranks = UInt64[np.ndarray, "items"]
 Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split could be filled
@@ -56,16 +55,6 @@ Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split c
 
 class TooFewError(UserError):
     """A text has fewer items than should be held out of it."""
-
-
-@runtime_checkable
-class Text(Protocol[Item_co]):
-    """The items of a file, read from its start by each iteration."""
-
-    @property
-    def source(self) -> Path: ...
-
-    def __iter__(self) -> Iterator[Item_co]: ...
 
 
 # -- what is held out
@@ -79,8 +68,8 @@ def splits_held_out(settings: ConfigDict) -> list[str]:
 
 
 def hold_out(
-    text: Text[Item], sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Item], str]
-) -> dict[str, Iterable[Item]]:
+    text: Text, sizes: Mapping[str, int], settings: ConfigDict, key: Callable[[Any], str]
+) -> dict[str, Iterable[Any]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
     An item whose key is held out is in no training text, whatever `holdout` is; one with an empty
@@ -96,10 +85,10 @@ def hold_out(
     return {"train": Without(text, gone), **take(text, numbers)}
 
 
-def take(text: Text[Item], numbers: Mapping[str, Collection[int]]) -> dict[str, list[Item]]:
+def take(text: Text, numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
     """Returns the items of some numbers, from zero, by split."""
     split_of = {number: split for split, own in numbers.items() for number in own}
-    items: dict[str, list[Item]] = {split: [] for split in numbers}
+    items = {split: [] for split in numbers}
     for number, item in enumerate(text) if split_of else ():
         if number in split_of:
             items[split_of[number]].append(item)
@@ -213,33 +202,24 @@ def save(
       pixels: of the pictures of each split, if the items are of these.
     """
     (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
-    digests = {}
+    contents = {}
     for split, pictures in pixels.items():
         file = io.BytesIO()
         np.save(file, pictures)
-        path = path_of(folder, split).with_suffix(PIXELS)
-        digests[path.name] = hashlib.sha256(file.getbuffer()).hexdigest()
-        if not path.exists():
-            write_bytes(path, file.getvalue())
-        elif path.read_bytes() != file.getvalue():
-            raise UserError(
-                f"{path} has not the {split} pictures of this config: restore the original "
-                "pictures, or use another folder"
-            )
+        contents[path_of(folder, split).with_suffix(PIXELS)] = file.getvalue()
     for split, items in texts.items():
-        path = path_of(folder, split)
-        lines = [f"{json.dumps(_record_of(item), ensure_ascii=False)}\n".encode() for item in items]
-        digests[path.name] = hashlib.sha256(b"".join(lines)).hexdigest()
+        lines = [json.dumps(_record_of(item), ensure_ascii=False) for item in items]
+        contents[path_of(folder, split)] = "".join(f"{line}\n" for line in lines).encode()
+    for path, content in contents.items():
         if not path.exists():
-            write_bytes(path, b"".join(lines))
-        elif (before := path.read_bytes().splitlines(keepends=True)) != lines:
-            two = zip(before, lines, strict=False)
-            same = len([*itertools.takewhile(lambda pair: pair[0] == pair[1], two)])
+            write_bytes(path, content)
+        elif path.read_bytes() != content:
             raise UserError(
-                f"{path} is not the {split} text of this config, from line {same + 1} on: restore "
-                "the original text, or use another folder"
+                f"{path} is not the text of this config: restore the original text or pictures, or "
+                "use another folder"
             )
     # Last: after a kill they are written again.
+    digests = {path.name: hashlib.sha256(x).hexdigest() for path, x in contents.items()}
     write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
 
@@ -299,11 +279,6 @@ def read_documents(folder: Path, split: str) -> list[str]:
 def is_split(name: str) -> bool:
     """Whether results have scores of a split under this name."""
     return name in HELD_OUT or name.startswith((PART, COPY_PREFIX))
-
-
-def has(folder: Path, split: str) -> bool:
-    """Whether a run's folder has a split."""
-    return path_of(folder, split).exists()
 
 
 def digests_of(folder: Path, split: str) -> list[str]:

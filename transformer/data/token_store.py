@@ -12,17 +12,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from transformer.errors import UserError
 from transformer.files import (
     Each,
     open_file,
-    parse_json,
     partial_folder,
-    read_file,
+    read_json,
     whole_file,
     write_json,
     write_text,
@@ -129,41 +129,29 @@ class StoreWriter:
         return {name: numbers.astype(self._dtype, copy=False), f"{name}_offsets": offsets}
 
 
-class Cached(NamedTuple):
-    """Arrays of a folder of the cache by name, memory-mapped; notes as JSON; a digest of arrays."""
-
-    arrays: Mapping[str, np.ndarray]
-    notes: Any
-    digest: str
-
-
 def cached_arrays(
-    folder: Path,
-    make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]],
-    done: str = "encoded",
-) -> Cached:
-    """Returns arrays and notes from a folder of the cache, which is created if it is missing.
+    folder: Path, make: Callable[[Path], tuple[Mapping[str, np.ndarray], Any]]
+) -> tuple[Mapping[str, np.ndarray], Any, str]:
+    """Returns a folder of the cache, which is created if it is missing.
 
-    All files are read once and compared with their digests, which takes a second for 1.4 GB in the
-    page cache.
+    These are its arrays by name, memory-mapped, its notes as JSON, and a digest of the arrays. All
+    files are read once and compared with their digests, which takes a second for 1.4 GB in the page
+    cache.
 
     Args:
       make: creates the arrays, by name, and the notes; called with a folder for large files.
-      done: the work on the text, such as "encoded", for the warning.
     """
     if folder.exists() and not _is_whole(folder):
-        logger.warning(f"{folder} is damaged: the text is {done} again")
-        if folder.is_dir() and not folder.is_symlink():
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            folder.unlink()
+        logger.warning(f"{folder} is damaged: it is made again")
+        shutil.rmtree(folder)
     if not folder.exists():
         _write_arrays(folder, make)
     # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
-    digests = {name: digest for name, digest in _read_digests(folder).items() if name != NOTES}
+    digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
+    del digests[NOTES]
     digest = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:24]
-    return Cached(arrays, json.loads((folder / NOTES).read_bytes()), digest)
+    return arrays, json.loads((folder / NOTES).read_bytes()), digest
 
 
 def _write_arrays(
@@ -188,18 +176,11 @@ def _write_arrays(
 def _is_whole(folder: Path) -> bool:
     """Whether a folder has the files of `_write_arrays`, bit for bit."""
     try:
-        digests = _read_digests(folder)
+        digests = read_json(folder / DIGESTS, Each(str), "")
         names = {path.name for path in folder.glob("*.npy")} | {NOTES}
         return digests == {name: _digest_file(folder / name) for name in names}
-    except (OSError, ValueError):
+    except (OSError, UserError):
         return False
-
-
-def _read_digests(folder: Path) -> dict[str, str]:
-    digests, wrong = parse_json(read_file(folder / DIGESTS), Each(str))
-    if wrong:
-        raise ValueError(wrong)
-    return digests
 
 
 def _digest_file(path: Path) -> str:

@@ -169,9 +169,8 @@ class Task(abc.ABC):
         `splits` {name: {unit: number}}; `oov_rate` of the training tokens; `vocabulary` {side or
         "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...] of the batches; and, if
         the task has them, `cleaning` {"read", "kept", "dropped": {reason: number}}, `corpora`
-        {name: the same and "drawn", the pairs of an epoch},
-        `padding_fraction`, `broken_lines` {file: number}, and `preview`, a few training texts as
-        tokens, {side: tokens} each.
+        {name: the same and "drawn", the pairs of an epoch}, `padding_fraction`, and `preview`, a
+        few training texts as tokens, {side: tokens} each.
         """
 
     # -- training

@@ -307,7 +307,7 @@ class ClassificationTask(Task):
         lines = [
             *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
-            *texts.lost.describe(),
+            *texts.describe_unknown(),
             describe_plan(self.plan),
         ]
         if any(encoded.cut for encoded in splits.values()):
@@ -327,7 +327,6 @@ class ClassificationTask(Task):
         }
         return {
             "splits": splits,
-            "broken_lines": dict(self.text.source.broken),
             "oov_rate": self.text.train.unknown_fraction,
             "vocabulary": {"all": self.text.tokenizer.vocab_size},
             **plan_summary(self.plan),

@@ -86,7 +86,7 @@ class LanguageModelTask(TokenTask):
 
     def read_kept_text(self, folder: Path) -> LanguageText:
         # Not all runs have a test text.
-        there = [s for s in ("validation", "test") if s == "validation" or held_out.has(folder, s)]
+        there = ["validation"] + ["test"] * held_out.path_of(folder, "test").exists()
         return self._make_text({split: held_out.read_documents(folder, split) for split in there})
 
     def make_given_text(self, folder: Path, given: Sequence[str]) -> LanguageText:
@@ -224,7 +224,7 @@ class LanguageModelTask(TokenTask):
             f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self.text.tokenizer.vocab_size}, {text.bytes / tokens:.2f} "
             "bytes per token",
-            *text.lost.describe(),
+            *text.describe_unknown(),
             f"{plan.epoch_length} batches per epoch, of {rows} x {length} tokens",
             f"  {' '.join(self.text.tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]

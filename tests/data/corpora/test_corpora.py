@@ -45,7 +45,6 @@ def with_corpora(*corpora):
         ([{"name": "a", "trian_source": "x"}], ("trian_source", "train_source")),
         ([{"name": "a", "batch_tokens": 7}], ("config.data.batch_tokens",)),
         ([{"name": "a", "train_size": "many"}], ("train_size='many'", "int")),
-        ([{"name": "a", "tfds_fields": [1, 2]}], ("tfds_fields",)),
         ([{"name": "a", "weight": 0}], ("weight=0", "more than 0")),
         ([{"name": "a", "weight": -1.0}], ("weight=-1.0",)),
         ([{"name": "a", "weight": float("nan")}], ("weight=nan",)),

@@ -1,7 +1,6 @@
 """An epoch has the pairs of each corpus in proportion; each is drawn before any again."""
 
 import collections
-from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from transformer.data.batches import BatchPlan
 from transformer.data.buckets import mix, proportions
 from transformer.data.token_store import TokenStore
-from transformer.training.placement import prefetch
 
 SIZES = 97, 41, 7
 
@@ -74,17 +72,3 @@ def test_every_pair_is_drawn_before_any_is_drawn_again():
                 own = [counts[j] for j in part.members.tolist()]
                 assert max(own) - min(own) <= 1
     assert counts[sum(SIZES) - 1] > 3 * counts[0]  # of the smallest corpus and of the largest
-
-
-def test_a_batch_is_a_function_of_seed_and_number():
-    plan, numbers = make_plan(temperature=3.0), [3, 41, 7, 10**6]
-    found = {i: plan.indices(i)[1] for i in numbers}
-    again = make_plan(temperature=3.0)
-    assert {i: again.indices(i)[1] for i in reversed(numbers)} == found
-    stream = again.start_at(39, partial(prefetch, 3))
-    for i in range(39, 45):
-        assert all(map(np.array_equal, next(stream), plan[i]))
-    other = make_plan(seed=6, temperature=3.0)
-    shapes = [[p[i].source.shape for i in range(20)] for p in (plan, other)]
-    assert shapes[0] == shapes[1]
-    assert other.indices(3)[1] != found[3]

@@ -101,7 +101,7 @@ def test_documents_are_read_from_a_field_of_rows(write, name, unit, documents):
     text = open_documents(write({name: rows[name]}, text_field="body", **changes))
     assert list(text["train"]) == list(text["train"]) == documents
     with refused("'text'", "body", "config.data.text_field"):
-        open_documents(write({name: rows[name]}, **changes))
+        list(open_documents(write({name: rows[name]}, **changes))["train"])
 
 
 # Memory.

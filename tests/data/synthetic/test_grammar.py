@@ -5,7 +5,6 @@ import zlib
 
 import pytest
 
-from source_settings import refused
 from transformer.data.synthetic import grammar
 from transformer.errors import UserError
 
@@ -58,12 +57,6 @@ def test_the_corpora_behind_published_numbers_are_what_they_were(corpora):
         zlib.crc32(repr(splits).replace(", further=()", "").encode()) for splits in corpora.values()
     ]
     assert digests == [2430023773, 2090377339, 53614442]
-
-
-@pytest.mark.parametrize(("split", "size"), [("train", 10**9), ("test", -1)])
-def test_impossible_sizes_are_refused_by_the_names_of_their_keys(split, size):
-    with refused(f"data.{split}_size={size}", "set it", "between 0 and 1000000"):
-        grammar.generate(5, {split: size})
 
 
 def test_drawing_ends_with_the_number_there_is_when_nothing_new_comes(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from test_tokenizer import CHARACTERS, make, message
 
 from configs import own_text
-from transformer.data.encode import EncodedPart, Lost, Side, encode
+from transformer.data.encode import EncodedPart, Side, encode
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, train_tokenizer
 
@@ -105,5 +105,5 @@ def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
     texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
     tokenizer = make(tmp_path, ["eins naen"], kind=kind)
     part = EncodedPart({"text": Side(tokenizer.encode(texts), texts)})
-    assert str(encode([part], {"text": tokenizer}).lost) == what
-    assert Lost().describe() == []
+    assert encode([part], {"text": tokenizer}).describe_unknown() == [f"unknown: {what}"]
+    assert encode([], {"text": tokenizer}).describe_unknown() == []

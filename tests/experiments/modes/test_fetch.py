@@ -108,7 +108,7 @@ def test_a_corpus_is_fetched_once_with_its_licence_and_kept_as_it_is(server, get
     assert "--config.data.source=files" in out
     digits = sha256(TEXT).removeprefix("sha256:")
     assert unsealed(folder / "fetched.json") == {
-        "a.txt": {"url": f"{server.url}/a.txt", "sha256": digits, "files": {"a.txt": digits}}
+        "a.txt": {"url": f"{server.url}/a.txt", "files": {"a.txt": digits}}
     }
     get(sha256(TEXT))
     assert len(server.requests) == 1  # it is there
@@ -121,8 +121,8 @@ def test_a_corpus_is_fetched_once_with_its_licence_and_kept_as_it_is(server, get
     ("way", "reason"),
     [
         (404, "404 Client Error: Not Found"),
-        ("cut", "Connection broken"),
-        ("stall", "Read timed out"),
+        ("cut", "('Connection broken"),
+        ("stall", "HTTPConnectionPool"),
     ],
 )
 def test_an_address_is_tried_again_then_the_next_then_one_line_says_why(server, get, way, reason):
@@ -161,27 +161,18 @@ def test_a_file_of_the_users_is_never_replaced(get, by_hand):
 
 
 @pytest.mark.parametrize("checksum", [sha256(TEXT), ""])
-def test_a_file_that_was_put_there_by_hand_is_checked_and_taken(
-    server, get, by_hand, checksum, capsys
-):
+def test_a_file_that_was_put_there_by_hand_is_checked_and_taken(server, get, by_hand, checksum):
     by_hand.write_bytes(TEXT)
     folder = get(checksum)
     assert (folder / "a.txt").read_bytes() == TEXT
     assert names(folder) == ["a.txt", "fetched.json"]
     assert unsealed(folder / "fetched.json")["a.txt"]["url"] == "put there by hand"
-    # Without a published checksum it must be that of the first fetch; another file is not lost.
-    (folder / "a.txt").unlink()
-    if not checksum:
-        assert f"no checksum is published; {sha256(TEXT)} is kept" in capsys.readouterr().out
-        server.files["/a.txt"] = TEXT.upper()
-        with refused(f"expected {sha256(TEXT)}", f"or delete {folder / 'fetched.json'}"):
-            get()
-        server.requests.clear()
-    by_hand.write_bytes(TEXT.upper())
-    with refused(f"{by_hand} has the checksum {sha256(TEXT.upper())} instead of {sha256(TEXT)}"):
-        get(checksum)
-    assert by_hand.read_bytes() == TEXT.upper()
     assert not server.requests
+    (folder / "a.txt").unlink()
+    by_hand.write_bytes(TEXT.upper())
+    with refused(f"{by_hand} has another checksum than {sha256(TEXT)}"):
+        get(sha256(TEXT))
+    assert by_hand.read_bytes() == TEXT.upper()
 
 
 @pytest.mark.parametrize("members", [{}, {"d/x": "x"}], ids=["file", "archive"])

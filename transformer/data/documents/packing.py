@@ -19,7 +19,6 @@ from transformer.data.encode import (
     EncodedPart,
     Restartable,
     Side,
-    TrainingText,
     batched,
     encode,
     prepare,
@@ -118,8 +117,8 @@ def prepare_text(
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
     parts = functools.partial(_chunks, documents, whole)
     lines, key = Restartable(lambda: _lines_of_documents(documents)), ("documents", content, whole)
-    training = TrainingText(lines, content, count, parts, key, writes=True)
-    encoded, tokenizer = prepare(training, data, settings, folder, initial)
+    about = lines, content, count, parts, key
+    encoded, tokenizer = prepare(*about, data, settings, folder, initial, writes=True)
     text = Documents(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(

@@ -26,7 +26,6 @@ from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-DOCUMENTS = ("line", "paragraph", "file")
 # Old quotations; enough to test memorisation.
 QUOTATIONS = (
     "the only true wisdom is in knowing you know nothing",
@@ -44,11 +43,6 @@ Documents = Mapping[str, Iterable[str]]
 
 def open_documents(settings: ConfigDict) -> Documents:
     """Returns the documents of each split of the corpus that `config.data` describes."""
-    if settings.documents not in DOCUMENTS:
-        raise UserError(
-            f"data.documents='{settings.documents}' is unknown: choose one of "
-            f"{', '.join(DOCUMENTS)}"
-        )
     if settings.source in REGISTRY:
         return REGISTRY[settings.source](settings)
     if settings.source not in sources.REGISTRY:
@@ -72,17 +66,11 @@ def _file_documents(settings: ConfigDict) -> Documents:
     }
     for line in describe_rows(text.rows for text in named.values()):
         logger.warning(line)
-    for text in named.values():
-        if next(iter(text), None) is None:
-            raise UserError(f"{text.path} has no text: name a file with some")
     fractions = {
         split: getattr(settings, f"{split}_fraction")
         for split in SPLITS[1:]
         if split not in named and getattr(settings, f"{split}_fraction")
     }
-    if sum(fractions.values()) >= 1:
-        asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
-        raise UserError(f"{asked} leave nothing to train on: lower them")
     return {**named, **_cut_splits(named["train"], fractions)} if fractions else named
 
 
@@ -90,7 +78,7 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
     """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
-        whole = next(iter(text))
+        whole = next(iter(text), "")
         bounds = _bounds(text, len(whole), "characters", fractions)
         parts = [[whole[start:end]] for start, end in itertools.pairwise(bounds)]
     else:
@@ -110,9 +98,10 @@ def _bounds(text: "TextFile", count: int, units: str, fractions: Mapping[str, fl
         bounds.append(max(bounds[-1] + 1, int(end * count + 1e-6)))
     bounds[-1] = count
     if bounds[1] < 1 or bounds[-2] >= bounds[-1]:
+        asked = " and ".join(f"config.data.{split}_fraction={x}" for split, x in fractions.items())
         raise UserError(
-            f"{text.path} has {count:,} {units}, too few to hold some out: name files in "
-            + " and ".join(f"config.data.{split}_source" for split in fractions)
+            f"{text.path} has {count:,} {units}, too few to hold out {asked}: lower them, or name "
+            "more text"
         )
     return bounds
 

@@ -8,6 +8,8 @@ import dataclasses
 import json
 import logging
 import re
+import shlex
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,49 +18,50 @@ from ml_collections import ConfigDict
 
 from transformer.data import tfds
 from transformer.data.characters import canonicalize
+from transformer.data.files.delimited import LABELS
 from transformer.data.files.locate import locate, split_sources
 from transformer.data.files.rows import BrokenError, listed, text_value
-from transformer.data.files.table import FORMATS, TableFile, format_of
-from transformer.data.held_out import check_not_empty, hold_out
+from transformer.data.files.table import TableFile, describe_rows
+from transformer.data.held_out import hold_out
 from transformer.data.labelled import toy_reviews
-from transformer.data.labelled.columns import flags, guess_columns
 from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
-# Above this number of labels a text, and above FEW_LABELS, they are names of rows, not classes.
-LABELS_PER_TEXT = 0.5
-FEW_LABELS = 20
 LABELS_SHOWN = 5  # labels that a message quotes
 # What labels that are likely one differ in, besides case: blanks and signs around them.
 BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+|[ .,;:!?\"']+$")
-Splits = Mapping[str, Iterable[Any]]  # of `Labelled`, or `LabelledPicture`
+# Of the columns whose names say nothing: a sample shows which are texts and which labels.
+MAX_SAMPLE, MAX_TEXT = 2000, 300  # rows, of the whole file as it may be sorted; characters of each
+TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # in the sample, at least; characters, at most
+MIN_WORDS, WORD = 3, 4  # of a text on average; characters, in a script without blanks
+NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # of a column
+Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
 class LabelledSource:
-    """A corpus of labelled texts.
+    """A corpus of labelled texts or pictures.
 
     Attributes:
-      splits: the texts of "train", "validation" and "test", which can be read repeatedly.
+      splits: the items of "train", "validation" and "test", which can be read repeatedly.
       labels: the classes, sorted: those that the training text has.
-      sizes: how many texts of each label are in each split.
-      broken: how many broken lines were skipped, by file.
+      sizes: how many items of each label are in each split.
+      pixels: the pictures of each split, [N, S, S, C].
     """
 
     splits: Splits
     labels: tuple[str, ...]
     sizes: Mapping[str, Mapping[str, int]]
-    broken: Mapping[str, int]
+    pixels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def describe(self, unit: str = "texts") -> list[str]:
-        """Returns a line about each split, and one about each file with broken lines."""
+        """Returns a line about each split."""
         lines = []
         for split, sizes in self.sizes.items():
             counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
             lines.append(f"{split}: {sum(sizes.values()):,} {unit} ({counts})")
-        passed = [f"{path}: skipped {n:,} broken lines" for path, n in self.broken.items()]
-        return lines + passed
+        return lines
 
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
@@ -68,8 +71,8 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
             f"data.source={settings.source!r} gives no labelled texts: choose one of "
             f"{', '.join(REGISTRY)}"
         )
-    splits, broken = REGISTRY[settings.source](settings)
-    return LabelledSource(splits, *check_classes(splits, settings), broken)
+    splits = REGISTRY[settings.source](settings)
+    return LabelledSource(splits, *check_classes(splits, settings))
 
 
 def check_classes(
@@ -77,14 +80,12 @@ def check_classes(
 ) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
     """Returns the classes of the training items, sorted, and how many of each a split has."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
-    labels = tuple(sorted(sizes["train"]))
-    if len(labels) > LABELS_PER_TEXT * sum(sizes["train"].values()) and len(labels) > FEW_LABELS:
-        raise UserError(_too_many_classes(settings, labels, sum(sizes["train"].values())))
+    labels, key = tuple(sorted(sizes["train"])), FIRST_KEY.get(settings.source, "label_field")
     if len(labels) < 2:
         what = f"only the label {shorten(labels[0])!r}" if labels else "no texts"
         raise UserError(
             f"the training text has {what}, and a classifier needs two classes: check "
-            f"config.data.{FIRST_KEY.get(settings.source, 'label_field')}"
+            f"config.data.{key}"
         )
     similar = collections.defaultdict(list)
     for label in labels:
@@ -99,7 +100,8 @@ def check_classes(
         if new := sorted(set(sizes[split]) - set(labels)):
             raise UserError(
                 f"the {split} text has {_list_labels(new)}, which the training text never has "
-                f"({_list_labels(labels)}): correct them, or train on such texts too"
+                f"({_list_labels(labels)}): correct them, train on such texts too, or check "
+                f"config.data.{key}"
             )
     return labels, dict(sizes)
 
@@ -111,39 +113,20 @@ def _list_labels(labels: Sequence[str]) -> str:
     )
 
 
-def _too_many_classes(settings: ConfigDict, labels: Sequence[str], texts: int) -> str:
-    """The message for nearly as many labels as texts: they are row numbers, or the texts."""
-    what = f"{len(labels):,} different labels of {texts:,} texts ({_list_labels(labels)})"
-    if settings.source != "files":
-        return f"{what}: these are not classes: check config.data.tfds_fields"
-    file = labelled_file(settings, "train")
-    return (
-        f"{file.source} has {what}, so data.label_field={shorten(settings.label_field)!r} is "
-        f"hardly the column of the classes; {file.open().about}: set "
-        f"{flags(guess_columns(file))}"
-    )
-
-
-def _toy_reviews(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
+def _toy_reviews(settings: ConfigDict) -> Splits:
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
-    return toy_reviews.generate(settings.seed, sizes), {}
+    return toy_reviews.generate(settings.seed, sizes)
 
 
-def _labelled_files(settings: ConfigDict) -> tuple[Splits, dict[str, int]]:
-    """The labelled texts of the files that the settings name, and their broken lines."""
+def _labelled_files(settings: ConfigDict) -> Splits:
+    """The labelled texts of the files that the settings name."""
     sources = split_sources(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
-    broken = {}
-    for split, file in files.items():
-        for line in file.describe_columns():
-            logger.info(line)
-        if settings.skip_broken and (count := file.count_broken()):
-            broken[str(file.source)] = count
-        if split != "train":  # which hold_out reads
-            check_not_empty(file, sum(1 for _ in file))
+    for line in describe_rows(files.values()):
+        logger.info(line)
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS if not sources[split]}
     splits = hold_out(files["train"], sizes, settings, key=lambda item: canonicalize(item.text))
-    return {**files, **splits}, broken
+    return {**files, **splits}
 
 
 def count_all(settings: ConfigDict) -> int:
@@ -161,16 +144,11 @@ def labelled_file(settings: ConfigDict, split: str) -> TableFile[Labelled]:
     """Returns the labelled texts of a split's file or folder; `settings` is `config.data`."""
     key = f"{split}_source"
     path = locate(settings, key, split_sources(settings)[split], folders=True)
-    return labelled_table(path, settings, f"data.{key}")
+    return labelled_table(path, settings)
 
 
-def labelled_table(path: Path, settings: ConfigDict, name: str) -> TableFile[Labelled]:
-    """Returns the labelled texts in the rows of a file, which the key `name` names."""
-    if format_of(path) not in FORMATS:
-        raise UserError(
-            f"{name}={path.name!r} is none of {', '.join(FORMATS)}: name a file of labelled texts, "
-            "and give it the ending of its format"
-        )
+def labelled_table(path: Path, settings: ConfigDict) -> TableFile[Labelled]:
+    """Returns the labelled texts in the rows of a file."""
     keys = "text_field", "label_field"
     return TableFile(path, settings, keys, _labelled_rows, exact=True, several="text_field")
 
@@ -187,10 +165,78 @@ def _labelled_rows(*values: Any) -> Labelled:
     return Labelled(text, canonicalize(label))
 
 
-REGISTRY: dict[str, Callable[[Any], tuple[Splits, dict[str, int]]]] = {
+REGISTRY: dict[str, Callable[[Any], Splits]] = {
     "toy_reviews": _toy_reviews,
     "files": _labelled_files,
-    "tfds": lambda settings: (tfds.open_splits(settings, ("text", "label"), Labelled), {}),
+    "tfds": lambda settings: tfds.open_splits(settings, ("text", "label"), Labelled),
 }
 # The key to check first if a source's training text is unusable.
 FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}
+
+
+# -- which columns of a file are the texts, and which the labels
+
+
+def guess_columns(settings: ConfigDict) -> dict[str, str]:
+    """Returns the keys that name the texts and the labels of the training file; none of folders.
+
+    The labels are the column that is called so, or the only one of few values. The texts are the
+    column `text`, or else that of the most words and others of several words, such as titles.
+    """
+    file = labelled_file(settings, "train")
+    columns = _sample_columns(file) if file.unit != "file" else {}
+    if not columns:
+        return {}
+    labels = [name for name, values in columns.items() if _is_label(values)]
+    called = {name.lower(): name for name in labels or columns}
+    labels = [called[name] for name in LABELS if name in called][:1] or labels
+    words = {name: _mean_words(columns[name]) for name in columns if name not in labels[:1]}
+    least = min(MIN_WORDS, max(words.values(), default=0))
+    texts = [name for name, count in words.items() if count >= least > 0]
+    texts = ["text"] if "text" in texts else texts
+    fields = {"data.text_field": ",".join(texts) or "TEXTS"}
+    fields["data.label_field"] = (*labels, "LABELS")[0]
+    if not texts or len(labels) != 1:
+        flags = " ".join(f"--config.{key}={shlex.quote(name)}" for key, name in fields.items())
+        raise UserError(
+            f"{file.source} has the columns {listed(map(repr, columns))}, labels may be in "
+            f"{listed(map(repr, labels))}, texts in {listed(map(repr, texts))}: set {flags}"
+        )
+    return fields
+
+
+def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
+    """A sample of each column, by its name, or its number if there is no header line."""
+    names = file.open(file.fields._replace(keys=("",), names=("0",))).names
+    fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
+    rows, step = [], 1
+    for number, (_, row) in enumerate(file.open(fields).rows):
+        rows += [row] if isinstance(row, tuple) and number % step == 0 else []
+        if len(rows) > MAX_SAMPLE:
+            rows, step = rows[::2], 2 * step
+    first, columns = [f"{cell}".strip() for cell in (*rows, ())[0]], [*zip(*rows[1:], strict=True)]
+    if columns and names == [*map(str, range(len(names)))]:
+        is_new = not any(map(tuple.__contains__, columns, rows[0])) and any(map(_is_label, columns))
+        if (is_new and all(map(NAME.fullmatch, first))) or {*LABELS} & {*map(str.lower, first)}:
+            return dict(zip(first, columns, strict=True))
+    return dict(zip(names, zip(*rows, strict=True), strict=False))
+
+
+def _is_label(values: Sequence[Any]) -> bool:
+    """Whether a column has a few short values that repeat."""
+    is_short = all(
+        isinstance(v, str | int) and 0 < len(f"{v}".strip()) <= MAX_LABEL for v in values
+    )
+    return is_short and 2 <= len({*values}) <= max(2, len(values) / TEXTS_PER_LABEL)
+
+
+def _mean_words(values: Sequence[Any]) -> float:
+    """How many words the values of a column have on average; 0 if they are not texts."""
+    is_varied = 2 * len({value for value in values if isinstance(value, str)}) >= len(values)
+    texts = [value[:MAX_TEXT] for value in values if isinstance(value, str)]
+    characters = "".join("".join(texts).split())
+    letters = sum(unicodedata.category(c)[0] in "LM" for c in characters)
+    if 2 * letters <= len(characters) or not is_varied:
+        return 0
+    wide = (sum(not c.isascii() for c in text) // WORD for text in texts)
+    return sum(map(max, wide, (len(text.split()) for text in texts))) / len(values)

@@ -17,7 +17,6 @@ from transformer.data.encode import (
     EncodedPart,
     Restartable,
     Side,
-    TrainingText,
     batched,
     encode,
     prepare,
@@ -115,8 +114,8 @@ def prepare_labelled(
     parts = functools.partial(_labelled_parts, items, labels, data.max_tokens)
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     # The same texts as documents have other lines.
-    training = TrainingText(lines, f"labelled {content}", count, parts, key)
-    encoded, tokenizer = prepare(training, data, settings, folder, initial)
+    about = lines, f"labelled {content}", count, parts, key
+    encoded, tokenizer = prepare(*about, data, settings, folder, initial)
     return EncodedTexts(**vars(encoded)), tokenizer
 
 

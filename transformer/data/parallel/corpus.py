@@ -331,5 +331,5 @@ def make_sampler(
         drawn, fractions = sampler.plan()
         return {"drawn": drawn}, fractions
 
-    arrays, fractions, _ = cached_arrays(folder, make, "drawn from")
+    arrays, fractions, _ = cached_arrays(folder, make)
     return dataclasses.replace(sampler, drawn=arrays["drawn"]), fractions

@@ -230,8 +230,7 @@ def _read_cached(
     versions = [code.hexdigest(), versions]
     described = json.dumps([files, sorted(values.items()), versions, learnt], default=str)
     key = hashlib.sha256(described.encode()).hexdigest()[:24]
-    folder = cache_folder(settings) / f"{key}.{name}"
-    return cached_arrays(folder, lambda _: read(), "read")[:2]
+    return cached_arrays(cache_folder(settings) / f"{key}.{name}", lambda _: read())[:2]
 
 
 def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:

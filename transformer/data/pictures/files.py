@@ -1,7 +1,6 @@
 """Picture files as squares of bytes, or a line on why a file is not one; and folders of them."""
 
 import contextlib
-import ctypes
 import io
 import logging
 import warnings
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError, _imaging
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transformer.data.files.folders import class_files
 from transformer.errors import UserError, one_line
-from transformer.files import read_file
+from transformer.files import open_input
 
 # Pillow's names of the formats that are read, in folders, tables and requests; of others that it
 # opens, such as EPS, it starts a program.
@@ -22,17 +21,13 @@ FORMATS = ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000
 ENDINGS = [end for end, name in Image.registered_extensions().items() if name in FORMATS]
 MAX_BYTES = 2**29  # of a file
 MAX_PIXELS = 50_000_000  # of a file, or of a request: more is a mistake, or an attack on the memory
-MAX_SCANS = 100  # of a JPEG, which usually has ten: each goes through all pixels
 WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes of more than 8 bits
 DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bits that their values may have
 INK = 20  # pixels of the longer side of handwriting, of 28, as in MNIST
 MIN_CONTRAST = 32  # between ink and paper, of 255
 
 logger = logging.getLogger(__name__)
-# Pillow logs what it raises, and libtiff prints it.
-logging.getLogger("PIL").setLevel(logging.CRITICAL)
-with contextlib.suppress(AttributeError):
-    ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(None)
+logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs what it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
 
@@ -76,8 +71,6 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
                 if picture.width * picture.height > MAX_PIXELS:
                     raise ValueError(f"it has more than {MAX_PIXELS:,} pixels")
                 count, is_jpeg = getattr(picture, "n_frames", 1), picture.format in ("JPEG", "MPO")
-                if is_jpeg and content.count(b"\xff\xda") > MAX_SCANS:
-                    raise ValueError(f"it has more than {MAX_SCANS} scans")
                 if count > 1 and not is_jpeg:  # which cameras let copies follow
                     raise ValueError(f"it has {count} pictures")
                 yield picture
@@ -93,12 +86,10 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
 
 def _open_picture(file: Path | bytes, name: str) -> Image.Image:
     """A file as a picture of 8 bits, upright and without transparency."""
-    try:
-        content = read_file(file, MAX_BYTES) if isinstance(file, Path) else file
-    except (OSError, ValueError) as error:  # the second of a name that no file can have
-        why = getattr(error, "strerror", error)
-        raise UserError(f"{name} is not a file to be read ({why}): name a picture") from error
-    with _open_decoded(content, name) as picture:
+    if isinstance(file, Path):
+        with open_input(file, MAX_BYTES, "name a picture") as opened:
+            file = opened.read()
+    with _open_decoded(file, name) as picture:
         upright = ImageOps.exif_transpose(picture)
         upright.load()
         if upright.mode in WIDE:

@@ -4,14 +4,13 @@ What a model learns about a picture is its class, the answer to a question, or a
 `label` of its item.
 """
 
-import dataclasses
 import hashlib
 import importlib.util
 import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,24 +65,12 @@ class PictureSplit(NamedTuple):
     digests: Sequence[str] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class PictureSource(LabelledSource):
-    """A corpus of pictures, see `LabelledSource`.
-
-    Attributes:
-      pixels: the pictures of each split.
-    """
-
-    splits: Mapping[str, Sequence[LabelledPicture]]  # pyright: ignore[reportIncompatibleVariableOverride]
-    pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
-
-
 def look_of(model: ConfigDict, data: ConfigDict) -> Look:
     """Returns how the model of a config sees pictures."""
     return Look(model.picture_size, model.picture_channels, data.ink)
 
 
-def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSource:
+def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSource:
     """Returns the pictures that `config.data` describes, checked; captions have no classes.
 
     Args:
@@ -101,7 +88,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> PictureSourc
         splits |= _hold_out(splits["train"], unnamed, data)
     items = {split: splits[split].items for split in SPLITS}
     labels, sizes = check_classes(items, data) if label_type != CAPTIONS else ((), {})
-    return PictureSource(items, labels, sizes, {}, {s: splits[s].pixels for s in SPLITS})
+    return LabelledSource(items, labels, sizes, {s: splits[s].pixels for s in SPLITS})
 
 
 class _Items(NamedTuple):
