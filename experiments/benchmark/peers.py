@@ -1,6 +1,6 @@
 """The systems that training and decoding are compared with; no JAX is imported.
 
-Each gets an order, see `comparison`, and `turn`, see `turns.rotate`.
+Each gets an order, see `measurements`, and `turn`, see `turns.rotate`.
 """
 # pyright: reportMissingImports=false
 
@@ -27,7 +27,7 @@ class Peer(NamedTuple):
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # of measurement, see `parts.KINDS`
+    kind: str = "training"  # of measurement, see `measurements.KINDS`
     by_default: bool = True  # whether it is measured unless others are named
     options: Mapping[str, Any] = MappingProxyType({})  # of its order
     keys: Mapping[str, str] = MappingProxyType({})  # of the config: of a system that is ours
