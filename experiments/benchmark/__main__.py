@@ -7,32 +7,28 @@ since, and the exit code is then 1. Without --baseline it is docs/results/speed.
 There, `base` and `big`, the paper's models, are measured only if they are named.
 """
 
-import logging
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from transformer.config import load_page
 from transformer.files import write_json
-from ..process import environment, process
-from . import comparison, summary, workloads
+from ..process import process
+from . import summary, workloads
 from .benchmark import choose, share_device, show
-from .measurements import PARTS, Setting
+from .measurements import Setting, choose_peers, measure
 from .turns import ROOT
 from .workloads import Shape, Workload
 
 transformer_base = load_page("transformer_base")
 transformer_big = load_page("transformer_big")
 
-logger = logging.getLogger(__package__)  # not that of `__main__`
-
 BASELINE = ROOT / "docs" / "results" / "speed.json"
 FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens of each side
-# Of each part its kind, see `parts.KINDS`, and its workload, given the folder of Multi30k.
+# Of each part its kind, see `measurements.KINDS`, and its workload, given the folder of Multi30k.
 BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "base": ("training", lambda data: Workload(transformer_base.get_config(), FULL_SHAPE)),
     "big": ("training", lambda data: Workload(transformer_big.get_config(), FULL_SHAPE)),
@@ -43,18 +39,6 @@ BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "text": ("training", workloads.text_of_peers),
 }
 LARGE = ("base", "big")
-
-
-def measure(names: Sequence[str], out: Path, data: Path | None, setting: Setting) -> dict[str, Any]:
-    """Measures the parts; returns the benchmark, as its file has it."""
-    parts = {}
-    for name in names:
-        logger.info(f"{name} ...")
-        kind, workload = BENCH_PARTS[name]
-        parts[name] = PARTS[kind](workload(data), setting)
-    results = {"environment": environment.describe(), "parts": parts}
-    write_json(out / "benchmark.json", results)
-    return results
 
 
 def _output_path(text: str) -> Path:
@@ -79,9 +63,11 @@ def _run_parts(arguments: Sequence[str]) -> int:
     before = flags.baseline and summary.read(flags.baseline)
     out = flags.out.absolute()
     with process.logging_to("stdout"):
-        setting = Setting(flags.rounds, tuple(comparison.choose(flags.peers)), flags.trace)
+        setting = Setting(flags.rounds, tuple(choose_peers(flags.peers)), flags.trace)
         out.mkdir(parents=True, exist_ok=True)
-        results = measure(names, out, data, setting)
+        parts = {name: (kind, workload(data)) for name, (kind, workload) in BENCH_PARTS.items()}
+        results = measure({name: parts[name] for name in names}, setting)
+        write_json(out / "benchmark.json", results)
         return int(show(results, before, "standard workloads"))
 
 

@@ -8,24 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from transformer.errors import UserError
 from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
-from ..process import environment
 from ..process.options import Options
 from ..process.text_io import open_output
 from ..results.table import Table, print_rows
-from . import comparison, summary
-from .measure import quantity
-from .measurements import PARTS, Setting
+from . import summary
+from .measurements import KINDS, Setting, choose_peers, measure
 from .peers import PEERS
+from .summary import quantity
 from .workloads import Workload
 
 logger = logging.getLogger(__name__)
 
-SHARED = ("cpu", "gpu")  # platforms that several processes can use
 TITLES = {
     "step": "compiled step",
     "loop": "whole loop",
@@ -45,18 +41,15 @@ def benchmark(run: Run, options: Options) -> None:
     """
     share_device()
     config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
-    possible = [kind for kind in PARTS if kind != "decoding" or translates]
+    possible = [kind for kind in KINDS if kind != "decoding" or translates]
     kinds = choose(options.parts, possible)
-    peers = comparison.choose(options.peers)
+    peers = choose_peers(options.peers)
     before = summary.read(Path(options.baseline).expanduser()) if options.baseline else None
     trace = Path(options.trace).expanduser() if options.trace else None
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
-        setting, parts = Setting(peers=tuple(peers), trace=trace), {}
-        for kind in kinds:
-            logger.info(f"measuring: {kind}")
-            parts[kind] = PARTS[kind](Workload(config), setting)
-        results = {"environment": environment.describe(), "parts": parts}
+        setting = Setting(peers=tuple(peers), trace=trace)
+        results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
         if file:
             file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     show(results, before, config.name)
@@ -67,15 +60,9 @@ def benchmark(run: Run, options: Options) -> None:
 def share_device() -> None:
     """Lets several processes have one GPU: none reserves most of its memory when it starts.
 
-    Call it before JAX has started its backend; processes that are started inherit it. A device that
-    a single process can use is refused.
+    Call it before JAX has started its backend; processes that are started inherit it.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    if (backend := jax.default_backend()) not in SHARED:
-        raise UserError(
-            f"the benchmark has a process for each system, and a {backend} is of one process: "
-            "use --mode=plan, which measures the step in its own, or JAX_PLATFORMS=cpu"
-        )
 
 
 def choose(text: str | None, parts: Sequence[str]) -> list[str]:

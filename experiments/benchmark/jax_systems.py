@@ -22,9 +22,8 @@ from transformer.training.loop import Trainer
 from transformer.training.placement import StepQueue, prefetch
 from transformer.training.run import TrainingRun
 from ..process.process import keep_program_memory, keep_programs
-from .measure import shapes_of
 from .turns import Turn
-from .workloads import first_sources, make_task, read_workload
+from .workloads import first_sources, make_task, read_workload, shapes_of
 
 FOREVER = 10**6  # steps
 MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other programs

@@ -1,6 +1,6 @@
 """The systems that training and decoding are compared with; no JAX is imported.
 
-Each gets an order, see `comparison`, and `turn`, see `turns.rotate`.
+Each gets an order, see `measurements`, and `turn`, see `turns.rotate`.
 """
 # pyright: reportMissingImports=false
 
@@ -27,7 +27,7 @@ class Peer(NamedTuple):
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # of measurement, see `parts.KINDS`
+    kind: str = "training"  # of measurement, see `measurements.KINDS`
     by_default: bool = True  # whether it is measured unless others are named
     options: Mapping[str, Any] = MappingProxyType({})  # of its order
     keys: Mapping[str, str] = MappingProxyType({})  # of the config: of a system that is ours
@@ -91,14 +91,11 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
             )
             for i in range(len(arrays) // len(order["arrays"]))
         ]
-    start = time.monotonic()
     for batch in {tuple(x.shape for x in batch): batch for batch in batches}.values():
         step(*batch)
         step(*batch)
     wait()
-    first = time.monotonic() - start
-    parameters = sum(x.numel() for x in model.parameters() if x.requires_grad)
-    turn({"first_seconds": first, "parameters": parameters, "threads": torch.get_num_threads()})
+    turn({})
     for number in itertools.count():
         part = [batches[i % len(batches)] for i in range(number * count, (number + 1) * count)]
         start = time.monotonic()

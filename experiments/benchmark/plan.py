@@ -1,43 +1,69 @@
 """The mode `plan`: the memory, disk and time that a training takes, before it is started."""
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import logging
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import jax
+import numpy as np
+import psutil
 from ml_collections import ConfigDict
 from rich.table import Table
 
 from transformer import tasks
 from transformer.runs.run import Run
-from transformer.tasks.base import DOCUMENTS, PAIRS, Task
+from transformer.tasks.base import Task
+from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
-from ..process import environment
+from transformer.training.run import TrainingRun
 from ..process.options import Options
+from ..process.process import peak_memory
 from ..process.text_io import open_output, print_table
-from .measure import (
-    MEMORY_FRACTION,
-    BucketShape,
-    Measured,
-    free_memory,
-    mean_seconds,
-    measure,
-    process_memory,
-    quantity,
-    shapes_of,
-)
+from .summary import quantity
+from .workloads import BucketShape, shapes_of
 
 logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 4  # of the cache
-PATIENCE = 3 * 3600  # seconds
-MIN_OTHER_CORES = 0.2  # whose use by others is told
+STEPS = 20  # measured, over all shapes
+MAX_SECONDS = 60.0  # after which no further step is measured
+MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
+MEMORY_ADVICE = (
+    "lower --config.data.batch_tokens (a larger --config.optimizer.gradient_accumulation_steps "
+    "keeps the size of an update), --config.tokenizer.vocab_size, --config.model.d_model, the "
+    "numbers of layers or --config.data.max_tokens, or set --config.model.remat=True"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The costs of the steps of a run."""
+
+    steps: int  # of the whole run
+    ending: str  # the setting that ends it there
+    state_bytes: int  # parameters, optimizer state and averages
+    step_bytes: list[int]  # of a step of each shape, the state included
+    compile_seconds: float  # of the programs of all shapes
+    step_seconds: Sequence[Sequence[float]] = ()  # of each shape; none if the memory is too small
+    evaluation_seconds: float = 0.0  # of one during training, with a model that was not trained
+
+    @property
+    def needed_bytes(self) -> int:
+        """The memory of the largest step, and of the copy of the state while it is saved."""
+        return max(self.step_bytes) + self.state_bytes
+
+    def fits(self, free: int) -> bool:
+        """Whether this number of bytes of free memory is enough."""
+        return self.needed_bytes <= MEMORY_FRACTION * free
 
 
 def plan(run: Run, options: Options) -> None:
@@ -65,9 +91,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
 
     Bytes, seconds and floating-point operations are plain numbers. If the `free` bytes of memory
-    are too few, `time` is None and `advice` says what to change. `faster` is a key that shortens
-    the steps of such a model on such a device, or None. `shorter` is a config for those who have
-    less than `PATIENCE`, or None.
+    are too few, `time` is None and `advice` says what to change.
     """
     shapes, config = shapes_of(task.plan), task.config
     measured = measure(task, shapes, free)
@@ -75,16 +99,12 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     positions = sum(shape.batches * shape.positions for shape in shapes)
     each, counts = task.predictor.model.flops_per_token(params), parameter_counts(params)
     summary, tokens = task.data_summary(), task.train_tokens
-    largest = max(range(len(shapes)), key=lambda i: measured.step_bytes[i])
-    limit = _largest_batch(measured, shapes[largest], largest, free)
     every = config.train.evaluate_every or task.plan.epoch_length
     evaluations = math.ceil(measured.steps / every)
     # The last ones that are kept, as many up to the best, and the one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
     time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
-    has_row = config.recipe == "size" and task.reads == PAIRS
-    is_long = has_row and time is not None and time["least"] > PATIENCE
     return {
         "name": config.name,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
@@ -96,74 +116,24 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
             "padding_fraction": summary.get("padding_fraction"),
             "batches_per_epoch": task.plan.epoch_length,
         },
-        "shapes": _measure_shapes(shapes, measured),
+        "shapes": [{"rows": s.rows, "length": s.length, "batches": s.batches} for s in shapes],
         "parameters": {**counts, "all": sum(counts.values())},
         "flops": {
             "per_token": each,
             "per_step": each * positions / task.plan.epoch_length,
-            "per_epoch": each * positions,
         },
         "memory": {
             "state": measured.state_bytes,
-            "step": measured.step_bytes[largest],
-            "saving": measured.state_bytes,
+            "step": max(measured.step_bytes),
             "process": process_memory(),
             "needed": max(measured.needed_bytes, process_memory()),
             "free": free,
             "fits": measured.fits(free),
-            "largest_batch_tokens": limit,
         },
         "disk": _disk_bytes(measured.state_bytes, checkpoints, sum(tokens.values()), folder),
         "time": time,
-        "advice": None if measured.fits(free) else _memory_advice(task, shapes[largest], limit),
-        "faster": _faster_settings(config.model) if environment.has_amx() else None,
-        "shorter": "configs/own_text.py:hour" if is_long else None,
+        "advice": None if measured.fits(free) else MEMORY_ADVICE,
     }
-
-
-def _measure_shapes(shapes: list[BucketShape], measured: Measured) -> list[dict[str, Any]]:
-    return [
-        {
-            "rows": shape.rows,
-            "length": shape.length,
-            "batches": shape.batches,
-            "bytes": measured.step_bytes[i],
-            "seconds": measured.step_seconds[i] if measured.step_seconds else None,
-        }
-        for i, shape in enumerate(shapes)
-    ]
-
-
-def _largest_batch(measured: Measured, shape: BucketShape, number: int, free: int) -> int:
-    """The largest power of two of tokens in a batch whose step fits, by proportion; 0 for none."""
-    batch = measured.step_bytes[number] - measured.state_bytes
-    room = MEMORY_FRACTION * free - 2 * measured.state_bytes
-    tokens = room * shape.positions / max(1, batch)
-    return 2 ** int(math.log2(tokens)) if tokens >= 1 else 0
-
-
-def _memory_advice(task: Task, shape: BucketShape, tokens: int) -> str:
-    """Advice if the memory is too small for a shape, but enough for this number of tokens."""
-    config = task.config
-    multiple = 1 if task.reads == DOCUMENTS else config.data.batch_multiple
-    if multiple * shape.length <= tokens < shape.positions:  # the smallest batch of this shape fits
-        parts = config.optimizer.gradient_accumulation_steps * math.ceil(shape.positions / tokens)
-        return (
-            f"set --config.data.batch_tokens={tokens}, and for updates of the same size "
-            f"--config.optimizer.gradient_accumulation_steps={parts}"
-        )
-    return (
-        "lower --config.tokenizer.vocab_size, --config.model.d_model, the numbers of layers or "
-        "--config.data.max_tokens, or set --config.model.remat=True"
-    )
-
-
-def _faster_settings(model: ConfigDict) -> str | None:
-    """The key that makes a CPU with AMX use it, if it does not."""
-    measured = model.architecture == "transformer"
-    if not measured or model.matmul_dtype or model.dtype == "bfloat16":
-        return None
-    return "config.model.matmul_dtype=bfloat16"
 
 
 def _disk_bytes(checkpoint: int, checkpoints: int, tokens: int, folder: Path) -> dict[str, Any]:
@@ -195,11 +165,95 @@ def _run_time(
         "compile": measured.compile_seconds,
         "evaluation": measured.evaluation_seconds,
         "evaluations": evaluations,
-        "other_cores": measured.other_cores,
         # Translations of a trained model are shorter than those of the evaluation here.
         "least": min(limit, steps * fastest + measured.compile_seconds),
         "most": min(limit, steps * slowest + measured.compile_seconds + evaluated),
     }
+
+
+# -- the measurement
+
+
+def free_memory() -> int:
+    """Returns the free bytes of the first device, or of the machine if that is a CPU."""
+    stats = jax.devices()[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    return psutil.virtual_memory().available
+
+
+def process_memory() -> int:
+    """Returns the most bytes that this process, libraries included, has held; 0 if not on a CPU."""
+    return peak_memory() if jax.default_backend() == "cpu" else 0
+
+
+def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
+    """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
+    with (
+        tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
+        contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
+    ):
+        trainer = Trainer([run])
+        state, hparams = trainer.fresh_state(), trainer.hparams
+        state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+        batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
+        step_bytes, start = [], monotonic()
+        for shape, batch in zip(shapes, batches, strict=True):
+            logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
+            step_bytes.append(trainer.train_step.count_bytes(state, batch, hparams))
+        steps, compiling = run.total_steps, monotonic() - start
+        measured = Measured(steps, run.ended(steps) or "", state_bytes, step_bytes, compiling)
+        if not measured.fits(free):
+            return measured
+        logger.info(f"measuring {STEPS} steps and an evaluation")
+
+        def step(i: int) -> float:
+            nonlocal state
+            start = monotonic()
+            state, _ = jax.block_until_ready(trainer.train_step(state, batches[i], hparams))
+            return monotonic() - start
+
+        seconds = _time_steps(step, [shape.batches for shape in shapes])
+        evaluation = _time_evaluation(task, state.ema or state.params)
+        return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
+
+
+def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
+    """The seconds of STEPS steps over shapes, by how often they occur, but one of each at least."""
+    start = monotonic()
+    first = [step(i) for i in range(len(weights))]  # slower than others: memory is fetched
+    seconds: list[list[float]] = [[] for _ in weights]
+    wanted = [max(1, round(STEPS * weight / sum(weights))) for weight in weights]
+    for turn in range(max(wanted)):
+        for i, count in enumerate(wanted):
+            if turn < count and monotonic() - start < MAX_SECONDS:
+                seconds[i].append(step(i))
+    return [many or [one] for many, one in zip(seconds, first, strict=True)]
+
+
+def _time_evaluation(task: Task, params: Any) -> float:
+    """The seconds of an evaluation during training, by one batch of translations."""
+    parts = 1
+    if task.is_translated:
+        settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
+        decoded = min(len(list(task.text.pairs["validation"])), settings.evaluate.max_sentences)
+        parts = math.ceil(decoded / size)
+        settings.evaluate.max_sentences = size
+        task = task.with_config(settings)
+    seconds = 0.0
+    for _ in range(2):  # the first compiles
+        start = monotonic()
+        task.evaluate(params, "validation", final=False)
+        seconds = monotonic() - start
+    return parts * seconds
+
+
+def mean_seconds(
+    shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any = np.median
+) -> float:
+    """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
+    weights = [shape.batches for shape in shapes]
+    return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))
 
 
 # -- the table
@@ -215,12 +269,6 @@ def print_plan(estimates: Mapping[str, Any]) -> None:
     print_table(table)
     if estimates["advice"]:
         print(f"the memory is too small: {estimates['advice']}", flush=True)
-    if estimates["faster"]:
-        line = f"this CPU has AMX, with which --{estimates['faster']} shortened steps by a third"
-        print(f"{line} (docs/performance.md)", flush=True)
-    if estimates["shorter"]:
-        line = f"with less time, --config={estimates['shorter']} trains a small model for an hour"
-        print(f"{line} (docs/own_text.md#with-an-hour)", flush=True)
 
 
 def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -240,23 +288,18 @@ def _text_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _model_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, count in estimates["parameters"].items():
         yield f"parameters, {name}", f"{count:,}"
-    flops = estimates["flops"]
-    yield "operations per step", quantity(flops["per_step"], "FLOP")
-    yield "operations per epoch", quantity(flops["per_epoch"], "FLOP")
+    yield "operations per step", quantity(estimates["flops"]["per_step"], "FLOP")
 
 
 def _memory_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     memory = estimates["memory"]
     yield "memory: parameters and optimizer", quantity(memory["state"], "B")
     yield "memory: largest step, these included", quantity(memory["step"], "B")
-    yield "memory: copy while saving", quantity(memory["saving"], "B")
     if memory["process"]:
         yield "memory: all of this plan's process", quantity(memory["process"], "B")
     needed, free = (quantity(memory[name], "B") for name in ("needed", "free"))
     verdict = "" if memory["fits"] else ", too little"
     yield "memory needed", f"{needed} of {free} that are free{verdict}"
-    if memory["largest_batch_tokens"]:
-        yield "largest batch_tokens, about", f"{memory['largest_batch_tokens']:,}"
 
 
 def _disk_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -274,9 +317,6 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if time is None:
         yield "time", "not measured, since the memory is too small"
         return
-    if time["other_cores"] >= MIN_OTHER_CORES:
-        cores = f"other processes used {time['other_cores']:.1f} cores: plan again without them"
-        yield "time: too long here", cores
     each = time["seconds_per_step"]
     speed = quantity(estimates["flops"]["per_step"] / each, "FLOP/s")
     yield "time: a step", f"{each:.3g} s, {speed}"

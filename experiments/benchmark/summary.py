@@ -16,6 +16,7 @@ import numpy as np
 from transformer.errors import UserError
 
 UNIT = 1e12  # operations
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 OURS = (STEP, "loop", "decoding", "cold", "warm")
 # The quantities that are compared, what they are called, and the growth that is no news.
@@ -87,6 +88,14 @@ def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}
 
 
+def quantity(number: float, unit: str) -> str:
+    """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
+    power = 0
+    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
+        number, power = number / 1000, power + 1
+    return f"{number:.3g} {PREFIXES[power]}{unit}"
+
+
 # -- an earlier benchmark
 
 
@@ -109,10 +118,10 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChan
             continue
         for system in OURS:
             now, then = (each.get("numbers", {}).get(system, {}) for each in (part, before))
-            for quantity, (title, margin) in COMPARED.items():
-                if quantity in now and quantity in then:
+            for key, (title, margin) in COMPARED.items():
+                if key in now and key in then:
                     margin = START_MARGIN if system in STARTS else margin
-                    ratio, worse = relate(then[quantity], now[quantity], margin)
+                    ratio, worse = relate(then[key], now[key], margin)
                     changes.append(QuantityChange(name, system, title, ratio, worse))
     return changes
 
@@ -127,18 +136,16 @@ def report(
     old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
 ) -> list[str]:
     """Returns lines: on what the baseline was measured, and each change that is worse."""
-    then, now = old["environment"], new["environment"]
+    then = old["environment"]
     commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
     lines = [f"compared with the baseline of {machine(then)}{commit}"]
-    if machine(then) != machine(now):
-        lines.append(f"this machine is another: {machine(now)}")
     missing = sorted(new["parts"].keys() - {change.part for change in changes})
     if missing:
         lines.append(f"the baseline has not the same work in: {', '.join(missing)}")
     worse = [change for change in changes if change.worse]
     lines += [
-        f"{part}, {system}: {quantity} is {ratio:.2f} times that of the baseline"
-        for part, system, quantity, ratio, _ in worse
+        f"{part}, {system}: {title} is {ratio:.2f} times that of the baseline"
+        for part, system, title, ratio, _ in worse
     ]
     if not worse:
         ratios = [change.ratio for change in changes]

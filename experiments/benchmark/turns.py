@@ -14,7 +14,6 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,18 +47,16 @@ def rotate(
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
-        asks = {}
-        for number in range(rounds + 1):  # the first makes them ready
-            if number:
-                logger.info(f"round {number} of {rounds}")
+        asks = {
+            name: stack.enter_context(start_system(name, system, folder / f"{name}.log"))
+            for name, system in systems.items()
+        }
+        for number in range(rounds + 1):
+            logger.info(f"round {number} of {rounds}" if number else "making the systems ready")
             for name, system in systems.items():
                 if "error" in records.get(name, {}):
                     continue
-                start = time.monotonic()
                 try:
-                    if not number:
-                        worker = start_system(name, system, folder / f"{name}.log")
-                        asks[name] = stack.enter_context(worker)
                     row = asks[name]()
                 except errors.RunError as error:
                     if not system.optional:
@@ -72,7 +69,6 @@ def rotate(
                     records[name]["rounds"].append(row)
                 else:
                     records[name] = {**row, "rounds": []}
-                    logger.info(f"{name}: ready after {time.monotonic() - start:.0f} s")
     return records
 
 

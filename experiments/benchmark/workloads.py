@@ -1,17 +1,18 @@
-"""The workloads of a benchmark: a config with its own text, or with tokens of a fixed shape."""
+"""Workloads: a config with its own text, or with tokens of a fixed shape; and their batches."""
 
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
 from transformer import tasks
 from transformer.config import complete, load_page
 from transformer.data.batches import Batch, make_batch
-from transformer.data.buckets import Plan
+from transformer.data.buckets import BucketPlan, Plan
 from transformer.data.files.locate import corpus_folder
 from transformer.data.tokenizer import Tokenizer
 from transformer.errors import UserError
@@ -48,6 +49,34 @@ def read_workload(order: Mapping[str, Any]) -> Workload:
     """Returns the workload of an order."""
     shape = order["shape"] and Shape(*order["shape"])
     return Workload(complete(ConfigDict(order["config"])), shape)
+
+
+class BucketShape(NamedTuple):
+    """Batches of one shape: how many an epoch has, and one of them."""
+
+    rows: int
+    length: int
+    batches: int
+    batch: Any
+
+    @property
+    def positions(self) -> int:
+        """Tokens of a batch, of one side, padding included."""
+        return self.rows * self.length
+
+
+def shapes_of(plan: Plan) -> list[BucketShape]:
+    """Returns the shapes of a plan's batches, shortest first."""
+    if not isinstance(plan, BucketPlan):
+        batch = plan[0]
+        rows, length = jax.tree.leaves(batch)[0].shape
+        return [BucketShape(rows, length, plan.epoch_length, batch)]
+    first: dict[int, int] = {}
+    for number in range(plan.epoch_length):
+        first.setdefault(plan.indices(number)[0].length, number)
+        if len(first) == len(plan.buckets):
+            break
+    return [BucketShape(b.rows, b.length, b.batches, plan[first[b.length]]) for b in plan.buckets]
 
 
 class Vocabulary(Tokenizer):

@@ -42,11 +42,6 @@ def describe() -> dict[str, Any]:
     }
 
 
-def has_amx() -> bool:
-    """Returns whether the device is a CPU that Linux says multiplies bfloat16 in tiles (AMX)."""
-    return jax.default_backend() == "cpu" and "amx_bf16" in _cpu_fact("flags").split()
-
-
 def _cpu_fact(key: str) -> str:
     """What Linux says of the first core; nothing elsewhere."""
     file = Path("/proc/cpuinfo")

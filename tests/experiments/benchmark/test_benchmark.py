@@ -102,11 +102,9 @@ def test_other_work_is_not_compared_and_the_report_says_so():
     assert lines[1:] == ["tiny, loop: time is 1.10 times that of the baseline"]
     assert "cores of an abacus, jax 0.0.1, commit 0123456" in lines[0]
     other = benchmark_of(slower, "another")
-    other["environment"] = {**ENVIRONMENT, "processor": "two abaci"}
     assert summary.compare(old, other) == []
     lines = summary.report(old, other, [])
-    assert lines[1].startswith("this machine is another: 1 x cpu, 2 cores of two abaci")
-    assert lines[2] == "the baseline has not the same work in: tiny"
+    assert lines[1] == "the baseline has not the same work in: tiny"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"parts": {}}', '{"environment": {}, "parts": 1}'])
@@ -139,18 +137,10 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
             turns.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
 
 
-@pytest.mark.parametrize(("backend", "shared"), [("cpu", True), ("gpu", True), ("tpu", False)])
-def test_a_device_of_a_single_process_is_refused_and_no_process_reserves_memory(
-    backend, shared, monkeypatch
-):
-    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+def test_no_process_reserves_the_memory_of_a_gpu(monkeypatch):
     monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "")
     monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE")
-    if shared:
-        benchmark.share_device()
-    else:
-        with pytest.raises(UserError, match="a tpu is of one process: use --mode=plan"):
-            benchmark.share_device()
+    benchmark.share_device()
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 

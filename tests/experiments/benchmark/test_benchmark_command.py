@@ -3,7 +3,7 @@
 import pytest
 from systems import ENVIRONMENT
 
-from experiments.benchmark import __main__, comparison, summary, turns
+from experiments.benchmark import __main__, measurements, summary, turns
 from experiments.benchmark import benchmark as command
 from experiments.benchmark.measurements import Setting
 from experiments.benchmark.summary import timed_numbers
@@ -35,10 +35,10 @@ def measured(tmp_path, monkeypatch):
     def measure(workload, setting):
         return {"workload": "w", "numbers": {"decoding": timed_numbers([cost["step"]], [1e12])}}
 
-    monkeypatch.setitem(__main__.PARTS, "decoding", measure)
+    monkeypatch.setitem(measurements.KINDS, "decoding", measure)
     monkeypatch.setattr(__main__, "BASELINE", tmp_path / "speed.json")
     monkeypatch.setattr(__main__, "show", lambda found, before, name: judge(found, before))
-    monkeypatch.setattr(__main__.environment, "describe", lambda: ENVIRONMENT)
+    monkeypatch.setattr(measurements.environment, "describe", lambda: ENVIRONMENT)
 
     def judge(found, before):
         changes = summary.compare(before, found) if before else []
@@ -62,7 +62,7 @@ def test_the_models_of_the_paper_are_measured_on_an_accelerator_or_by_name(monke
     names = []
 
     def measure(chosen, *_):
-        names.append(chosen)
+        names.append([*chosen])
         return {"environment": ENVIRONMENT, "parts": {}}
 
     monkeypatch.setattr(__main__, "measure", measure)
@@ -83,13 +83,13 @@ def test_full_batches_of_the_paper_have_25000_tokens():
 
 def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):
     there = {"torch": True}
-    monkeypatch.setattr(comparison.importlib.util, "find_spec", there.get)
-    assert comparison.choose(None) == ["torch", "torch_keep"]
-    assert comparison.choose("") == []
+    monkeypatch.setattr(measurements.importlib.util, "find_spec", there.get)
+    assert measurements.choose_peers(None) == ["torch", "torch_keep"]
+    assert measurements.choose_peers("") == []
     named = "torch_compile", "torch_bfloat16"
-    assert comparison.choose(",".join(named)) == list(named)
+    assert measurements.choose_peers(",".join(named)) == list(named)
     with pytest.raises(UserError, match="--peers=hugging_face needs transformers: pip install"):
-        comparison.choose("hugging_face")
+        measurements.choose_peers("hugging_face")
     assert Setting().peers == ()
 
 

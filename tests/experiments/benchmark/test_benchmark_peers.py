@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from systems import ask
 
-from experiments.benchmark import comparison
+from experiments.benchmark import measurements
 from experiments.benchmark.peers import (
     PEERS,
     make_marian,
@@ -25,7 +25,6 @@ from experiments.benchmark.peers import (
 from experiments.benchmark.workloads import Shape, Workload, make_task, read_workload
 from runs import toy_config
 from tiny_models import tiny_config
-from transformer.bridges.ctranslate2 import write
 from transformer.data.batches import Batch, make_batch
 from transformer.model.layers import NO_DROPOUT
 from transformer.tasks.translation import TranslationTask
@@ -142,7 +141,7 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
 
     workload = workload_of(tmp_path, **{"model.norm_position": position})
     task = make_task(workload)
-    order = comparison.training_peers([peer], workload, task, 2, 3, tmp_path)[peer].order
+    order = measurements.training_peers([peer], workload, task, 2, 3, tmp_path)[peer].order
     model, logits = make_model(order)
     ours = sum(x.size for x in jax.tree.leaves(task.draw_params(jax.random.key(0))))
     assert sum(x.numel() for x in model.parameters() if x.requires_grad) == ours
@@ -165,38 +164,17 @@ def test_pytorch_drops_what_ours_drops():
     assert (layer.multihead_attn.dropout, layer.dropout3.p) == (0.3, 0.2)
 
 
-@needs("ctranslate2")
-@pytest.mark.parametrize("position", ["pre", "post"])
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_ctranslate2_gives_our_log_probabilities(tmp_path, position, tied):
-    import ctranslate2
-
-    changes = {"model.norm_position": position, "model.tied_embeddings": tied}
-    task = TranslationTask(workload_of(tmp_path, **changes).config)
-    translator = task.predictor
-    params = jax.tree.map(lambda x: 3 * x, jax.jit(translator.init_params)(jax.random.key(7)))
-    write(translator, params, tmp_path, quantization="")
-    pairs = list(task.examples("validation", 5))
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    ours = [score for score, _ in translator.score({"params": params}, sources, targets)]
-    sides = (translator.source_tokenizer, sources), (translator.target_tokenizer, targets)
-    tokens = [[own.pieces(ids) for ids in own.encode(texts)] for own, texts in sides]
-    model = ctranslate2.Translator(str(tmp_path), compute_type="float32")
-    theirs = [sum(each.log_probs) for each in model.score_batch(*tokens, max_input_length=0)]
-    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
-
-
 def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path, monkeypatch):
     if not importlib.util.find_spec("ctranslate2"):
         spec = types.SimpleNamespace(save=lambda folder: None)
-        monkeypatch.setattr(comparison, "make_spec", lambda *_: spec)
+        monkeypatch.setattr(measurements, "make_spec", lambda *_: spec)
     config = workload_of(tmp_path).config
     config.decode.max_extra = 3
     task = TranslationTask(config)
     lines = [pair.source for pair in task.examples("validation", 2)]
     ids = task.predictor.source_tokenizer.encode(lines)
     arguments = Workload(config), task, lines, tmp_path
-    found = comparison.decoding_peers(["torch", "ctranslate2_int8"], *arguments)
+    found = measurements.decoding_peers(["torch", "ctranslate2_int8"], *arguments)
     order = found.pop("ctranslate2_int8").order
     assert not found  # PyTorch has no search
     assert (order["sentences"], order["compute_type"]) == (ids, "int8")
@@ -207,7 +185,7 @@ def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_
             {"seconds"},
         ]
     config.model.dtype = "bfloat16"
-    assert comparison.decoding_peers(["ctranslate2"], *arguments) == {}
+    assert measurements.decoding_peers(["ctranslate2"], *arguments) == {}
 
 
 @pytest.mark.parametrize(
@@ -225,7 +203,7 @@ def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, ke
     for changes in ({}, {key: value}):
         workload = workload_of(tmp_path, **changes)
         task = make_task(workload)
-        found = comparison.training_peers(["torch"], workload, task, 2, 3, tmp_path)
+        found = measurements.training_peers(["torch"], workload, task, 2, 3, tmp_path)
         assert len(found) == (not changes)
     assert f"without torch: {key}=" in caplog.text
 
@@ -233,7 +211,7 @@ def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, ke
 def test_our_own_step_is_compared_with_itself_with_another_key(tmp_path):
     workload = workload_of(tmp_path, **{"optimizer.name": "muon"})  # which PyTorch has not
     task = make_task(workload)
-    found = comparison.training_peers(["torch", "ours_bfloat16"], workload, task, 2, 3, tmp_path)
+    found = measurements.training_peers(["torch", "ours_bfloat16"], workload, task, 2, 3, tmp_path)
     [order] = [system.order for system in found.values()]
     config = read_workload(order).config
     assert (workload.config.model.matmul_dtype, config.model.matmul_dtype) == ("", "bfloat16")
@@ -245,7 +223,7 @@ def test_our_own_step_is_compared_with_itself_with_another_key(tmp_path):
 def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
     workload = workload_of(tmp_path)
     task = make_task(workload)
-    found = comparison.training_peers(["torch"], workload, task, 2, 3, tmp_path)["torch"].order
+    found = measurements.training_peers(["torch"], workload, task, 2, 3, tmp_path)["torch"].order
     assert found["model"] == dataclasses.asdict(task.predictor.model.config)
     with np.load(found["batches"]) as arrays:
         assert len(arrays) == 2 * 3 * len(Batch._fields)
@@ -253,7 +231,7 @@ def test_peers_get_our_batches_without_rows_of_padding(tmp_path):
             for name, expected in task.plan[i]._asdict().items():
                 np.testing.assert_array_equal(arrays[f"{name}_{i}"], expected)
     batch = make_batch([[5, 6], []], [[7], []], 4, 4)
-    kept = comparison._batch_arrays([batch])
+    kept = measurements._batch_arrays([batch])
     assert [kept[f"{name}_0"].shape for name in Batch._fields] == [(2, 4)] * 3
 
 
