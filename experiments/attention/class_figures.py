@@ -4,12 +4,11 @@ Each function returns a figure outside pyplot, with an Agg canvas; its `savefig`
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -20,11 +19,10 @@ from ..display.vector_space import tsne
 
 CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches, of the confusion matrix
 MAX_NUMBERED = 20  # classes whose cells have numbers
-MAX_MAP = 2000  # points of a map: more hide one another, and t-SNE takes minutes
 ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
 ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
 TOKEN_FONT = 8.5  # points
-TOKEN_GAP, BOX_GAP, COLUMN_GAP, MARGIN = 0.04, 0.02, 0.15, 0.1  # inches
+TOKEN_GAP, BOX_GAP, MARGIN = 0.04, 0.02, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
@@ -74,48 +72,37 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def reliability_figure(curves: dict[str, Reliability]) -> Figure:
+def reliability_figure(curve: Reliability) -> Figure:
     """The reliability diagram: accuracy over confidence, and below how many texts each bin has.
 
-    Below the diagonal a classifier, by its name, is surer than it is right, above it less sure.
+    Below the diagonal a classifier is surer than it is right, above it less sure.
 
     Source: Guo et al. 2017, figure 1.
     """
     figure = plotting.new_figure(4.2, 4.8)
     above, below = figure.subplots(2, sharex=True, height_ratios=[3, 1])
     above.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=1, label="calibrated")
-    for number, (name, curve) in enumerate(curves.items()):
-        filled, bins = curve.count > 0, len(curve.count)
-        style = {"linewidth": 1.3, "markersize": 4, **plotting.look(number)}
-        points = curve.confidence[filled], curve.accuracy[filled]
-        above.plot(*points, label=f"{name} (error {curve.error:.1%})", **style)
-        shares, edges = curve.count / curve.count.sum(), np.arange(bins + 1) / bins
-        below.stairs(shares, edges, color=style["color"], linewidth=1.3)
+    filled, look = curve.count > 0, plotting.look(0)
+    points, label = (curve.confidence[filled], curve.accuracy[filled]), f"error {curve.error:.1%}"
+    above.plot(*points, label=label, linewidth=1.3, markersize=4, **look)
+    edges = np.linspace(0, 1, len(curve.count) + 1)
+    below.stairs(curve.count / curve.count.sum(), edges, color=look["color"], linewidth=1.3)
     above.set(xlim=(0, 1), ylim=(0, 1.02), ylabel="accuracy")
     below.set(xlabel="confidence", ylabel="fraction of texts", ylim=(0, None))
-    for text in above.legend(**plotting.LEGEND, loc="upper left").get_texts():
-        text.set(**AS_TEXT)
+    above.legend(**plotting.LEGEND, loc="upper left")
     for axes in (above, below):
         plotting.light_grid(axes)
     return figure
 
 
 def embedding_map(
-    embeddings: Float[np.ndarray, "N E"],
-    truth: Int[np.ndarray, "N"],
-    labels: Sequence[str],
-    seed: int = 0,
+    embeddings: Float[np.ndarray, "N E"], classes: Int[np.ndarray, "N"], labels: Sequence[str]
 ) -> Figure:
     """A map of three texts or more by the vectors that a classifier pooled, see `tsne`.
 
-    `truth` has the number of each text's class, from zero. Of many texts, `MAX_MAP` drawn at random
-    are shown.
+    `classes` has the number of each text's class, from zero.
     """
-    embeddings, classes = np.asarray(embeddings, np.float32), truth
-    if len(embeddings) > MAX_MAP:
-        shown = np.random.default_rng(seed).choice(len(embeddings), MAX_MAP, replace=False)
-        embeddings, classes = embeddings[shown], classes[shown]
-    points = tsne(embeddings, seed)
+    points = tsne(np.asarray(embeddings, np.float32))
     figure = plotting.new_figure(5.2, 4.6)
     axes = figure.subplots()
     style: dict[str, Any] = {"linestyle": "none", "markeredgewidth": 0, "alpha": 0.6}
@@ -151,55 +138,48 @@ class _Box(NamedTuple):
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
     """Texts as rows of boxes, each the darker the more of the weight its token has.
 
-    The scale of each text goes from zero to its largest weight, which is printed next to it, after
-    the true and the predicted class; a wrong one is printed in bold. A long text takes several
-    rows.
+    The scale of each text goes from zero to its largest weight, which is printed above it, after
+    the true and the predicted class, in bold if they differ. A long text takes several rows.
     """
     words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
-    covered = fonts_for(frozenset("".join(words)))[1]
     style = {"fontsize": TOKEN_FONT, **_text_style(words)}
-    boxes: list[list[_Box]] = []
+    covered = fonts_for(frozenset("".join(words)))[1]
+    boxes: list[_Box] = []
+    headings: list[tuple[float, str, bool]] = []  # row, text, and whether the class is wrong
     row = 0.0
     for text in texts:
+        weights = np.asarray(text.weights, np.float64)
+        true = f"true {visible_label(text.truth)}, " if text.truth else ""
+        heading = f"{true}predicted {visible_label(text.predicted)}"
+        wrong = text.truth not in ("", text.predicted)
+        headings.append((row, f"{heading}, largest weight {weights.max():.2f}", wrong))
         names = [visible(token, covered) for token in text.tokens]
-        boxes.append(_wrap(names, np.asarray(text.weights, np.float64), row, style))
-        row = boxes[-1][-1].row + ROW_OF_NEXT
-    columns = {
-        "true": [text.truth and visible_label(text.truth) for text in texts],
-        "predicted": [visible_label(text.predicted) for text in texts],
-        "largest weight": [f"{np.max(text.weights):.2f}" for text in texts],
-    }
-    widths = [
-        max(text_widths([name, *cells], style)) + COLUMN_GAP for name, cells in columns.items()
-    ]
-    left = sum(widths)
-    right = max(
-        *text_widths(["tokens"], style), *(box.x + box.width for line in boxes for box in line)
-    )
-    axes = _inches(left + right, (row + 1) * ROW)
-    x = 0.0
-    for width, (name, cells) in zip(widths, columns.items(), strict=True):
-        axes.text(x, 0.5 * ROW, name, va="center", color="0.4", **style)
-        for text, line, cell in zip(texts, boxes, cells, strict=True):
-            wrong = name == "predicted" and text.truth not in ("", text.predicted)
-            y = (line[0].row + 1.5) * ROW
-            axes.text(x, y, cell, va="center", fontweight="bold" if wrong else None, **style)
-        x += width
-    axes.text(left, 0.5 * ROW, "tokens", va="center", color="0.4", **style)
-    for box in (box for line in boxes for box in line):
-        corner = (left + box.x, (box.row + 1.08) * ROW)
+        boxes += _wrap(names, weights / max(weights.max(), 1e-9), row + 1, style)
+        row = boxes[-1].row + ROW_OF_NEXT
+    widths = text_widths([heading for _, heading, _ in headings], {**style, "fontweight": "bold"})
+    width, height = max(*widths, *(box.x + box.width for box in boxes)), row * ROW
+    # Measured in inches from the upper left corner, inside a margin.
+    figure = plotting.new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
+    axes.axis("off")
+    for row, heading, wrong in headings:
+        weight = "bold" if wrong else "normal"
+        axes.text(0, (row + 0.5) * ROW, heading, va="center", fontweight=weight, **style)
+    for box in boxes:
+        corner = (box.x, (box.row + 0.08) * ROW)
         colour = colormaps[plotting.SEQUENTIAL](box.fraction)
         axes.add_patch(Rectangle(corner, box.width, 0.84 * ROW, color=colour, linewidth=0))
         axes.text(
-            corner[0] + box.width / 2,
-            (box.row + 1.5) * ROW,
+            box.x + box.width / 2,
+            (box.row + 0.5) * ROW,
             box.name,
             ha="center",
             va="center_baseline",
             color="white" if box.fraction > plotting.DARK else "black",
             **style,
         )
-    return cast(Figure, axes.figure)
+    return figure
 
 
 def visible_label(label: str) -> str:
@@ -212,22 +192,12 @@ def _text_style(texts: Sequence[str]) -> dict[str, Any]:
     return {"fontfamily": fonts_for(frozenset("".join(texts)))[0], **AS_TEXT}
 
 
-def _wrap(names: list[str], weights: np.ndarray, row: float, style: dict) -> list[_Box]:
+def _wrap(names: list[str], fractions: np.ndarray, row: float, style: dict) -> list[_Box]:
     """The boxes of one text, which starts in this row."""
     boxes, x = [], 0.0
-    shares = weights / max(weights.max(), 1e-9)
-    for name, width, share in zip(names, text_widths(names, style), shares, strict=True):
+    for name, width, fraction in zip(names, text_widths(names, style), fractions, strict=True):
         if x and x + width > LINE:
             x, row = 0.0, row + 1
-        boxes.append(_Box(x, row, width + 2 * TOKEN_GAP, name, float(share)))
+        boxes.append(_Box(x, row, width + 2 * TOKEN_GAP, name, float(fraction)))
         x += width + 2 * TOKEN_GAP + BOX_GAP
     return boxes
-
-
-def _inches(width: float, height: float) -> Axes:
-    """An empty canvas measured in inches from its upper left corner, inside a margin."""
-    figure = plotting.new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
-    axes.axis("off")
-    return axes

@@ -136,27 +136,23 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
     itself. Of the snapshot sentences there are as many as leave room for `MIN_FRAMES` checkpoints,
     or one, and of the checkpoints, evenly chosen, as many as fit.
     """
-    first = _shorten(given)
+    first, rest = _shorten(given), list(tracked)
     notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
     room = MAX_CHARACTERS - len(first.frames) * first.size(first.length)
-    rest, most, frames = list(tracked), 0, 0
-    while rest:
-        most = max(len(example.frames) for example in rest)
-        sizes = [(example.size(sys.maxsize), len(example.frames)) for example in rest]
-        fitting = (n for n in range(most, 0, -1) if sum(s * min(n, m) for s, m in sizes) <= room)
-        frames = next(fitting, 0)
-        if frames >= min(MIN_FRAMES if len(rest) > 1 else 1, most):
-            break
+    most = max((len(example.frames) for example in rest), default=0)
+
+    def frames_that_fit() -> int:
+        return min(most, room // max(1, sum(example.size(sys.maxsize) for example in rest)))
+
+    while rest and frames_that_fit() < min(MIN_FRAMES if len(rest) > 1 else 1, most):
         rest.pop()
-    if len(rest) < len(tracked):
+    frames = frames_that_fit()
+    if len(rest) < len(tracked) or frames < most:
         sentences = f"{len(rest)} of the run's {len(tracked)} snapshot sentences"
-        notes.append(f"the explorer has room for {sentences}")
-    if rest and frames < most:
-        checkpoints = f"{frames} of the {most} checkpoints at which the run kept snapshots"
-        notes.append(f"the explorer has room for {checkpoints}")
-        thinned = ((_evenly(each.labels, frames), _evenly(each.frames, frames)) for each in rest)
-        rest = [Example(tuple(labels), tuple(chosen)) for labels, chosen in thinned]
-    return [first, *rest], notes
+        checkpoints = f"{frames} of {most} checkpoints"
+        notes.append(f"the explorer has room for {sentences}, at {checkpoints}")
+    thinned = ((_evenly(each.labels, frames), _evenly(each.frames, frames)) for each in rest)
+    return [first, *(Example(tuple(labels), tuple(chosen)) for labels, chosen in thinned)], notes
 
 
 def _note(text: str, tokens: tuple[int, int]) -> list[str]:

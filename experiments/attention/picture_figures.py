@@ -6,7 +6,7 @@ weight it has: of a panel, the largest weight is fully bright, and printed over 
 
 import textwrap
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -19,7 +19,7 @@ from transformer.analysis.pointing import Box, rollout
 from ..display.labels import AS_TEXT, fonts_for, visible
 from ..display.plotting import new_figure
 
-PANEL, SPACE, GAP, TITLE = 1.15, 0.08, 0.2, 0.3  # inches: a panel's side, between them, above
+PANEL, GAP, TITLE, PAD = 1.2, 0.15, 0.35, 0.03  # inches: a panel's side, above, around
 SMALL = 7.5  # points
 DIM = 0.25  # brightness of a patch without weight
 TINT = 120, 60, 0  # of a patch of a grey picture with the largest weight
@@ -73,12 +73,11 @@ def words_figure(seen: Attention, title: str) -> Figure:
     pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
     family, covered = fonts_for(frozenset("".join(words)))
     figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
-    flat = [axes for row in panels for axes in row]
-    for axes, word, of_word in zip(flat, words, weights, strict=False):
+    for axes, word, of_word in zip(panels.flat, words, weights, strict=False):
         _draw(axes, pixels, of_word)
         name = visible(word.removeprefix(WORD_MARK), covered)
         axes.set_title(name, fontsize=SMALL + 1, pad=2, fontfamily=family, **AS_TEXT)
-    for axes in flat[len(words) :]:
+    for axes in panels.flat[len(words) :]:
         axes.axis("off")
     return figure
 
@@ -89,8 +88,7 @@ def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figur
     Boxes are around the things that an answer rests on.
     """
     name = f"class token, layer {head[0]}, head {head[1]}"
-    lines = 1 + max(len(_wrap(each.question)) for each in examples)
-    figure, panels = _grid(2, len(examples), name, first_gap=GAP + 0.13 * (lines - 1))
+    figure, panels = _grid(2, len(examples), name)
     for column, each in enumerate(examples):
         _show(panels[0][column], each.pixels)
         _draw(panels[1][column], each.pixels, each.looks[head[0] - 1, head[1] - 1])
@@ -99,9 +97,12 @@ def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figur
             panels[1][column].add_patch(
                 Rectangle(corner, *sides, fill=False, color="white", linewidth=0.8)
             )
-        mark = "" if each.label == each.predicted else f" (true: {each.label})"
-        lines = _wrap(each.question) + [f"{each.predicted}{mark}"]
-        panels[0][column].set_title("\n".join(lines), fontsize=SMALL, pad=2, **AS_TEXT)
+        wrong = each.label != each.predicted
+        answer = each.predicted + f" (true: {each.label})" * wrong
+        question = textwrap.wrap(each.question, 19, break_on_hyphens=False)
+        panels[0][column].set_title(
+            "\n".join([*question, answer]), fontsize=SMALL, pad=2, **AS_TEXT
+        )
     return figure
 
 
@@ -110,28 +111,12 @@ def _picture(seen: Attention) -> GridPicture:
     return seen.picture
 
 
-def _wrap(question: str) -> list[str]:
-    return textwrap.wrap(question, 22, break_long_words=False, break_on_hyphens=False)
-
-
-def _grid(
-    down: int, across: int, title: str, first_gap: float = GAP
-) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of square panels below a title, and its panels by row and column.
-
-    Args:
-      first_gap: inches above the first row; above the others there are GAP.
-    """
-    width, step = across * (PANEL + SPACE), PANEL + GAP
-    width, height = max(width, 3.0), down * step + first_gap - GAP + TITLE
-    figure = new_figure(width, height, layout=None)
-    figure.suptitle(title, y=1 - SPACE / height, va="top", fontsize=9, **AS_TEXT)
-    size, rows = (PANEL / width, PANEL / height), []
-    for row in range(down):
-        y = (down - 1 - row) * step + SPACE / 2
-        places = [(SPACE / 2 + column * (PANEL + SPACE)) / width for column in range(across)]
-        rows.append([figure.add_axes((place, y / height, *size)) for place in places])
-    return figure, rows
+def _grid(down: int, across: int, title: str) -> tuple[Figure, Any]:
+    """A figure of square panels below a title, and its panels by row and column."""
+    figure = new_figure(max(across * PANEL, 3.0), down * (PANEL + GAP) + TITLE)
+    figure.set_layout_engine("compressed", w_pad=PAD, h_pad=PAD, wspace=0, hspace=0)
+    figure.suptitle(title, fontsize=9, **AS_TEXT)
+    return figure, figure.subplots(down, across, squeeze=False)
 
 
 def _show(axes: Axes, picture: np.ndarray) -> None:

@@ -14,8 +14,6 @@ logger = logging.getLogger(__name__)
 
 MAX_LABEL_LENGTH = 20  # characters
 LINE_HEIGHT = 1.2  # multiple of the size of letters
-# The first words of the names of letters that fonts of CJK have.
-CJK = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "HALFWIDTH", "FULLWIDTH")
 # A token is text, never a formula: otherwise '$x_1$' would be typeset.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 
@@ -34,11 +32,9 @@ def visible(token: str, covered: frozenset[str]) -> str:
             shown.append(character)
         else:
             shown.append(f"⟨{ord(character):04X}⟩")
-    if len("".join(shown)) > MAX_LABEL_LENGTH:
-        while len("".join(shown)) >= MAX_LABEL_LENGTH:
-            shown.pop()  # a code point is whole
-        shown.append("…")
     text = "".join(shown) or "∅"
+    if len(text) > MAX_LABEL_LENGTH:
+        text = text[: MAX_LABEL_LENGTH - 1] + "…"
     # A combining mark at the front would sit on whatever is drawn before it.
     return "◌" + text if unicodedata.combining(text[0]) else text
 
@@ -68,13 +64,13 @@ class TickLabels(NamedTuple):
         texts, style = labels_of(tokens, size)
         return cls(texts[::step], step, style)
 
-    def put(self, axis, rotation: float, starts: Sequence[int] = (0,), shown: bool = True) -> None:
-        """Sets the ticks of an axis, along which the tokens begin at one place or several."""
+    def put(self, axis, rotation: float, starts: Sequence[int]) -> None:
+        """Sets the ticks of an axis, along which the tokens begin at these places."""
         places = [start + self.step * i for start in starts for i in range(len(self.texts))]
         # Letters line up on the tick by their baseline: the box of '▁a' reaches lower than that of
         # 'ed', and centred boxes would stagger them. The end of a label is what touches the axis.
         aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
-        labels = self.texts * len(starts) if shown else []
+        labels = self.texts * len(starts)
         axis.set_ticks(places, labels=labels, rotation=rotation, **self.style, **aligned)
 
 
@@ -93,7 +89,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
     """Returns the font families that draw these characters, and those that they cover.
 
     Only for what DejaVu Sans lacks, which comes with matplotlib, are the machine's other fonts
-    opened, one by one. What none of them has is logged, with a font to install.
+    opened, one by one. That some letters have none is logged.
     """
     families = ["DejaVu Sans"]
     covered = characters & _characters_of("DejaVu Sans")
@@ -101,19 +97,18 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
         if more := (characters - covered) & _characters_of(family):
             families.append(family)
             covered |= more
-    for letter in filter(str.isalpha, characters - covered):
-        script = unicodedata.name(letter, "TANGUT").split()[0]  # which Python gives no names
-        _name_font("CJK" if script in CJK else script.title())
+    if any(map(str.isalpha, characters - covered)):
+        _name_missing_fonts()
     return families, covered
 
 
 @functools.cache
-def _name_font(script: str) -> None:
-    """Logs, once, which font to install for the letters of a script."""
+def _name_missing_fonts() -> None:
+    """Logs once that letters have no font."""
     logger.warning(
-        f"warning: no installed font has the {script} letters of the text, so that pictures show "
-        f"their code points: install Noto Sans {script} (on Debian `apt-get install fonts-noto-"
-        f"{'cjk' if script == 'CJK' else 'core'}`), or open the HTML pages, which need no such font"
+        "warning: no installed font has some letters of the text, so that pictures show their code "
+        "points: install fonts (on Debian `apt-get install fonts-noto-core fonts-noto-cjk`), or "
+        "open the HTML pages, which need no such font"
     )
 
 

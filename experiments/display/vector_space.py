@@ -52,12 +52,9 @@ def nearest(
     rows = np.arange(len(others))
     others[rows, first + rows] = -np.inf
     count = min(count, others.shape[1] - 1)
-    if count < others.shape[1] // 2:  # sorting them all would take most of the time
-        some = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
-    else:
-        some = np.broadcast_to(np.arange(others.shape[1]), others.shape)
-    values = np.take_along_axis(others, some, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")[:, :count]
+    # Sorting them all would take most of the time.
+    some = np.sort(np.argpartition(-others, count, axis=1)[:, :count], axis=1)
+    order = np.argsort(-np.take_along_axis(others, some, axis=1), axis=1, kind="stable")
     return np.take_along_axis(some, order, axis=1)
 
 

@@ -1,8 +1,7 @@
 """The mode `heads`: a table, files and a picture of how much each attention head matters."""
 
-import csv
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 from transformer import tasks
 from transformer.analysis.attention import KINDS
 from transformer.errors import UserError
-from transformer.files import whole_file, write_json
+from transformer.files import write_json
 from transformer.model.build import has_heads
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run
@@ -32,22 +31,21 @@ AT_ONCE = 16
 
 
 class MapColumn(NamedTuple):
-    """A column of maps: its title, how a number is written, and the sign of what is red."""
+    """A column of maps: its title, how a number is written, and colours of which red is harm."""
 
     title: str
     number: str
-    harm: int
+    colours: str = plotting.SIGNED
 
 
 MEASURES = {
-    "importance": MapColumn("importance by gradient\n(nats a {unit})", "{:.3f}", 1),
-    "loss": MapColumn("change of loss, head off\n(nats a {unit})", "{:+.3f}", 1),
-    "bleu": MapColumn("change of BLEU, head off\n(of 100)", "{:+.1f}", -1),
+    "importance": MapColumn("importance by gradient\n(nats a {unit})", "{:.3f}"),
+    "loss": MapColumn("change of loss, head off\n(nats a {unit})", "{:+.3f}"),
+    "bleu": MapColumn("change of BLEU, head off\n(of 100)", "{:+.1f}", "RdBu"),
 }
-MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 1.5, 4.0  # inches
-BAR_HEIGHT, SCATTER_WIDTH, SCATTER_HEIGHT = 0.9, 4.2, 3.4  # inches
+MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
+BAR_HEIGHT = 0.9  # inches
 WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
-NAMED = 3  # points of the scatter that are named
 
 
 def heads(run: Run, options: Options) -> list[Path]:
@@ -110,23 +108,18 @@ def print_ranking(ranking: Ranking) -> None:
 
 
 def write(ranking: Ranking, folder: Path) -> list[Path]:
-    """Writes the picture and the numbers behind it, as CSV and JSON; returns the files."""
-    picture, table, numbers = (folder / f"head_importance.{end}" for end in ("png", "csv", "json"))
+    """Writes the picture and the numbers behind it, as JSON; returns the files."""
+    picture, numbers = (folder / f"head_importance.{end}" for end in ("png", "json"))
     plotting.save_figure(build_figure(ranking), picture)
-    rows = [dataclasses.asdict(head) for head in ranking.heads]
-    with whole_file(table) as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
     write_json(numbers, dataclasses.asdict(ranking))
-    return [picture, table, numbers]
+    return [picture, numbers]
 
 
 # -- the picture
 
 
 def build_figure(ranking: Ranking) -> Figure:
-    """Returns a row of maps per kind of attention, and gradient against ablation below.
+    """Returns a row of maps per kind of attention.
 
     All maps of a measure share their colours: red is a head that the model needs, blue one that it
     is better without. A few heads count for more than all others, so colours follow the root.
@@ -139,34 +132,23 @@ def build_figure(ranking: Ranking) -> Figure:
     depths = [max(head.layer for head in of_kind) for of_kind in by_kind.values()]
     side = min(max(MAP_CELL * across, MIN_SIDE), MAX_SIDE)
     cell = side / across
-    maps_height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
-    width = max((side + 0.6) * len(measures), SCATTER_WIDTH)
-    figure = plotting.new_figure(width, maps_height + SCATTER_HEIGHT)
-    ratios = [maps_height, SCATTER_HEIGHT]
-    [above], [below] = figure.subfigures(2, squeeze=False, height_ratios=ratios)
-    grid = above.subplots(len(by_kind), len(measures), squeeze=False, height_ratios=depths)
+    height = sum(cell * depth + 0.55 for depth in depths) + BAR_HEIGHT
+    figure = plotting.new_figure((side + 0.6) * len(measures), height)
+    grid = figure.subplots(len(by_kind), len(measures), squeeze=False, height_ratios=depths)
     for name, column in zip(measures, grid.T, strict=True):
         largest = max(abs(getattr(head, name)) for head in heads) or 1.0
         for (kind, of_kind), axes in zip(by_kind.items(), column, strict=True):
             mesh = _draw_map(axes, of_kind, name, largest, cell)
             axes.set_title(KINDS[kind].title, fontsize=8)
         column[-1].set_xlabel("head", fontsize=8)
-        bar = above.colorbar(mesh, ax=column, location="top", shrink=0.8, aspect=16, pad=0.02)
-        # Ticks at the ends of the scale, and half-way between them and zero, which has no sign.
-        shares = np.array([-1, -0.25, 0, 0.25, 1])
-        if name == "importance":  # which is never negative
-            bar.ax.set_xlim(0, largest)
-            shares = shares[2:]
-        bar.set_ticks(shares * largest)
-        numbers = MEASURES[name].harm * shares * largest + 0.0
-        bar.ax.set_xticklabels([f"{number:.2g}" for number in numbers])
+        # Ticks at the ends of the scale, and half-way between them and zero.
+        ticks, title = largest * np.array([-1, -0.25, 0, 0.25, 1]), MEASURES[name].title
+        place = {"location": "top", "shrink": 0.8, "aspect": 16, "pad": 0.02, "format": "{x:.2g}"}
+        bar = plotting.add_colour_bar(mesh, ticks, title.format(unit=unit), ax=column, **place)
         bar.ax.tick_params(labelsize=6.5)
-        bar.ax.minorticks_off()
-        bar.set_label(MEASURES[name].title.format(unit=unit), fontsize=8.5)
+        bar.ax.set_xlim(0 if name == "importance" else -largest, largest)  # it is never negative
     for axes in grid[:, 0]:
         axes.set_ylabel("layer", fontsize=8)
-    _draw_scatter(below.subplots(), by_kind, ranking.by_importance, unit)
-    below.legend(loc="outside lower center", ncols=3, **plotting.LEGEND)
     return figure
 
 
@@ -179,7 +161,7 @@ def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float
         values[head.layer - 1, head.head - 1] = getattr(head, name)
     root = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda y: np.sign(y) * np.square(y))
     norm = FuncNorm(root, -largest, largest)
-    mesh = axes.imshow(measure.harm * values, cmap=plotting.SIGNED, norm=norm)
+    mesh = axes.imshow(values, cmap=measure.colours, norm=norm)
     if cell >= WIDEST_NUMBER:
         texts = np.vectorize(measure.number.format)(values)
         plotting.write_in_cells(axes, texts, np.sqrt(abs(values) / largest), 6.5)
@@ -188,28 +170,3 @@ def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float
         axis.set_ticks(range(0, count, step), labels=map(str, range(1, count + 1, step)))
     axes.tick_params(length=0, labelsize=7)
     return mesh
-
-
-def _draw_scatter(
-    axes: Axes, by_kind: Mapping[str, Sequence[HeadScores]], correlation: float | None, unit: str
-) -> None:
-    """A point per head: its importance by gradient, and the loss without it."""
-    heads = [head for of_kind in by_kind.values() for head in of_kind]
-    axes.axhline(0, color="0.6", linewidth=0.8)
-    kinds = zip(by_kind.items(), plotting.COLOURS, plotting.MARKER_SHAPES, strict=False)
-    for (kind, of_kind), colour, marker in kinds:
-        points = [head.importance for head in of_kind], [head.loss for head in of_kind]
-        style = {"color": colour, "markersize": 5, "alpha": 0.85, "label": KINDS[kind].title}
-        axes.plot(*points, marker, **style)
-    for number, head in enumerate(sorted(heads, key=lambda head: -head.loss)[:NAMED]):
-        style = {"textcoords": "offset points", "fontsize": 7}
-        place, offset = (head.importance, head.loss), (5, -8 if number % 2 else 3)
-        axes.annotate(f"{head.layer}.{head.head}", place, offset, **style)
-    # A hundredth of the largest change is still distinguishable from zero.
-    axes.set_yscale("symlog", linthresh=max(abs(head.loss) for head in heads) / 100 or 1.0)
-    axes.set_xlabel(MEASURES["importance"].title.replace("\n", " ").format(unit=unit), fontsize=8.5)
-    axes.set_ylabel(MEASURES["loss"].title.format(unit=unit), fontsize=8.5)
-    rho = "" if correlation is None else f"; Spearman's rank correlation {correlation:.2f}"
-    axes.set_title(f"{len(heads)} heads, layer.head of a few that count most{rho}", fontsize=8.5)
-    plotting.light_grid(axes)
-    axes.tick_params(labelsize=7.5)

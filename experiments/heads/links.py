@@ -110,9 +110,9 @@ def score_heads(
             chosen.append(first_of(links))
             yield links
 
-    scores = alignment.alignment_scores(links_by_head(), gold)
-    columns = zip(*(getattr(scores, name).tolist() for name in LinkScore._fields), strict=True)
-    return HeadLinks({h: LinkScore(*each) for h, each in zip(heads, columns, strict=True)}, chosen)
+    columns = (column.tolist() for column in alignment.alignment_scores(links_by_head(), gold))
+    scores = [LinkScore(*each) for each in zip(*columns, strict=True)]
+    return HeadLinks(dict(zip(heads, scores, strict=True)), chosen)
 
 
 def attended_words(

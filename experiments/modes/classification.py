@@ -118,7 +118,7 @@ def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -
     drawn = {
         "confusion": class_figures.confusion_figure(np.array(scores["confusion"]), labels),
         "roc": class_figures.roc_figure(scores["roc"], scores["classes"]),
-        "reliability": class_figures.reliability_figure({task.config.name: curve}),
+        "reliability": class_figures.reliability_figure(curve),
     }
     numbers = task.spread("test", MAPPED)
     if len(numbers) > 2:

@@ -2,7 +2,7 @@
 
 Two dimensions that are the sine and the cosine of one angle are a point on a circle, and each
 position moves the hand that points to it by the same angle: the first by a radian, each next one by
-less. Which dimensions these are is read off an encoding's own numbers.
+less. Which of two orders of dimensions these are is read off an encoding's own numbers.
 """
 
 import io
@@ -26,7 +26,7 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import acts_in, fitting_names
 from ..display.plotting import COLOURS, SIGNED
 from ..display.web_page import encode_array, write_page
-from .values import Encoding, initial_params, with_one_encoding
+from .values import PAIRS, Encoding, initial_params, with_one_encoding
 
 # Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
 # as those of a wider model, which has more between them.
@@ -62,25 +62,19 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
 
 
 def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
-    """Returns the pairs of dimensions that are points on a unit circle; none unless all are.
-
-    Position 0 is where the cosine is 1, and the hand begins there.
-    """
-    squares = np.square(np.asarray(table, np.float64))
-    distances = np.abs(squares[:, :, None] + squares[:, None] - 1).max(axis=0)
-    sines = np.flatnonzero(np.abs(table[0]) < 0.5)
-    hands = [(int(sine), int(distances[sine].argmin())) for sine in sines]
-    paired = {dimension for hand in hands for dimension in hand}
-    if len(paired) < table.shape[1] or any(distances[hand] > ON_CIRCLE for hand in hands):
-        return []
-    return hands
+    """Returns those of PAIRS that are points on a unit circle; none unless all are."""
+    for pairs in PAIRS.values():
+        hands = pairs(table.shape[1])
+        if np.allclose(np.square(table[:, hands]).sum(axis=-1), 1, rtol=0, atol=ON_CIRCLE):
+            return [(int(sine), int(cosine)) for sine, cosine in hands]
+    return []
 
 
 def draw_gif(phasor: Phasors, picture: Path) -> Path:
     """Writes the hands' walk through all positions, a frame each, as a GIF; returns `picture`."""
     _, _, table, hands = phasor
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH)
-    canvas = FigureCanvasAgg(figure)
+    canvas, frames = FigureCanvasAgg(figure), []
     strip = figure.add_axes((0.09, 0.6, 0.89, 0.06))
     rows = figure.add_axes((0.09, 0.12, 0.89, 0.46), sharex=strip)
     moving = [_draw_hand(figure, strip, number, hand) for number, hand in enumerate(hands)]
@@ -91,21 +85,13 @@ def draw_gif(phasor: Phasors, picture: Path) -> Path:
     strip.set_ylabel("pe(p)", rotation=0, ha="right", va="center")
     rows.set(xlabel="dimension, from 0", ylabel="position p, from 0", xticks=range(len(table[0])))
     heading = figure.text(0.535, 0.95, "", ha="center")
-    artists = [vector, image, heading, *moving]
-    for artist in artists:
-        artist.set_animated(True)
-    canvas.draw()
-    still = canvas.copy_from_bbox(figure.bbox)  # all that never moves is drawn once
-    frames = []
     for position in range(len(table)):
         for line, (sine, cosine) in zip(moving, hands, strict=True):
             line.set_data([0, table[position, cosine]], [0, table[position, sine]])
         vector.set_data(table[position : position + 1])
         image.set_data(np.where(np.arange(len(table))[:, None] <= position, table, np.nan))
         heading.set_text(f"{phasor.name}, position {position}")
-        canvas.restore_region(still)
-        for artist in artists:
-            figure.draw_artist(artist)
+        canvas.draw()
         frame = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
         frames.append(frame.quantize(PALETTE, dither=Image.Dither.NONE))
     picture.parent.mkdir(parents=True, exist_ok=True)

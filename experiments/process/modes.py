@@ -164,7 +164,7 @@ TABLE = (
     ),
     Mode(
         "embeddings",
-        "..positions.maps.embeddings",
+        "..positions.embeddings.embeddings",
         "draw maps of the token embeddings",
         ("token",),
     ),

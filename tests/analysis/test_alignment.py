@@ -110,7 +110,6 @@ def test_sure_and_possible_links_count_as_defined():
     assert scores.precision == 3 / 4  # 0-0, 1-1 and 3-2 of four
     assert scores.recall == 2 / 3  # 0-0 and 1-1 of three
     assert scores.error_rate == pytest.approx(1 - (2 + 3) / (4 + 3))
-    assert scores.links == 4
     # A sure link that is called possible as well, or twice, counts once.
     again = GoldLinks([*gold.sure, (0, 0)], [*gold.possible, (1, 1)])
     assert alignment_scores([links], [again]) == scores

@@ -46,15 +46,12 @@ class GoldLinks(NamedTuple):
 class AlignmentScores(NamedTuple):
     """The agreement of links with the gold links, one number for each of the leading axes.
 
-    Attributes:
-      error_rate, precision, recall: from 0 to 1; NaN if the denominator is zero.
-      links: number of links found.
+    They are from 0 to 1; NaN if the denominator is zero.
     """
 
     error_rate: Float[np.ndarray, "*heads"]
     precision: Float[np.ndarray, "*heads"]
     recall: Float[np.ndarray, "*heads"]
-    links: Float[np.ndarray, "*heads"]
 
 
 def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
@@ -132,7 +129,7 @@ def alignment_scores(
     total, of_sure, of_all = (np.sum(each, axis=0) for each in zip(*counts, strict=True))
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = 1 - (of_sure + of_all) / (total + sure), of_all / total, of_sure / np.float64(sure)
-    return AlignmentScores(*map(np.asarray, (*shares, total)))
+    return AlignmentScores(*map(np.asarray, shares))
 
 
 def _count_hits(

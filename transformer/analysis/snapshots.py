@@ -86,7 +86,7 @@ class HeadSnapshots:
         }
         if links:
             scores = alignment_scores(links, (pair.gold for pair in self._linked))
-            for name, each in zip(("aer", "precision", "recall"), scores[:3], strict=True):
+            for name, each in zip(("aer", "precision", "recall"), scores, strict=True):
                 arrays[f"statistics/cross/{name}"] = each.astype(np.float32)
             numbers["aer_cross"] = float(scores.error_rate.min())
         for n, (tokens, attention) in enumerate(zip(self._kept, maps, strict=False)):

@@ -1,10 +1,8 @@
 "use strict";
 // What the reader does: controls, keys, pointers; and what the page then shows.
 
-const STEP_SECONDS = 0.6; // a checkpoint's, while they play
 let choice;
 let marked = () => {}; // shows a row in the picture
-let playing = null;
 const largestOf = new Map();
 
 function matrixOf(changes) {
@@ -39,7 +37,6 @@ function choose(changes) {
   choice = existing({ ...choice, ...changes });
   const others = ["example", "kind", "tokens"].some((name) => choice[name] !== before[name]);
   if (others) choice.row = null;
-  if (choice.example !== before.example) stop();
   show();
   try {
     history.replaceState(null, "", `#${toAddress(choice)}`);
@@ -182,7 +179,6 @@ function listen() {
   onCheck("end", "end", NAMED.end);
   onCheck("tokens", "tokens", NAMED.tokens);
   byId("frame").addEventListener("input", ({ target }) => choose({ frame: Number(target.value) }));
-  byId("play").addEventListener("click", () => (playing === null ? play() : stop()));
   document.addEventListener("keydown", steer);
   window.addEventListener("hashchange", () => readAddress());
   let width = 0;
@@ -197,35 +193,9 @@ function listen() {
 
 function readAddress() {
   let strange;
-  stop();
   [choice, strange] = fromAddress(location.hash.slice(1));
   showNotes(strange);
   show();
-}
-
-/** Shows the checkpoints one after another, from the first if the last is shown. */
-function play() {
-  const isLast = () => choice.frame === counts(choice).frame - 1;
-  playing = setInterval(() => {
-    if (isLast()) stop();
-    else choose({ frame: choice.frame + 1 });
-  }, 1000 * STEP_SECONDS);
-  showPlaying();
-  if (isLast()) choose({ frame: 0 });
-}
-
-function stop() {
-  clearInterval(playing);
-  playing = null;
-  showPlaying();
-}
-
-/** Shows the next action of the button; nothing is read out while the checkpoints play. */
-function showPlaying() {
-  const button = byId("play");
-  button.textContent = playing === null ? "▶" : "❚❚";
-  button.setAttribute("aria-label", playing === null ? "Play the checkpoints" : "Pause");
-  byId("said").setAttribute("aria-live", playing === null ? "polite" : "off");
 }
 
 /** Arrows move through heads and layers; on a row's name, up and down move through rows. */

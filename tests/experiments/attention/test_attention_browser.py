@@ -42,6 +42,30 @@ def test_arrows_move_through_heads_and_layers_and_stop_at_their_ends(chromium, p
         assert f"layer={state(shown)['layer']}&head=4" in shown.url
 
 
+def prevented(page, place: str, key: str) -> bool:
+    """Presses a key at an element, and returns whether the browser then leaves it alone."""
+    return page.evaluate(
+        "([place, key]) => !document.querySelector(place).dispatchEvent("
+        "new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }))",
+        [place, key],
+    )
+
+
+def test_arrows_are_left_to_what_scrolls_and_where_nothing_moves(chromium, page):
+    with opened(chromium, page, ONE) as shown:
+        before = state(shown)
+        for place in (".list", "summary", "details p"):
+            for key in ("ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown"):
+                assert not prevented(shown, place, key)
+        assert state(shown) == before
+        assert prevented(shown, "body", "ArrowDown")
+        assert not prevented(shown, "body", "ArrowDown")  # there is no fourth layer
+        assert state(shown)["layer"] == "3"
+        shown.focus('#layer input[value="2"]')
+        shown.keyboard.press("ArrowDown")
+        assert state(shown)["layer"] == "3"  # nor do its buttons go round to the first
+
+
 def test_all_controls_are_reached_and_worked_by_keys_alone(chromium, page):
     with opened(chromium, page) as shown:
         reached = []
@@ -82,9 +106,6 @@ def test_the_slider_goes_through_the_checkpoints(chromium, page):
         shown.keyboard.press("Home")
         assert shown.inner_text("#step") == "step 10"
         np.testing.assert_array_equal(rows(shown), FRAMES[0].weights["cross"][1, 2])
-        shown.click("#play")
-        shown.wait_for_function("explorer.state().frame === '3'")
-        shown.wait_for_function("document.getElementById('play').textContent === '▶'")
 
 
 def test_an_address_opens_the_view_that_it_was_taken_from(chromium, page):

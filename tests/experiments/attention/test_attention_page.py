@@ -149,12 +149,12 @@ def test_every_picture_of_a_translation_names_the_same_row_by_the_same_token(tin
     seen = translator.attention(variables, "a b c", "d e f")
     rows = ["▁d", "▁e", "▁f", "</s>"]
     data, _ = write(tmp_path / "explorer.html", example(seen))
-    strip = snapshot_figures.find_strip([SavedSnapshot(1, [seen], {})], 0)
+    strip = snapshot_figures.strip_figure([SavedSnapshot(1, [seen], {})], 0)
     [reported] = cross_attention(TrainedRun(translator, variables), ["a b c"], ["d e f"])
     figure = heat_maps.build_figure(seen, "cross", layer=1)
     assert data["kinds"]["cross"]["queries"] == "written"
     assert data["examples"][0]["written"] == rows
-    for axes in (figure.axes[0], snapshot_figures.strip_figure(strip).axes[0]):
+    for axes in (figure.axes[0], strip.axes[0]):
         assert [text.get_text() for text in axes.get_yticklabels()][:4] == rows
     assert [token for _, token in reported.rows] == rows
     cells = {(x, y): share for x, y, share in reported.cells}

@@ -104,11 +104,14 @@ def test_a_kind_has_a_column_and_a_statistic_a_panel_with_a_line_a_head():
 
 def test_a_strip_shows_few_steps_from_the_first_to_the_last():
     given = [snapshot(10 * step) for step in range(1, 24)]
-    strip = snapshot_figures.find_strip(given, 0)
-    assert len(strip.steps) == snapshot_figures.STEPS
-    assert (strip.steps[0], strip.steps[-1]) == (10, 230)
-    assert strip.heads == [(layer, head) for layer in range(2) for head in range(3)]
-    image = snapshot_figures.strip_figure(strip).axes[0].images[0].get_array()
+    axes = snapshot_figures.strip_figure(given, 0).axes[0]
+    names = [text.get_text() for text in axes.texts]
+    steps = [name for name in names if name.startswith("step")]
+    assert len(steps) == snapshot_figures.STEPS
+    assert (steps[0], steps[-1]) == ("step 10", "step 230")
+    heads = [f"layer {layer}\nhead {head}" for layer in (1, 2) for head in (1, 2, 3)]
+    assert names[len(steps) :] == heads
+    image = axes.images[0].get_array()
     first, last = (each.sentences[0].weights["cross"] for each in (given[0], given[-1]))
     np.testing.assert_array_equal(image[:QUERIES, :KEYS], first[0, 0])
     np.testing.assert_array_equal(image[-QUERIES:, -KEYS:], last[1, 2])
@@ -118,9 +121,9 @@ def test_a_strip_shows_few_steps_from_the_first_to_the_last():
 def test_a_strip_shows_the_heads_that_align_best_of_one_sentence_alone(monkeypatch):
     monkeypatch.setattr(snapshot_figures, "HEADS", 1)
     other = snapshot(20, source=["▁else", *SOURCE[1:]], aer=0.1)
-    strip = snapshot_figures.find_strip([other, snapshot(40, aer=0.3), snapshot(60, aer=0.2)], 0)
-    assert strip.steps == [40, 60]
-    assert strip.heads == [(1, 2)]
+    given = [other, snapshot(40, aer=0.3), snapshot(60, aer=0.2)]
+    texts = snapshot_figures.strip_figure(given, 0).axes[0].texts
+    assert [text.get_text() for text in texts] == ["step 40", "step 60", "layer 2\nhead 3"]
 
 
 @pytest.fixture(scope="module")

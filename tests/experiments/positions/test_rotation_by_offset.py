@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 from position_examples import encoding
 
-from experiments.positions.plots import (
-    EPSILON,
-    describe_errors,
-)
+from experiments.positions.plots import EPSILON
 from experiments.positions.values import PAIRS, offset_errors, offset_rotation
 
 
@@ -36,10 +33,3 @@ def test_the_offset_is_a_rotation_to_float_precision_in_each_encodings_own_pairs
         wrong = tables[name][offset:] - tables[name][:-offset] @ later.T
         assert (np.abs(wrong).max(axis=1) > 0.1).all()
         assert (offset_errors(tables["learned"], pairs, offset) > 0.1).all()
-    errors = {
-        name: {pairs: offset_errors(table, pairs, offset) for pairs in PAIRS}
-        for name, table in tables.items()
-    }
-    lines = list(describe_errors(errors, offset))
-    assert "eps" in lines[2]
-    assert "sinusoidal" in lines[2]

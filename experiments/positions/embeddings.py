@@ -1,6 +1,5 @@
 """The mode `embeddings`: maps and nearest neighbours of token embeddings."""
 
-import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -140,8 +139,8 @@ def printed(piece: str) -> str:
 def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Table]:
     """Returns the tokens nearest to a sum in each table; UserError if none has all its tokens.
 
-    The sum is of unit vectors, times the mean length of the tokens' vectors. Its own tokens are
-    left out, since one of them is nearly always the nearest.
+    The sum is of unit vectors. Its own tokens are left out, since one of them is nearly always the
+    nearest.
 
     Args:
       question: a token, or several with " + " and " - " between them: "king - man + woman".
@@ -157,25 +156,20 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
         except UserError as error:
             refusal = refusal or error
             continue
-        length = np.linalg.norm(vectors[ids], axis=1).mean()
-        point = length * (factors @ unit_rows(vectors[ids]))
+        point = factors @ unit_rows(vectors[ids])
         count, last = NEIGHBOURS + len(ids), range(len(vectors), len(vectors) + 1)
         [closest], [cosines] = neighbours(np.vstack([vectors, point]), count, last)
         others = ~np.isin(closest, ids)
         closest, cosines = closest[others][:NEIGHBOURS], cosines[others][:NEIGHBOURS]
-        distances = np.linalg.norm(vectors[closest] - point, axis=1)
         pieces = tokenizer.pieces(range(len(vectors)))
         spelt = list(parts)
         spelt[::2] = (printed(pieces[token]) for token in ids)
         title = f"{spoken(name)}: nearest to {' '.join(spelt)}"
         table = Table(title=title, min_width=len(title))
-        table.add_column("rank", justify="right")
-        table.add_column("token")
-        for column in ("id", "cosine", "distance"):
-            table.add_column(column, justify="right")
-        for rank, (other, *numbers) in enumerate(zip(closest, cosines, distances, strict=True), 1):
-            cells = (f"{value:.3f}" for value in numbers)
-            table.add_row(str(rank), printed(pieces[other]), str(other), *cells)
+        for column in ("rank", "token", "cosine"):
+            table.add_column(column, justify="left" if column == "token" else "right")
+        for rank, (other, cosine) in enumerate(zip(closest, cosines, strict=True), 1):
+            table.add_row(str(rank), printed(pieces[other]), f"{cosine:.3f}")
         shown.append(table)
     if refusal and not shown:
         raise refusal
@@ -185,7 +179,7 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
 def find_token(tokenizer: Tokenizer, token: str) -> int:
     """Returns the id of a token, or of a word that is one: `house` is `▁house` or else `house`.
 
-    UserError, if there is none, has its pieces and tokens that are spelt nearly so.
+    UserError, if there is none, has its pieces.
     """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -195,19 +189,9 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     parts = tokenizer.encode([token])[0]  # which may write it in small letters
     if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
-    # The first of those that differ in case or mark.
-    spelt = {piece.removeprefix("▁").lower(): piece for piece in reversed(pieces)}
-    near = difflib.get_close_matches(token.removeprefix("▁").lower(), spelt, 5, 0.6)
-    advice = {
-        "name one of its pieces": [p for p in tokenizer.pieces(parts) if p not in ("▁", "<unk>")],
-        "close to it": [spelt[each] for each in near],
-    }
-    fixes = "; ".join(
-        f"{what}: {', '.join(map(printed, dict.fromkeys(tokens)))}"
-        for what, tokens in advice.items()
-        if tokens
-    )
-    raise UserError(f"--token={token} is not a token of this model: {fixes or 'name another'}")
+    names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
+    fix = f"name one of its pieces: {', '.join(names)}" if names else "name another"
+    raise UserError(f"--token={token} is not a token of this model: {fix}")
 
 
 # -- pictures
@@ -266,16 +250,13 @@ def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
     halo = patheffects.withStroke(linewidth=1.2, foreground="white", alpha=0.8)
     for name, point, (x, y) in zip(names, points, places, strict=True):
         width, height, _ = renderer.get_text_width_height_descent(name, font, False)
-        for side, start in (("left", x + offset), ("right", x - offset - width)):
-            box = np.array([start, y - height / 2, start + width, y + height / 2])
-            inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
-            apart = (boxes[:, :2] > box[2:] + gap) | (boxes[:, 2:] < box[:2] - gap)
-            if inside and apart.any(axis=1).all():
-                boxes = np.vstack([boxes, box])
-                shift = OFFSET if side == "left" else -OFFSET, 0
-                place = {"textcoords": "offset points", "ha": side, "va": "center", "zorder": 4}
-                text = axes.annotate(name, tuple(point), shift, **place, **style)
-                text.set_path_effects([halo])
-                break
+        box = np.array([x + offset, y - height / 2, x + offset + width, y + height / 2])
+        inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
+        apart = (boxes[:, :2] > box[2:] + gap) | (boxes[:, 2:] < box[:2] - gap)
+        if inside and apart.any(axis=1).all():
+            boxes = np.vstack([boxes, box])
+            place = {"textcoords": "offset points", "va": "center", "zorder": 4}
+            text = axes.annotate(name, tuple(point), (OFFSET, 0), **place, **style)
+            text.set_path_effects([halo])
         if len(boxes) == MAX_NAMES:
             return
