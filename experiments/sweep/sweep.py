@@ -26,7 +26,7 @@ from ..results.notes import sweep_notes
 from ..results.systems import Sweep, SweepTrial, read_sweep
 from . import trial_configs
 from .saved import command_of, save_sweep
-from .study import Study, find_trials
+from .study import Study
 from .trial_configs import plan_trials, trial_folder
 from .worker import Worker
 
@@ -64,33 +64,29 @@ def sweep(
         needed = "sweep(), which yields its trials" if grid else "space(), which it draws from"
         raise UserError(f"config.sweep.search='{config.sweep.search}' needs the config's {needed}")
     planned = plan_trials(config, trials or (), folder) if grid else None
-    if only is not None:
-        if planned is None:
-            raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
-        listed = find_trials(config, planned, folder)
-        if only not in listed:
-            raise UserError(f"--trial={only} is not there: this sweep has {_numbers(listed)}")
-        logger.info(listed[only].name)
-        return train(Run(listed[only].folder, listed[only].config))
+    if only is not None and planned is None:
+        raise UserError("--trial needs config.sweep.search='grid': a search draws its trials")
     if (folder / "config.json").exists():
         raise UserError(f"{folder} holds a run, not a sweep: use another --workdir")
     folder.mkdir(parents=True, exist_ok=True)
     with workdir.locked(folder, wait=True):
         study = Study(config, planned, space, folder)
-        save_sweep(folder, config, trials if grid else None)
-    if study.trials is not None and config.sweep.baseline not in study.trials:
-        raise UserError(
-            f"config.sweep.baseline={config.sweep.baseline} is not a trial: this sweep has "
-            f"{_numbers(study.trials)}"
-        )
-    worker = Worker(study, lambda progress: _show(study, progress))
-    if study.trials is not None:
-        worker.print_plan(list(study.trials.values()))
-    if (stopped_by := worker.work()) is not None:
-        return stopped_by
-    with workdir.locked(folder, wait=True):
-        _summarise(study)
-    return None
+        if only is None:
+            save_sweep(folder, config, trials if grid else None)
+    listed = study.trials or {}
+    for name, number in (("--trial", only), ("config.sweep.baseline", config.sweep.baseline)):
+        if listed and number is not None and number not in listed:
+            numbers = _numbers(listed)
+            raise UserError(f"{name}={number} is not a trial: this sweep has {numbers}")
+    if only is not None:
+        logger.info(listed[only].name)
+        return train(Run(listed[only].folder, listed[only].config))
+    with study.storage_errors():
+        worker = Worker(study, lambda progress: _show(study, progress))
+        if (stopped_by := worker.work()) is None:
+            with workdir.locked(folder, wait=True):
+                _summarise(study)
+    return stopped_by
 
 
 def _numbers(trials: Iterable[int]) -> str:
@@ -103,11 +99,6 @@ def _numbers(trials: Iterable[int]) -> str:
 def _summarise(study: Study) -> None:
     """Writes the results over what is complete, and says where and what is missing."""
     states, folder = study.states(), study.folder
-    if study.left_out:
-        logger.info(
-            f"trials {_numbers(study.left_out)} of {folder} are no longer in this sweep's list: "
-            "they keep their folders, and are left out of the results"
-        )
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
         logger.info(f"trials {_numbers(failed)} failed; {again}")

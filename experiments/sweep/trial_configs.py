@@ -51,7 +51,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
     planned = [plan_trial(config, values, n, folder) for n, values in enumerate(trials)]
     first: dict[str, PlannedTrial] = {}
     for trial in planned:
-        same = first.setdefault(json.dumps(flatten(trial.config), sort_keys=True), trial)
+        same = first.setdefault(trial.settings, trial)
         if same is not trial:
             _, _, settings = trial.name.partition(" (")
             raise UserError(
@@ -137,14 +137,6 @@ def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerato
     return asked and not settings.prune and not flash
 
 
-def group_trials(trials: Iterable[PlannedTrial]) -> list[list[PlannedTrial]]:
-    """Returns the trials in groups of one structure."""
-    groups: dict[str, list[PlannedTrial]] = {}
-    for trial in trials:
-        groups.setdefault(structure(trial.config), []).append(trial)
-    return list(groups.values())
-
-
 def fixed_keys(config: ConfigDict) -> dict[str, Any]:
     """Returns the keys and values that must not change when a sweep resumes."""
     return {k: v for k, v in flatten(config).items() if k not in having(*FREE)}
@@ -153,13 +145,12 @@ def fixed_keys(config: ConfigDict) -> dict[str, Any]:
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
     """Returns each key in which two configs differ, with both values, in short; empty for none."""
 
-    def short(config: Mapping[str, Any], key: str) -> str:
-        return shorten(repr(config.get(key)), MAX_VALUE_LENGTH)
-
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
-    lines = [f"{key} was {short(theirs, key)} and is {short(ours, key)}" for key in keys]
-    more = f" and {len(lines) - MAX_SHOWN} more" if len(lines) > MAX_SHOWN else ""
-    return "; ".join(lines[:MAX_SHOWN]) + more
+    values = (
+        (key, *(shorten(repr(each.get(key)), MAX_VALUE_LENGTH) for each in (theirs, ours)))
+        for key in keys[:MAX_SHOWN]
+    )
+    return "; ".join(f"{key} was {their} and is {our}" for key, their, our in values)
 
 
 def number_trials(

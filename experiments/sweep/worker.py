@@ -14,10 +14,9 @@ import jax
 from optuna.trial import Trial as Attempt
 
 from transformer import tasks
-from transformer.data.encode import batched
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
-from transformer.runs import workdir
+from transformer.runs import json_files, workdir
 from transformer.runs.run import Run, State
 from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
@@ -25,9 +24,8 @@ from transformer.training.programs import StepPrograms
 from transformer.training.run import TrainingRun
 from ..evaluate import run as scoring
 from ..process import environment
-from ..results import report_page
-from .study import Study, SweepError
-from .trial_configs import PlannedTrial, group_trials, is_vmapped, structure
+from .study import STORAGE_ERRORS, Study, SweepError
+from .trial_configs import PlannedTrial, is_vmapped, structure
 
 MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
 # Of the machine or its disk: every trial that follows would fail by it as well.
@@ -59,30 +57,18 @@ class Worker:
         models = [study.config.model, *(trial.config.model for trial in trials)]
         vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
         self.max_vmapped_runs = settings.max_vmapped_runs if vmapped else 1
-        # Trials of a structure that train at once; 0 if even one alone had no memory.
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, int] = {}  # trials of a structure that train at once
         self._busy: set[int] = set()  # trials that --trial trains meanwhile
         self._tasks: dict[str, Any] = {}  # by structure
         self._steps: dict[Any, StepPrograms] = {}  # compiled, by structure
         self._seconds: list[float] = []  # of each trial done here
         self._unexpected = 0  # failures in a row, see `_count_unexpected`
 
-    def print_plan(self, planned: Sequence[PlannedTrial]) -> None:
-        """Logs the groups of trials that are trained by one program."""
-        largest = self.max_vmapped_runs if self.max_vmapped_runs > 1 else len(planned)
-        groups = [part for group in group_trials(planned) for part in batched(group, largest)]
-        states = self.study.states()
-        done = sum(states.get(trial.number) not in ("waiting", "running") for trial in planned)
-        vmapped = self.max_vmapped_runs > 1
-        how = "vmapped, as one program" if vmapped else "sequential, with one compiled step"
-        noun = "group" if len(groups) == 1 else "groups"
-        logger.info(f"{len(planned)} trials in {len(groups)} {noun} of one structure, {done} done")
-        for group in groups:
-            numbers = ", ".join(str(trial.number) for trial in group)
-            logger.info(f"  trials {numbers}: {how if len(group) > 1 else 'alone'}")
-
     def work(self) -> int | None:
         """Takes trials until none is left; returns the signal that ended it early, if one did."""
+        states = [*self.study.states().values()]
+        done = sum(state not in ("waiting", "running") for state in states)
+        logger.info(f"{len(states)} trials, {done} done, up to {self.max_vmapped_runs} at once")
         while True:
             with contextlib.ExitStack() as locks:
                 if not (taken := self._take(locks)):
@@ -94,7 +80,7 @@ class Worker:
                     with self.study.held(attempt for _, attempt in taken):
                         stop_signal = self._train(taken)
                 finally:
-                    with contextlib.suppress(UserError):  # of a storage that cannot be reached
+                    with contextlib.suppress(*STORAGE_ERRORS):
                         for _, attempt in self._open(taken):
                             self.study.let_go(attempt)
                 if stop_signal is not None:
@@ -111,21 +97,21 @@ class Worker:
     def _take(self, locks: contextlib.ExitStack) -> Taken:
         """Takes trials that train at once, all abandoned ones or all new ones."""
         taken: Taken = []
-        first: int | None = None
-        for number, rank in self.study.free():
-            if number in self._busy or first not in (None, rank):
+        first: bool | None = None
+        for number, begun in self.study.free():
+            if number in self._busy or first not in (None, begun):
                 continue
-            if taken and not self._fits(taken, number, rank):
+            if taken and not self._fits(taken, number, begun):
                 continue
             trial = self.study.take(number)
             if trial is not None and self._lock(locks, *trial):
-                taken, first = [*taken, trial], rank
+                taken, first = [*taken, trial], begun
         return taken
 
-    def _fits(self, taken: Taken, number: int, rank: int) -> bool:
+    def _fits(self, taken: Taken, number: int, begun: bool) -> bool:
         """Whether a trial can train with those taken: of the same program, at the same step."""
         other, _ = taken[0]
-        key, is_drawn = structure(other.config), self.study.trials is not None or rank != 1
+        key, is_drawn = structure(other.config), self.study.trials is not None or begun
         if len(taken) >= self._limits.get(key, self.max_vmapped_runs) or not is_drawn:
             return False
         trial = self.study.trial(number)
@@ -169,22 +155,21 @@ class Worker:
         self._steps.clear()
         jax.clear_caches()
         gc.collect()
-        left, key = self._open(taken), structure(taken[0][0].config)
-        if len(left) > 1 or (left and out_of_memory and self._limits.get(key) != 0):
-            self._limits[key] = (len(left) + 1) // 2 if len(left) > 1 else 0
-            numbers = ", ".join(str(trial.number) for trial, _ in left)
-            most = f"up to {self._limits[key]} at once" if len(left) > 1 else "alone in memory"
-            logger.warning(f"{reason}: trying {numbers} again from their checkpoints, {most}")
+        remaining = self._open(taken)
+        if len(remaining) > 1:
+            limit = self._limits[structure(taken[0][0].config)] = (len(remaining) + 1) // 2
+            numbers = ", ".join(str(trial.number) for trial, _ in remaining)
+            logger.warning(
+                f"{reason}: trying {numbers} again from their checkpoints, up to {limit} at once"
+            )
             return None
-        for trial, attempt in left:
+        for trial, attempt in remaining:
             if not mistake and not out_of_memory:
                 file = self.study.folder / "errors" / f"{trial.number:03d}.txt"
                 file.parent.mkdir(exist_ok=True)
                 write_text(file, text)
                 reason += f"; see {file}"
                 self._count_unexpected(trial, reason)
-            if not out_of_memory:  # the others may train at once again
-                self._limits.pop(key, None)
             self._fail(trial, attempt, reason)
         return None
 
@@ -301,7 +286,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
             if run.state < State.TRAINED:
                 run.delete_results()
                 environment.record(trial.folder)
-                report_page.record_data(run.task, trial.folder)
+                json_files.record_run(trial.folder, data=run.task.data_summary())
     except BaseException:
         for run in runs:
             run.close()
@@ -311,7 +296,8 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
 def concerns_all(error: Exception) -> bool:
     """Whether other trials would fail with the same error."""
     return any(
-        isinstance(each, SweepError) or (isinstance(each, OSError) and each.errno in OF_ALL)
+        isinstance(each, (SweepError, *STORAGE_ERRORS))
+        or (isinstance(each, OSError) and each.errno in OF_ALL)
         for each in _causes(error)
     )
 

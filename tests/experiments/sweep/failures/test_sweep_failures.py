@@ -10,7 +10,7 @@ from sweep_fakes import Fakes, out_of_memory, study_of, work
 
 from experiments.sweep import study as sweep_study
 from experiments.sweep import worker as sweep_worker
-from experiments.sweep.study import MAX_KILLS, Study, SweepError
+from experiments.sweep.study import Study, SweepError
 from transformer.errors import RunError, UserError
 
 pytestmark = pytest.mark.full
@@ -19,9 +19,9 @@ TOGETHER = {"sweep.parallel": "vmap"}
 PATHS = [{"data.path": f"text_{number}"} for number in range(4)]
 
 
-def kills(study, number):
-    """How often workers took a running trial at its step, as if the system had killed them."""
-    return sweep_study._lease(study._newest()[number]).kills
+def is_free(study, number):
+    """Whether no worker has a trial."""
+    return number in [free for free, _ in study.free()]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_concerns_all_trials_ends_the_sweep_and_loses_none(tmp_path, monkey
         work(tmp_path)
     study = study_of(tmp_path)
     assert list(study.states().values()) == ["complete", "running", "waiting", "waiting"]
-    assert kills(study, 1) == 0  # it is free at once, and was not killed
+    assert is_free(study, 1)  # at once
 
 
 def test_a_folder_that_cannot_be_locked_fails_its_trial_alone(tmp_path, monkeypatch):
@@ -95,11 +95,11 @@ def test_a_group_that_does_not_fit_is_halved_until_it_does(tmp_path, monkeypatch
     assert any("trying 0, 1, 2, 3, 4, 5 again from their checkpoints" in line for line in log)
 
 
-def test_a_group_is_whole_again_once_the_trial_that_failed_is_known(tmp_path, monkeypatch):
+def test_a_group_is_halved_until_the_trial_that_fails_is_known(tmp_path, monkeypatch):
     fakes = Fakes(monkeypatch, {1: lambda: ValueError("x")})
     states, _, _ = work(tmp_path, 8, **{**TOGETHER, "sweep.max_vmapped_runs": 4})
     assert states == ["complete", "failed", *["complete"] * 6]
-    assert fakes.trained == [[0, 1, 2, 3], [0, 1], [0], [1], [2, 3], [4, 5, 6, 7]]
+    assert fakes.trained == [[0, 1, 2, 3], [4, 5], [6, 7], [0, 1], [0], [1], [2], [3]]
 
 
 def test_a_group_whose_trials_resume_from_different_steps_is_divided_by_step(tmp_path, monkeypatch):
@@ -116,22 +116,6 @@ def test_a_group_whose_trials_resume_from_different_steps_is_divided_by_step(tmp
     fakes._run = run
     assert work(tmp_path, **TOGETHER)[0] == ["complete"] * 4
     assert fakes.trained == [[0, 2], [1], [3]]
-
-
-def test_a_trial_that_does_not_fit_alone_is_tried_once_more_in_empty_memory(tmp_path, monkeypatch):
-    fakes, errors = Fakes(monkeypatch), [out_of_memory]
-    once = fakes._run
-
-    def run(configs):
-        if errors and configs[0].seed == 1:
-            raise errors.pop()()
-        return once(configs)
-
-    fakes._run = run
-    cleared = []
-    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append(1))
-    assert work(tmp_path, 2)[0] == ["complete", "complete"]
-    assert cleared == [1]
 
 
 def test_trials_of_a_group_that_are_done_are_not_trained_again_after_an_error(
@@ -168,7 +152,7 @@ def test_a_signal_leaves_the_trials_that_have_ended_as_they_are(tmp_path, monkey
     study = study_of(tmp_path, **TOGETHER)
     assert sweep_worker.Worker(study).work() == 15
     assert list(study.states().values()) == ["complete", "complete", "running", "running"]
-    assert [kills(study, number) for number in (2, 3)] == [0, 0]
+    assert all(is_free(study, number) for number in (2, 3))
 
 
 def broken_device():
@@ -211,7 +195,7 @@ def test_failures_that_are_not_in_a_row_or_not_unexpected_stop_no_worker(
     assert "".join(state[0] for state in work(tmp_path, 6)[0]) == states
 
 
-def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, monkeypatch):
+def test_a_trial_that_kills_its_worker_comes_last(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
@@ -226,28 +210,8 @@ def test_a_trial_that_kills_its_worker_comes_last_and_fails_at_last(tmp_path, mo
         return fakes.trained
 
     assert start() == [[0]]
-    assert start() == [[0]]
     assert start() == [[1], [2], [0]]
-    for _ in range(MAX_KILLS - 3):
-        assert start() == [[0]]
-    assert start() == []
-    study = study_of(tmp_path, 3)
-    assert list(study.states().values()) == ["failed", "complete", "complete"]
-    assert study.notes()[0] == f"its worker was killed {MAX_KILLS} times at one step"
-
-
-def test_kills_between_which_a_trial_gets_on_do_not_fail_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_study, "LEASE", 0.0)
-    study = study_of(tmp_path, 1)
-    for step in range(2 * MAX_KILLS):
-        trial, attempt = study.take(0)
-        assert kills(study, 0) == 1
-        (trial.folder / f"checkpoints/{step + 1}").mkdir(parents=True)
-    study.take(0)  # the control: it got no further
-    _, attempt = study.take(0)
-    assert kills(study, 0) == 2
-    study.let_go(attempt)
-    assert kills(study, 0) == 0
+    assert list(study_of(tmp_path, 3).states().values()) == ["running", "complete", "complete"]
 
 
 # -- texts
