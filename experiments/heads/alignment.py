@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from rich.table import Table
 
 from transformer.analysis.alignment import ALIGNMENT_ROWS, GoldLinks, most_attended
@@ -21,6 +22,7 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
+from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 from ..attention.draw import NO_ATTENTION
 from ..display import plotting
@@ -33,11 +35,17 @@ from .links import Head, HeadLinks, LinkScore, best_of, format_links
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
+RATE_CELL = 0.52  # inches
+MAX_ACROSS = 8  # heads of a layer, for two panels to stand side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MAX_DRAWN_WORDS = 24  # of a side that is drawn; what follows is cut
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
 MIN_WIDTH = 6.0  # inches: the title and the legend
+ROW_TITLES = {
+    "output": "rows by output\n(the step that writes a word)",
+    "input": "rows by input\n(the next step, which reads it)",
+}
 LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
     "right": {"color": plotting.COLOURS[0], "linestyle": "solid"},
     "wrong": {"color": plotting.COLOURS[1], "linestyle": "dashed"},
@@ -70,7 +78,7 @@ def align(run: Run, options: Options) -> list[Path]:
             output = stack.enter_context(open_output(options.output, *read))
         trained = run.load_trained()
         place = run.folder / SCORES
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_writable(place.parent)
         with line_progress(len(pairs), hidden=False) as advance:
             heads = word_links.score_heads(
                 trained.predictor, trained.variables, pairs, gold, advance
@@ -80,9 +88,12 @@ def align(run: Run, options: Options) -> list[Path]:
             output.writelines(f"{line}\n" for line in lines)
     print_scores(heads.scores)
     word_links.write_csv(place, heads.scores)
-    picture = plotting.save_figure(links_figure(pairs, gold, heads), place.with_name("links.png"))
-    outputs = [] if options.output is None else [Path(options.output).expanduser()]
-    return [place, picture, *outputs]
+    files = [
+        place,
+        plotting.save_figure(scores_figure(heads.scores), place.with_name("error_rate.png")),
+        plotting.save_figure(links_figure(pairs, gold, heads), place.with_name("links.png")),
+    ]
+    return files + ([] if options.output is None else [Path(options.output).expanduser()])
 
 
 def _pairs(run: Run, options: Options) -> list[Pair]:
@@ -115,7 +126,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
             GoldLinks(*(_shift(links, words) for links in both))
             for both in word_links.read_links(path, sizes, options.input or "the test set")
         ]
-        what = f"--links {options.links}"
+        what = f"--links {options.links} has no sure link, written 0-0"
     else:
         gold = [GoldLinks(pair.alignment) for pair in pairs if pair.alignment is not None]
         if len(gold) < len(pairs):
@@ -124,10 +135,10 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
                 "translations of each other: give --input=FILE, source<TAB>target a line, and "
                 "--links=FILE, their links in Pharaoh format"
             )
-        what = f"the test set of config.data.source={data_source}"
+        what = f"the test set of config.data.source={data_source} has no link"
     if any(links.sure for links in gold):
         return gold
-    raise UserError(f"{what} has no sure link, written 0-0: nothing to score")
+    raise UserError(f"{what}: nothing to score")
 
 
 def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> list[Path]:
@@ -180,6 +191,52 @@ def print_scores(scores: dict[Head, LinkScore]) -> None:
 
 
 # -- pictures
+
+
+def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
+    """Returns the error rate of each head under each kind of rows; the best head is framed."""
+    layers = max(head.layer or 0 for head in scores)
+    heads = max(head.number or 0 for head in scores)
+    across = len(ALIGNMENT_ROWS) if heads <= MAX_ACROSS else 1
+    down = len(ALIGNMENT_ROWS) // across
+    width, height = RATE_CELL * (heads + 1), RATE_CELL * (layers + 1)
+    figure = plotting.new_figure(
+        max(MIN_WIDTH, across * (width + 0.7) + 1), down * (height + 0.9) + 0.3
+    )
+    panels = figure.subplots(down, across).ravel()
+    for axes, rows in zip(panels, ALIGNMENT_ROWS, strict=True):
+        mesh = _draw_rates(axes, scores, rows, (layers, heads))
+    figure.suptitle("framed: the best head, chosen on these pairs", fontsize=9)
+    plotting.add_colour_bar(mesh, [0, 0.25, 0.5, 0.75, 1], "alignment error rate", ax=panels)
+    return figure
+
+
+def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tuple[int, int]):
+    """Draws a panel: heads across and then their mean, layers down and then the mean of all."""
+    layers, heads = size
+    rates = np.full((layers + 1, heads + 1), np.nan)
+    for head, score in scores.items():
+        if head.rows == rows:
+            rates[head.indices] = score.error_rate
+    mesh = axes.imshow(rates, cmap="Blues_r", vmin=0, vmax=1)
+    texts = np.where(np.isnan(rates), "", np.vectorize("{:.2f}".format)(rates))
+    plotting.write_in_cells(axes, texts, 1 - rates, 8)
+    best = best_of(scores)
+    if best.rows == rows:
+        layer, number = best.indices
+        style = {"fill": False, "edgecolor": LOOKS["wrong"]["color"], "linewidth": 2.5, "zorder": 3}
+        axes.add_patch(Rectangle((number - 0.5, layer - 0.5), 1, 1, **style))
+    axes.axvline(heads - 0.5, color="black", linewidth=0.8)
+    axes.axhline(layers - 0.5, color="black", linewidth=0.8)
+    axes.set_title(ROW_TITLES[rows], fontsize=9)
+    for axis, count in ((axes.xaxis, heads), (axes.yaxis, layers)):
+        labels = [*map(str, range(1, count + 1)), "mean"]
+        axis.set_ticks(range(count + 1), labels=labels, fontsize=8)
+    axes.tick_params(length=2, width=0.5)
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.spines[:].set_visible(False)
+    return mesh
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:

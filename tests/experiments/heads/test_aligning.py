@@ -97,7 +97,7 @@ def test_what_is_printed_names_the_best_head_and_every_file(aligned):
     folder, *_, ended = aligned
     assert ended.err == ""
     assert ended.out.count("*") == 2  # at its score and below the table
-    for name in ("alignment.csv", "links.png"):
+    for name in ("alignment.csv", "error_rate.png", "links.png"):
         path = folder / "figures" / "alignment" / name
         assert str(path) in ended.out
         assert path.stat().st_size > 0
@@ -149,6 +149,7 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     (tmp_path / "pairs").write_text("a b\tc\nd\te\n")
     (tmp_path / "bad").write_text("a b\tc\nd\n")
     (tmp_path / "gold").write_text("0-0\n1-0\n")
+    (tmp_path / "past").write_text("0-0\n\n\n\n\n\n50-0\n")
     (tmp_path / "possible").write_text("0p0\n\n")
     (tmp_path / "sure").write_text("0-0\n\n")
     mode = ["--mode=align", f"--workdir={tiny.workdir}"]
@@ -157,7 +158,9 @@ def test_what_cannot_be_aligned_is_refused_in_a_line(tiny, tmp_path):
     for arguments, says in [
         ([f"--input={tmp_path / 'none'}"], ("none", "is not a file")),
         ([f"--input={tmp_path / 'bad'}", links], (f"{tmp_path / 'bad'}, line 2 has 1 column",)),
+        ([pairs, links], (f"{tmp_path / 'gold'}, line 2", "1-0 points past", "1 source words")),
         ([links], ("has 2 lines", "the test set 7 pairs")),
+        ([f"--links={tmp_path / 'past'}"], ("past, line 7", "50-0")),
         ([pairs, f"--links={tmp_path / 'possible'}"], ("possible has no sure link",)),
         ([pairs, "--output=x"], ("--links is missing",)),
         (["--source_tag=<2de>"], ("--source_tag=<2de> is for another text", "--input")),
@@ -182,7 +185,7 @@ def test_data_without_links_asks_for_them(tiny, monkeypatch):
     says = ("config.data.source=copy does not say", "--input=FILE", "--links=FILE")
     refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
     unlinked["test"] = [Pair("", "", ())]
-    says = "the test set of config.data.source=copy has no sure link"
+    says = "the test set of config.data.source=copy has no link"
     refused("--mode=align", f"--workdir={tiny.workdir}", says=says)
 
 
@@ -207,6 +210,22 @@ SCORES = {
     for rows in ("output", "input")
     for layer, number in [(1, 1), (1, 2), (1, None), (2, 1), (2, 2), (2, None), (None, None)]
 }
+
+
+def test_the_error_rates_stand_where_their_layers_and_heads_are():
+    figure = alignment.scores_figure(SCORES)
+    panels = figure.axes[:2]
+    for axes, rows in zip(panels, ("output", "input"), strict=True):
+        image = np.asarray(axes.images[0].get_array().filled(np.nan))
+        assert image.shape == (3, 3)
+        assert image[1, 0] == SCORES[Head(rows, 2, 1)].error_rate
+        assert image[0, 2] == SCORES[Head(rows, 1, None)].error_rate
+        assert image[2, 2] == SCORES[Head(rows, None, None)].error_rate
+        assert np.isnan(image[2, :2]).all()
+    # The best head, and no mean, is framed, in one panel alone.
+    [frame] = panels[0].patches
+    assert frame.get_xy() == (-0.5, -0.5)
+    assert not panels[1].patches
 
 
 def test_right_wrong_and_missed_links_are_drawn_between_their_words():
