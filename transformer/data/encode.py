@@ -18,7 +18,6 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.data.characters import CHARACTER_RULE
-from transformer.data.files.locate import training_text
 from transformer.data.token_store import StoreWriter, TextStore, TokenStore, cached_arrays
 from transformer.data.tokenizer import UNK_ID, Tokenizer, adopt_tokenizer, with_symbols, with_words
 from transformer.data.tokenizer.train import train_tokenizer
@@ -182,8 +181,7 @@ def make_tokenizer(
     )
     if model:
         return with_words(adopt_tokenizer(model, settings, saved), others.get("words"))
-    name = "the training text" if data.get("corpora") else training_text(data)
-    others |= {"saved": saved, "initial": first, "name": name}
+    others |= {"saved": saved, "initial": first}
     return train_tokenizer(lines, settings, cache_folder(data), fingerprint, **others)
 
 

@@ -54,14 +54,6 @@ def test_a_row_of_csv_with_a_comma_that_no_quotes_protect_is_refused_and_not_cut
         list(open_documents(documents)["train"])
 
 
-def test_a_field_with_a_near_name_is_told_it(write):
-    keys = {"source_field": "source", "target_field": "english"}
-    with refused("'english' (did you mean 'English'?)"):
-        open_source(write({"a.tsv": "source\tEnglish\na\tb\n"}, **keys))
-    with refused("'english' (did you mean 'English'?)"):
-        open_source(write({"a.jsonl": jsonl([{"source": "a", "English": "b"}])}, **keys))
-
-
 def test_a_file_of_broken_rows_alone_is_refused_with_the_first(write):
     with refused("only broken lines, 2 of them; line 1: no field 'de'", "'a'"):
         open_source(write({"a.jsonl": '{"a": 1}\n{"b": 1}\n'}, **NAMES, skip_broken=True))

@@ -136,7 +136,8 @@ def test_a_folder_of_texts_for_each_class_is_read_and_the_rest_is_counted(write,
     assert texts == [("A dull film.", "neg"), ("A fine film.\nVery.", "pos")]
     assert [item.text for item in source.splits["test"]] == ["Bad.", "Nice."]
     line = next(line for line in said if "train: its classes are" in line)
-    left_out = "4 other files are left out: 1 hidden, 1 .png, 1 .txt, 1 in no folder"
+    left_out = "4 other files are left out: neg/.ipynb_checkpoints/1.txt, neg/1.png, "
+    left_out += "unsup/0.txt, urls_pos.txt"
     left_out += "; folders that are not classes: unsup"
     assert line.endswith(f"its classes are 'neg', 'pos'; {left_out}")
 
@@ -152,7 +153,7 @@ def test_a_text_in_a_folder_that_is_not_utf8_is_named(write):
 def test_a_class_may_be_called_train_and_a_folder_without_classes_is_refused(write):
     texts = {f"{name}/{i}.txt": f"{name} {i}" for name in ("train", "car") for i in range(3)}
     assert open_labelled(write(texts, train_source=".")).labels == ("car", "train")
-    with refused("has no text in folders of classes", "2 in no folder", "train_source"):
+    with refused("has no text in folders of classes", "2 other files", "train_source"):
         open_labelled(write({"x/a.csv": "x", "x/b.csv": "y"}, train_source="x"))
     with refused("config.data.path is empty"):  # not the folder of the process
         open_labelled(write({}, path="", train_source="."))

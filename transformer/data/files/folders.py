@@ -1,6 +1,5 @@
 """A folder for each class, named as it, with its texts or pictures in it."""
 
-import collections
 from collections.abc import Collection
 from pathlib import Path
 
@@ -16,24 +15,22 @@ NO_CLASSES = ("unsup", "unlabel")  # begin names of folders without labels
 def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str, Path]], str]:
     """Returns class and path of each file in the folders of classes, sorted, and what is left out.
 
-    A file may be in further folders of its class. All others are counted, by their endings.
+    A file may be in further folders of its class. All others are counted.
     """
-    files, others, empty = [], collections.Counter(), []
+    files, others, empty = [], [], []
     for entry in sorted(folder.iterdir()):
         before, is_class = len(files), not entry.name.lower().startswith(NO_CLASSES)
         for path in sorted(entry.rglob("*")) if entry.is_dir() else [entry]:
             parts = path.relative_to(folder).parts
-            kind = Path(plain_name(path.name)).suffix if len(parts) > 1 else "in no folder"
-            if any(part.startswith(HIDDEN) for part in parts):
-                kind = "hidden"
-            if is_class and kind in endings and path.is_file():
+            is_hidden = any(part.startswith(HIDDEN) for part in parts)
+            is_item = len(parts) > 1 and Path(plain_name(path.name)).suffix in endings
+            if is_class and is_item and not is_hidden and path.is_file():
                 files.append((entry.name, path))
             elif not path.is_dir():
-                others[kind or "without an ending"] += 1
+                others.append("/".join(parts))
         if entry.is_dir() and len(files) == before:
             empty.append(entry.name)
-    counts = listed(f"{n:,} {kind}" for kind, n in others.most_common())
-    left_out = f"; {others.total():,} other files are left out: {counts}" * bool(others)
+    left_out = f"; {len(others):,} other files are left out: {listed(others)}" * bool(others)
     return files, left_out + f"; folders that are not classes: {listed(empty)}" * bool(empty)
 
 
@@ -46,10 +43,10 @@ def read_folders(path: Path, fields: Fields) -> RowTable:
             "name a file of it in config.data.train_source"
         )
     about = f"its classes are {listed(repr(label) for label in dict.fromkeys(t[0] for t in texts))}"
-    return RowTable(about + left_out, [*fields.names], _picture_rows(path, texts, fields))
+    return RowTable(about + left_out, [*fields.names], _text_rows(path, texts, fields))
 
 
-def _picture_rows(folder: Path, texts: list[tuple[str, Path]], fields: Fields) -> Rows:
+def _text_rows(folder: Path, texts: list[tuple[str, Path]], fields: Fields) -> Rows:
     for label, file in texts:
         with open_unpacked(file) as stream:
             data = stream.read()

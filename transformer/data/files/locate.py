@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 import shlex
-import unicodedata
 from pathlib import Path
 
 from ml_collections import ConfigDict
@@ -17,12 +16,6 @@ from transformer.errors import UserError
 from transformer.files import LAUNCH
 
 PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # of a corpus, by its name
-
-
-def training_text(settings: ConfigDict) -> str:
-    """Returns a name of the training text for messages: its file, if it has one."""
-    of_file = f" (data.train_source={settings.train_source!r})"
-    return "the training text" + (of_file if settings.source == "files" else "")
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
@@ -72,18 +65,15 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
     if not path.parent.is_dir():
         hint = _fetch_command(settings, name) or "check config.data.path"
         raise UserError(f"data.{key}={name!r}: {path.parent} is not a folder: {hint}")
-    # An umlaut in a file name may be one character or two, depending on the system.
-    entries = {unicodedata.normalize("NFC", entry): entry for entry in os.listdir(path.parent)}
-    wanted = unicodedata.normalize("NFC", path.name)
-    for entry in (path.name, entries.get(wanted), *(entries.get(wanted + end) for end in SUFFIXES)):
-        if entry and (path.parent / entry).is_file():
-            return path.parent / entry
+    for file in (path, *(path.with_name(path.name + end) for end in SUFFIXES)):
+        if file.is_file():
+            return file
     if is_dataset(path) or (folders and path.is_dir()):
         return path
     if path.is_dir():
         what = "a folder without files that end in .tmx, .parquet or .arrow"
         raise UserError(f"data.{key}={name!r}: {path} is {what}: name a text file in it")
-    near = difflib.get_close_matches(wanted, entries, n=1)
+    near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
     hint = f"did you mean {near[0]!r}? set" if near else "check config.data.path and"
     hint = _fetch_command(settings, name) or f"{hint} config.data.{key}"
     raise UserError(f"data.{key}={name!r}: {path} is not a file: {hint}")

@@ -1,6 +1,5 @@
 """The rows of a file of many: the values of the fields that are read, or why there are none."""
 
-import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -66,10 +65,7 @@ class Fields(NamedTuple):
 
 def missing(name: str, names: Iterable[str]) -> str:
     """Returns why a row without a field is broken, with the names of the fields that it has."""
-    names = list(names)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"no field {shorten(name)!r}{hint}; its fields are {listed(map(repr, names))}"
+    return f"no field {shorten(name)!r}; its fields are {listed(map(repr, names))}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -165,16 +165,12 @@ class TwoFiles:
 
     def __iter__(self) -> Iterator[Pair]:
         files = self.source, self.target
-        lines = [read_lines(path) for path in files]
-        for number, pair in enumerate(itertools.zip_longest(*lines)):
+        for number, pair in enumerate(itertools.zip_longest(*map(read_lines, files))):
             if None in pair:
-                counts = [number + (side is not None) for side in pair]
-                longer = pair.index(None) ^ 1
-                counts[longer] += sum(1 for _ in lines[longer])
+                shorter, longer = files if pair[0] is None else files[::-1]
                 raise UserError(
-                    "the files do not have the same number of lines, "
-                    + " and ".join(f"{p}: {n:,}" for p, n in zip(files, counts, strict=True))
-                    + "; line n of one must be the translation of line n of the other"
+                    f"{shorter} ends after {number:,} lines, before {longer}: "
+                    "line n of one must be the translation of line n of the other"
                 )
             source, target = pair
             yield Pair(source, target)

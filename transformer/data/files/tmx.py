@@ -83,7 +83,5 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
         except etree.XMLSyntaxError as error:
             first = next(iter(units.error_log), None)
             line, why = (first.line, first.message) if first else (1, error.msg)
-            fix = "fix the file, or copy or download it again"
-            if "ncoding" in why:
-                fix = 'convert the file to UTF-8 and declare that: encoding="UTF-8"'
+            fix = "fix the file or its encoding, or copy or download it again"
             raise UserError(f"{path}, line {line}: broken XML ({why}): {fix}") from None
