@@ -22,7 +22,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import UInt8, UInt64
 
-from transformer.data.characters import canonicalize
 from transformer.data.cleaning.rules import (
     FAULTS,
     SCRIPTS,
@@ -32,14 +31,14 @@ from transformer.data.cleaning.rules import (
     scripts_of,
 )
 from transformer.data.held_out import rank
-from transformer.data.pairs import Pair
+from transformer.data.pairs import Pair, canonical
 from transformer.errors import UserError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AT_ONCE, MAX_CHARACTERS = 20_000, 2**22  # pairs, and characters of them, that are held at once
-ALONE = 5  # items that this process does before it starts others, which takes a second
+AT_ONCE = 5_000  # pairs of a chunk
+ALONE = 20  # items that this process does before it starts others, which takes a second
 MAX_PROCESSES = 16
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
@@ -77,7 +76,9 @@ def survey(
       seed: of `ranks`.
     """
     judge = functools.partial(_survey_chunk, rules, seed)
-    parts = list(ordered_map(judge, _chunks_of_pairs(pairs)))
+    items = iter(pairs)
+    chunks = iter(lambda: [*itertools.islice(items, AT_ONCE)], [])
+    parts = list(ordered_map(judge, chunks))
     facts = Survey(*(np.concatenate(arrays) for arrays in zip(EMPTY, *parts, strict=True)))
     if rules.min_script_fraction:
         usual, unfaulty = [], facts.faults == 0
@@ -123,22 +124,10 @@ def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
     return CleaningReport(dict(zip(FAULTS, counts, strict=True)))
 
 
-def _chunks_of_pairs(pairs: Iterable[Pair]) -> Iterator[list[tuple[str, str]]]:
-    chunk, characters = [], 0
-    for source, target, *_ in pairs:
-        chunk.append((source, target))
-        characters += len(source) + len(target)
-        if len(chunk) >= AT_ONCE or characters >= MAX_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
-
-
-def _survey_chunk(rules: CleaningRules, seed: int, sides: Sequence[tuple[str, str]]) -> Survey:
+def _survey_chunk(rules: CleaningRules, seed: int, pairs: Sequence[Pair]) -> Survey:
     """Surveys a part of a text."""
-    facts = Survey(*(np.zeros((len(sides), *array.shape[1:]), array.dtype) for array in EMPTY))
-    for i, (source, target) in enumerate(map(canonicalize, own) for own in sides):
+    facts = Survey(*(np.zeros((len(pairs), *array.shape[1:]), array.dtype) for array in EMPTY))
+    for i, (source, target, *_) in enumerate(map(canonical, pairs)):
         facts.faults[i] = number = NUMBER[rules.fault(source, target)]
         if number:
             continue
