@@ -13,9 +13,8 @@ from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.documents import sources as documents
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
-from transformer.data.tokenizer import TOKENIZER_KINDS, check_models, check_symbols
+from transformer.data.tokenizer import check_models, check_symbols
 from transformer.data.tokenizer.draws import check_sampling
-from transformer.data.tokenizer.train import NORMALIZATIONS
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
@@ -143,10 +142,6 @@ def _check_text(config: ConfigDict) -> None:
 
     Whether files and data sets are there is left to the reading.
     """
-    tokenizer = config.tokenizer
-    check_choice("config.tokenizer.kind", tokenizer.kind, TOKENIZER_KINDS)
-    if tokenizer.normalization:  # '' is sentencepiece's default
-        check_choice("config.tokenizer.normalization", tokenizer.normalization, NORMALIZATIONS)
     corpora, task = corpora_of(config.data), REGISTRY[config.task]
     for corpus in corpora:
         with naming(corpus):

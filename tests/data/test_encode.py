@@ -141,8 +141,8 @@ def test_a_run_goes_on_with_two_equal_tokenizers_of_another_run(initial, tmp_pat
     assert sentences(again) == [pair[:2] for pair in PAIRS]
     assert all(map(np.array_equal, again.target, begun.target))
     assert load_tokenizers(run)[1].model == begun.target_tokenizer.model
-    # The control: of other text it is refused.
-    with pytest.raises(UserError, match=r"tokenizer\.target\.model is of other text"):
+    # The control: another text needs the other run.
+    with pytest.raises(UserError, match=r"tokenizer\.model is missing"):
         prepare_corpus([Pair(s, f"{t}u") for s, t, *_ in PAIRS], *keys, folder=run, initial=old)
 
 

@@ -22,13 +22,11 @@ from transformer import checks as config
 from transformer import tasks
 from transformer.config import flatten
 from transformer.config.keys import KEYS
-from transformer.data import tokenizer
 from transformer.data.cleaning.rules import rules_of
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.pictures import sources as pictures
-from transformer.data.tokenizer import draws
 from transformer.errors import UserError
 from transformer.model import build, layers
 from transformer.model import config as model_config
@@ -130,8 +128,6 @@ CHOICES = {
         *("any", *parallel.REGISTRY, *labelled.REGISTRY, *documents.REGISTRY, *pictures.REGISTRY),
     },
     "data.documents": set(documents.DOCUMENTS),
-    "tokenizer.kind": set(tokenizer.TOKENIZER_KINDS),
-    "tokenizer.sampling_sides": set(draws.SAMPLING_SIDES),
     "sweep.search": {"grid", *SAMPLERS},
 }
 

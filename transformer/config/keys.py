@@ -24,6 +24,7 @@ from transformer.model.config import (
 from transformer.optim import OptimizerConfig
 
 FRACTION = (0, 1)
+NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 # Of sacremoses, which takes English for any other; importing it takes a quarter of a second.
 MOSES_LANGUAGES = (
     "as bn ca cs de el en es et fi fr ga gu hi hu is it kn lt lv ml mni mr nl or pa pl pt ro ru sk "
@@ -173,7 +174,8 @@ class TokenizerConfig:
     # keep: with train.init_from, the tokenizers of that run (other keys here are not used) |
     # grow: the same with subwords of this text added, up to vocab_size in all | new: trained here.
     initial: str = key("keep", choices=("keep", "grow", "new"))
-    kind: str = key("bpe")  # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
+    # bpe (Sennrich et al. 2016) | unigram (Kudo 2018) | word | char
+    kind: str = key("bpe", choices=("bpe", "unigram", "word", "char"))
     # one vocabulary for both languages; needed to tie all embeddings
     joint: bool = key(True, facts="structure")
     vocab_size: int = key(37_000, (5, MAX_NUMBER), "recipe")  # [5.1]; of each side if not joint
@@ -181,9 +183,10 @@ class TokenizerConfig:
     character_coverage: float = key(1.0, (0.98, 1))
     # bpe, unigram: 256 subwords spell all other characters in bytes, which are unknown otherwise.
     byte_fallback: bool = key(False)
-    # sentencepiece's rule by which sources, and texts to classify, are read; nmt_nfkc_cf also folds
-    # case. Targets, and texts of language models, keep their characters in NFC.
-    normalization: str = key("nmt_nfkc")
+    # nmt_nfkc | nmt_nfkc_cf (folds case, too) | nfkc | nfkc_cf | identity: sentencepiece's rule by
+    # which sources, and texts to classify, are read. Targets, and texts of language models, keep
+    # their characters in NFC.
+    normalization: str = key("nmt_nfkc", choices=NORMALIZATIONS)
     # sample of the training text that trains the tokenizer
     max_sentences: int = key(2_000_000, POSITIVE)
     split_digits: bool = key(False)  # each digit is a subword of its own
@@ -196,7 +199,8 @@ class TokenizerConfig:
     bpe_dropout: float = key(0.0, FRACTION, "draws draws_bpe")
     # unigram: exponent of a segmentation's probability (Kudo 2018); near 0 all are about as likely.
     sampling_alpha: float = key(0.0, (0, 100), "draws draws_unigram")
-    sampling_sides: str = key("both", facts="draws")  # both | source | target
+    # both | source | target
+    sampling_sides: str = key("both", facts="draws", choices=("both", "source", "target"))
     # Files of existing sentencepiece models, the second for the target if not joint; '' trains one.
     model: str = key("", facts="path draws")
     target_model: str = key("", facts="path draws")

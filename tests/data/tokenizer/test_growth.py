@@ -6,8 +6,9 @@ import pytest
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from configs import base
+from transformer.config.keys import KEYS
 from transformer.data.encode import EncodedPart, Side, encode_training_text
-from transformer.data.tokenizer import EOS_ID, TOKENIZER_KINDS, load_tokenizer, save_tokenizer
+from transformer.data.tokenizer import EOS_ID, load_tokenizer, save_tokenizer
 from transformer.data.tokenizer.train import grown_model, train_tokenizer
 from transformer.errors import UserError
 
@@ -22,8 +23,10 @@ def settings(**changes):
     return config
 
 
-@pytest.fixture(params=[(kind, fallback) for kind in TOKENIZER_KINDS for fallback in (False, True)
-                        if not fallback or kind in ("bpe", "unigram")], ids=str)  # fmt: skip
+KINDS = [(kind, False) for kind in KEYS["tokenizer.kind"].choices]
+
+
+@pytest.fixture(params=[*KINDS, ("bpe", True), ("unigram", True)], ids=str)
 def old(request, tmp_path):
     """The file of a tokenizer of the old text, and its settings."""
     kind, fallback = request.param

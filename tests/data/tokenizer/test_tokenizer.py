@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from configs import base
+from transformer.config.keys import KEYS
 from transformer.data.tokenizer import (
     BOS_ID,
     EOS_ID,
     PAD_ID,
-    TOKENIZER_KINDS,
     UNK_ID,
     Tokenizer,
     save_tokenizer,
 )
-from transformer.data.tokenizer.train import NORMALIZATIONS, train_tokenizer
+from transformer.data.tokenizer.train import train_tokenizer
 from transformer.errors import UserError
 
 TEXTS = [
@@ -34,9 +34,8 @@ CHARACTERS = 34  # in TEXTS, with '▁' for the space
 
 def make(tmp_path: Path, texts=TEXTS, content="texts", count=0, saved=None, **changes) -> Tokenizer:
     settings = base.get_config().tokenizer.copy_and_resolve_references()
-    name = changes.pop("name", "the training text")
     settings.update({"vocab_size": CHARACTERS + 7, "kind": "bpe", **changes})
-    return train_tokenizer(texts, settings, tmp_path, content, count=count, saved=saved, name=name)
+    return train_tokenizer(texts, settings, tmp_path, content, count=count, saved=saved)
 
 
 def message(tmp_path: Path, **changes) -> str:
@@ -46,7 +45,7 @@ def message(tmp_path: Path, **changes) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
+@pytest.mark.parametrize("kind", KEYS["tokenizer.kind"].choices)
 def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
     tokenizer = make(tmp_path, kind=kind)
     ids = tokenizer.encode(TEXTS)
@@ -58,7 +57,7 @@ def test_text_with_umlauts_and_emoji_comes_back_from_its_ids(kind, tmp_path):
     assert tokenizer.decode(strange) != "日本"
 
 
-@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
+@pytest.mark.parametrize("kind", KEYS["tokenizer.kind"].choices)
 def test_every_token_starts_where_its_text_stands(kind, tmp_path):
     text = "  Äpfel über\u00a0die\tStraße ½ eins"
     tokenizer = make(tmp_path, kind=kind)
@@ -138,29 +137,16 @@ def test_a_damaged_tokenizer_of_a_run_is_trained_again_and_repaired(damage, tmp_
     assert (run.read_bytes(), note.read_bytes()) == whole
 
 
-# -- the cache
-
-
-def test_an_unknown_normalization_or_kind_is_refused_with_the_choices(tmp_path):
-    for wrong in ("nmt", "a,b"):
-        text = message(tmp_path, normalization=wrong)
-        assert f"tokenizer.normalization='{wrong}'" in text
-        assert all(name in text for name in NORMALIZATIONS)
-    text = message(tmp_path, kind="bpee")
-    assert "tokenizer.kind='bpee'" in text
-    assert all(kind in text for kind in TOKENIZER_KINDS)
-
-
 # -- lines that nothing can be learned of
 
 
 @pytest.mark.parametrize(("keep", "most"), [(False, "4,192"), (True, "1,048,576")])
-@pytest.mark.parametrize("kind", TOKENIZER_KINDS)
+@pytest.mark.parametrize("kind", KEYS["tokenizer.kind"].choices)
 def test_a_text_of_one_endless_line_is_refused_and_named(kind, keep, most, tmp_path):
     texts = ["", "a b " * 500_000]
-    assert message(tmp_path, texts=texts, kind=kind, keep_spaces=keep, name="old.txt") == (
-        f"old.txt has no line with text and of up to the {most} bytes of which a tokenizer learns: "
-        "name another, or break it into lines of a sentence or a paragraph"
+    assert message(tmp_path, texts=texts, kind=kind, keep_spaces=keep) == (
+        f"the training text has no line with text and of up to the {most} bytes of which a "
+        "tokenizer learns: name another, or break it into lines of a sentence or a paragraph"
     )
     # The control: one short line is enough.
     assert make(tmp_path, [*texts, *TEXTS], kind=kind, keep_spaces=keep, vocab_size=42)

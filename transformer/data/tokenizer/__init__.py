@@ -28,7 +28,6 @@ from transformer.errors import RunError, UserError
 from transformer.files import parse_json, read_file, write_bytes, write_json
 
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
-TOKENIZER_KINDS = ("bpe", "unigram", "word", "char")
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
@@ -198,12 +197,6 @@ def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
     model = read_file(path) if path.is_file() else b""
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
     return Tokenizer(model, origin) if right else None
-
-
-def is_whole(path: Path) -> bool:
-    """Whether the tokenizer of a run's folder is as it was written, of whatever origin."""
-    note = _read_note(path) if path.exists() else None
-    return isinstance(note, dict) and note.get("model") == digest_of(read_file(path))
 
 
 def digest_of(data: bytes) -> str:

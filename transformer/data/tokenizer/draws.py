@@ -34,7 +34,6 @@ KEYS = {
     for kind in ("bpe", "unigram")
     for key in having(f"draws_{kind}")
 }
-SAMPLING_SIDES = ("both", "source", "target")
 
 
 class Draws:
@@ -49,11 +48,7 @@ class Draws:
         self._scores = {p.piece: p.score for _, p in normal}
         self._longest = max(map(len, self._scores), default=1)
         self._unknown = min(self._scores.values(), default=0.0) - UNK_PENALTY
-        # No piece goes on behind a blank, but of a model that was trained so.
-        words = f"{WORD_START}?[^{WORD_START}]+|{WORD_START}"
-        if any(WORD_START in piece[1:] for piece in self._scores):
-            words = ".+"
-        self._words = re.compile(words, re.DOTALL)
+        self._words = re.compile(f"{WORD_START}?[^{WORD_START}]+|{WORD_START}", re.DOTALL)
         self._symbols = re.compile(f"({'|'.join(map(re.escape, reversed(symbols)))})")
         self._has_symbols = bool(symbols)
         is_bpe = proto.trainer_spec.model_type == proto.trainer_spec.BPE
@@ -179,12 +174,7 @@ class _Merging:
 
 
 def check_sampling(settings: ConfigDict, has_pairs: bool) -> None:
-    """Raises UserError if no such kind of tokenizer, text or side is sampled."""
-    if settings.sampling_sides not in SAMPLING_SIDES:
-        raise UserError(
-            f"tokenizer.sampling_sides={settings.sampling_sides!r} is unknown: choose one of "
-            f"{', '.join(SAMPLING_SIDES)}"
-        )
+    """Raises UserError if no such kind of tokenizer, or text, is sampled."""
     for key in KEYS.values():
         if settings[key] and not has_pairs:
             raise UserError(

@@ -25,21 +25,19 @@ from transformer.data.tokenizer import (
     NO_TEXT,
     PAD_ID,
     READING_PREFIX,
-    TOKENIZER_KINDS,
     Tokenizer,
     add_symbols,
     check_symbols,
     digest_of,
-    is_whole,
     load_tokenizer,
     refuse_broken_symbols,
+    save_tokenizer,
     saved_tokenizer,
     with_words,
 )
 from transformer.data.tokenizer.draws import UNK_ID
 from transformer.data.words import WORD_RULE, Words
-from transformer.errors import RunError, UserError
-from transformer.files import write_bytes
+from transformer.errors import RunError
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,6 @@ MAX_LINE_BYTES = 4192  # sentencepiece's default
 LINE_RULE = "lines 2"  # in the keys of caches: another number if texts become other lines
 MIN_COVERAGE = 0.98  # that sentencepiece takes
 TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
-NORMALIZATIONS = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
 
 
 def train_tokenizer(
@@ -71,7 +68,6 @@ def train_tokenizer(
     reads: Sequence[bool] = (True,),
     saved: Path | None = None,
     initial: Path | None = None,
-    name: str = "the training text",
     words: Callable[[], Words] | None = None,
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
@@ -79,8 +75,7 @@ def train_tokenizer(
     The same text and settings make the same tokenizer in every process.
 
     Args:
-      texts: raw sentences; read only if there is no tokenizer for them yet, and a second time
-        to explain a refusal.
+      texts: raw sentences; read only if there is no tokenizer for them yet.
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
       reads: by the sides that texts are of in turn, whether they are only read, not written too.
@@ -89,11 +84,6 @@ def train_tokenizer(
       initial: a file of the run that this one starts from, which is kept or grows, by
         `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
     """
-    if settings.kind not in TOKENIZER_KINDS:
-        raise UserError(
-            f"tokenizer.kind='{settings.kind}' is unknown: choose one of "
-            f"{', '.join(TOKENIZER_KINDS)}"
-        )
     check_symbols(settings)
     unread = having("draws") if initial else (*having("draws"), "tokenizer.initial")
     read = [item for item in sorted(settings.items()) if f"tokenizer.{item[0]}" not in unread]
@@ -101,14 +91,9 @@ def train_tokenizer(
     origin = digest_of(described.encode())
     if saved is not None and (tokenizer := saved_tokenizer(saved, origin)):
         return tokenizer
-    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), name, reads)
+    sample = _Sample(texts, min(1.0, settings.max_sentences / max(1, count)), reads)
     train = functools.partial(_train_normalized, sample)
     if initial is not None:
-        if saved is not None and is_whole(saved):
-            raise UserError(
-                f"{saved} is of other text, or of other keys of config.tokenizer: restore the "
-                "original text to go on with its run, or use another folder"
-            )
         start = load_tokenizer(initial)
         if settings.initial == "keep":
             refuse_broken_symbols(start, settings, "set config.tokenizer.initial=grow")
@@ -117,23 +102,18 @@ def train_tokenizer(
         train = functools.partial(grow, start.model, train)
     rules = CHARACTER_RULE, LINE_RULE, WORD_RULE * bool(words), reads, sentencepiece.__version__
     key = digest_of(f"{described}{rules}".encode())[:24]
-    for path in cache_dir.glob(f"{key}.*.model"):
-        # Its name contains the digest of its content.
-        if path.name == _cached_name(key, model := path.read_bytes()):
-            return Tokenizer(model, origin)
+    path = cache_dir / f"{key}.model"
+    if tokenizer := saved_tokenizer(path, origin):
+        return tokenizer
+    if path.exists():
         logger.warning(f"{path} is damaged: the tokenizer is trained again")
-        path.unlink(missing_ok=True)
     normalization = f"{READING_PREFIX}{settings.normalization}" if any(reads) else "identity"
     model = train(ConfigDict({**settings, "normalization": normalization}))
     model = with_words(Tokenizer(model), words).model
     refuse_broken_symbols(Tokenizer(model), settings)
     cache_dir.mkdir(parents=True, exist_ok=True)
-    write_bytes(cache_dir / _cached_name(key, model), model)
-    return Tokenizer(model, origin)
-
-
-def _cached_name(key: str, model: bytes) -> str:
-    return f"{key}.{digest_of(model)[:16]}.model"
+    save_tokenizer(path, tokenizer := Tokenizer(model, origin))
+    return tokenizer
 
 
 # -- trained
@@ -145,7 +125,6 @@ class _Sample:
 
     texts: Iterable[str]
     fraction: float
-    name: str
     reads: Sequence[bool]
     reader: Tokenizer | None = None
 
@@ -162,13 +141,7 @@ def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     """Trains a model on texts that pass its normalisation before, each as its side does."""
     name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
-    try:
-        least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
-    except (RuntimeError, ValueError):
-        raise RunError(
-            f"tokenizer.normalization='{name}' is unknown: choose one of "
-            f"{', '.join(NORMALIZATIONS)}"
-        ) from None
+    least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
     least.normalizer_spec.name = settings.normalization
     texts = dataclasses.replace(texts, reader=Tokenizer(least.SerializeToString()))
     try:
@@ -272,8 +245,8 @@ def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
         return (
-            f"{texts.name} has no line with text and of up to the {longest:,} bytes of which a "
-            "tokenizer learns: name another, or break it into lines of a sentence or a paragraph"
+            f"the training text has no line with text and of up to the {longest:,} bytes of which "
+            "a tokenizer learns: name another, or break it into lines of a sentence or a paragraph"
         )
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
 
