@@ -1,7 +1,5 @@
 """Labelled texts are read from every kind of file, or one line says where and what is wrong."""
 
-import gzip
-
 import pytest
 from format_examples import jsonl, quoted
 
@@ -38,11 +36,8 @@ def files(write):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_texts_and_labels_are_read_from_every_kind_of_file(files, name, zipped):
+def test_texts_and_labels_are_read_from_every_kind_of_file(files, name):
     content, keys = FILES[name]
-    if zipped:
-        name, content = f"{name}.gz", gzip.compress(content.encode())
     source = files({name: content}, **keys)
     assert list(source.splits["train"]) == list(source.splits["train"]) == TEXTS
     assert source.labels == ("neg", "pos")

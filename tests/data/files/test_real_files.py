@@ -41,16 +41,6 @@ def test_a_first_pair_that_is_no_header_stays(pairs, caplog, first):
     assert "; its first line, read as a pair, has the columns" in caplog.text
 
 
-def test_bars_separate_columns_of_lines_without_tabs(pairs):
-    for bars in ("|", " | ", " ||| "):
-        assert pairs({"a.txt": REST.replace("\t", bars)})[1] == Pair(
-            *f"Yes.{bars}Ja.".split(bars.strip())
-        )
-    assert pairs({"a.tsv": f"{REST}a | b\tc\n"})[-1] == Pair("a | b", "c")  # the control
-    with refused("a.txt, line 1: 1 column"):
-        pairs({"a.txt": "Yes.|Ja.\nNo.\n"})
-
-
 def test_a_header_above_labels_is_no_text(write):
     rows = "id,text, Label\n" + "".join(f"{i},a text {i},{'yn'[i % 2]}\n" for i in range(9))
     source = open_labelled(write({"a.csv": rows}, text_field="1", label_field="2"))

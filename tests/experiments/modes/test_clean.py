@@ -113,8 +113,6 @@ def test_a_link_out_of_the_folder_is_refused(text, tmp_path):
     ("overrides", "says"),
     [
         ([("data.languages", "en,xx")], "'xx' is unknown: give the codes"),
-        ([("data.languages", "en")], "give the codes of two languages"),
-        ([("data.train_source", "nobody.en")], "is not a file"),
         ([("data.corpora", '[{"name": "a", "languages": ["en", "xx"]}]')], "the corpus 'a' of"),
     ],
 )

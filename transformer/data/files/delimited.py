@@ -24,10 +24,11 @@ LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic"
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
 language greek""".split()  # noqa: SIM905
 REGION = re.compile(r"[-_][A-Z][A-Za-z]{1,3}$")  # or script, as in pt_BR and zh-Hant
-SEPARATORS, QUOTES = ",;\t|", "\"'"  # of the columns and cells of CSV, the usual ones first
+SEPARATORS = ",;\t|"  # of the columns of CSV, the usual one first
 SAMPLE_RECORDS = 100  # records that show which of them a file has
 csv.field_size_limit(2**24)  # characters of a cell, which may be a book
-QUOTES_SHOWN, LINES_SHOWN = 100_000, 1000  # lines of TSV, and of CSV, that show its quotes
+QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # of TSV
+QUOTES_SHOWN = 100_000  # lines of TSV that show whether it has such cells
 MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
 WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
@@ -41,8 +42,7 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     """
     separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
-    bars = "\t" if separator or len(fields.names) == 1 else _find_separator(path)
-    plain = ((n, line.split(bars)) for n, line in lines if line.strip() or not fields.exact)
+    plain = ((n, line.split("\t")) for n, line in lines if line.strip() or not fields.exact)
     records = _csv_records(path, separator, quote) if separator else plain
     number, cells = next(records, (0, []))
     if not number:
@@ -64,13 +64,12 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
     read = "a header that is not read as text" if is_header else f"read as a {item}"
     about = f"its first line, {read}, has the columns {listed(map(repr, cells))}"
     about += "; its cells are quoted as in CSV" * (separator != "" and not _is_csv(path))
-    about += f"; data.separator={separator!r} data.quote={quote!r}" * (quote == QUOTES[1])
     if not is_header:
         records = itertools.chain([(number, cells)], records)
         names = [*map(str, range(len(cells)))]
     width = len(cells) if separator or fields.exact else 0
     uneven = f"where the first line has {width}"
-    uneven += " (a cell that has a separator needs quotes)" * (separator != "")
+    uneven += " (a cell that has a separator needs quotes: see data.quote)" * (separator != "")
     return RowTable(about, names, _rows(records, fields, places, width, uneven))
 
 
@@ -119,50 +118,27 @@ def _is_csv(path: Path) -> bool:
 def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
     """Returns what separates the columns of a file, and quotes its cells; '' of both for plain TSV.
 
-    In CSV, unless they are given, they are those by which most of the first records have equal
-    columns, and of equal ones those whose quotes are all around cells; a comma if there is no
-    second column. Spreadsheets write semicolons if the comma is a decimal point. In TSV, quotes are
-    around cells, and doubled or around all commas in them.
+    Of CSV, by the separator, unless it is given, most of the first records have equal columns; it
+    is a comma if there is no second column. Spreadsheets write semicolons if the comma is a decimal
+    point. In TSV, quotes are around cells, and doubled or around all commas in them.
     """
-    is_csv = _is_csv(path) or separator != ""
-    text = "\n".join(itertools.islice(read_lines(path), LINES_SHOWN if is_csv else QUOTES_SHOWN))
-    if is_csv:
-        dialects = itertools.product(separator or SEPARATORS, quote or QUOTES)
-        return max(dialects, key=lambda dialect: _count_fitting(path, text, *dialect))
-    cells, rest = _quoted_cells(text, "\t", '"')
+    if _is_csv(path) or separator:
+        quote = quote or '"'
+        fits = functools.partial(_count_fitting, path, quote)
+        return max(separator or SEPARATORS, key=fits), quote
+    text = "\n".join(itertools.islice(read_lines(path), QUOTES_SHOWN))
+    cells, rest = QUOTED_CELL.findall(text), QUOTED_CELL.sub("", text)
     doubled = sum('""' in cell[1:-1] for cell in cells)
     commas = not {'"', ","} & {*rest} and len(cells) >= MANY
     return ("\t", '"') if commas or 0 < doubled >= rest.count('"') / FEW else ("", "")
 
 
-def _find_separator(path: Path) -> str:
-    """Returns what separates plain columns: a tab, or bars if no line has one and all as many."""
-    lines = list(itertools.islice(read_lines(path), SAMPLE_RECORDS))
-    for bars in ("|||", "|") if not any("\t" in line for line in lines) else ():
-        if len(counts := {line.count(bars) for line in lines if line.strip()}) == 1 and max(counts):
-            return bars
-    return "\t"
-
-
-def _quoted_cells(text: str, separator: str, quote: str) -> tuple[list[str], str]:
-    """The quoted cells of a text, and the rest of it."""
-    end, q = re.escape(separator), re.escape(quote)
-    cell = re.compile(f"(?m)(?:^|{end})({q}(?:[^{q}]|{q}{q})*{q})(?={end}|$)")
-    return cell.findall(text), cell.sub("", text)
-
-
-def _count_fitting(path: Path, text: str, separator: str, quote: str) -> tuple[int, bool]:
-    """How many first records have as many columns as the first; whether quotes are around cells.
-
-    Of a single quote, which may be an apostrophe, it is none if they are not.
-    """
+def _count_fitting(path: Path, quote: str, separator: str) -> int:
+    """How many first records have as many columns as the first, and no half of a quoted cell."""
     records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
-    widths = [0 if isinstance(cells, csv.Error) else len(cells) for _, cells in records]
-    if not widths or widths[0] < 2:
-        return 0, False
-    cells, rest = _quoted_cells(text, separator, quote)
-    is_quote = bool(cells) and rest.count(quote) <= FEW * text.count(quote)
-    return widths.count(widths[0]) if is_quote or quote == QUOTES[0] else 0, is_quote
+    rows = ([] if isinstance(cells, csv.Error) else cells for _, cells in records)
+    widths = [0 if any(cell.count(quote) % 2 for cell in row) else len(row) for row in rows]
+    return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
 
 def _csv_records(path: Path, separator: str, quote: str) -> Records:

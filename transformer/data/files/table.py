@@ -15,7 +15,13 @@ from transformer.data.files.delimited import read_delimited, read_jsonl
 from transformer.data.files.folders import read_folders
 from transformer.data.files.locate import locate
 from transformer.data.files.rows import BrokenError, Fields, RowTable, listed, text_value
-from transformer.data.files.text import file_content, plain_name, read_lines
+from transformer.data.files.text import (
+    HEAD_BYTES,
+    content_of,
+    open_unpacked,
+    plain_name,
+    read_lines,
+)
 from transformer.data.files.tmx import memories, read_tmx
 from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
@@ -51,7 +57,8 @@ def format_of(path: Path, any_text: bool = False) -> str:
         return ".tmx" if memories(path) else CLASSES if is_classes else DATASET
     if (suffix := Path(plain_name(path.name)).suffix) in FORMATS:
         return suffix
-    return file_content(path, any_text) or suffix
+    with open_unpacked(path) as file:
+        return content_of(file.read(HEAD_BYTES), path, any_text) or suffix
 
 
 class TableFile(Generic[Item]):
@@ -133,11 +140,9 @@ class TableFile(Generic[Item]):
         """Returns how many rows are broken; reads all. If none can be read, that is a UserError."""
         counts = collections.Counter(isinstance(record, BrokenError) for record in self.records())
         if counts[True] and not counts[False]:
-            first = next(self.records())
-            assert isinstance(first, BrokenError)
             raise UserError(
-                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them; "
-                f"{self.unit} {first.place}: {first}: check {self.fields}"
+                f"{self.source} has only broken {self.unit}s, {counts[True]:,} of them: check "
+                f"{self.fields}, or leave config.data.skip_broken out to see why"
             )
         return counts[True]
 
@@ -182,18 +187,13 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
     path = locate(settings, source)
     if not getattr(settings, target):
         return pair_table(path, settings)
-    kind = format_of(path)
-    if kind in ROWS_ALONE:
+    is_same = getattr(settings, source) == getattr(settings, target)
+    if format_of(path) in (FORMATS if is_same else ROWS_ALONE):
         raise UserError(
             f"data.{source}={getattr(settings, source)!r} has both sides in its rows, and "
             f"data.{target} names a second file: set config.data.{target}= (empty)"
         )
-    if (other := locate(settings, target)) == path and kind in FORMATS:
-        raise UserError(
-            f"data.{source} and data.{target} are the same file, {path}: to read both sides "
-            f"from its rows, set config.data.{target}= (empty)"
-        )
-    return TwoFiles(path, other)
+    return TwoFiles(path, locate(settings, target))
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:

@@ -101,12 +101,6 @@ def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
     return next(kinds, compression_of(head))
 
 
-def file_content(path: Path, any_text: bool = False) -> str:
-    """Returns the kind of what is in a file, perhaps compressed, see `content_of`."""
-    with open_unpacked(path) as file:
-        return content_of(file.read(HEAD_BYTES), path, any_text)
-
-
 def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 file, plain or compressed, whatever its name.
 
