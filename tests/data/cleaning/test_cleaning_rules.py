@@ -120,7 +120,7 @@ def test_a_survey_holds_three_chunks_of_text_and_a_few_bytes_for_each_pair(monke
                 yield Pair(*sides)
 
     monkeypatch.setattr(surveys, "AT_ONCE", 10)
-    monkeypatch.setattr(surveys, "MAX_PROCESSES", 1)  # a process of its own would copy the text
+    monkeypatch.setattr(surveys, "ALONE", 10**9)  # a process of its own would copy the text
     found, _ = survey(Pairs(), RULES)
     assert 20 <= most <= 62
     assert sum(array.nbytes for array in found) <= 30 * 1000

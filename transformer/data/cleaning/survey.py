@@ -4,7 +4,6 @@ A pair takes thirty bytes, whatever its length. Decisions that need more than on
 which of two duplicates is the first, are made with these numbers.
 """
 
-import collections
 import dataclasses
 import functools
 import hashlib
@@ -14,7 +13,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from html import unescape
 from typing import NamedTuple, TypeVar
@@ -39,7 +38,7 @@ Result = TypeVar("Result")
 
 AT_ONCE = 5_000  # pairs of a chunk
 ALONE = 20  # items that this process does before it starts others, which takes a second
-MAX_PROCESSES = 16
+MAX_PROCESSES, GROUP = 16, 8  # items for each process that are held at once
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
 
@@ -168,20 +167,12 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> It
     """
     items, processes = iter(items), min(os.cpu_count() or 1, MAX_PROCESSES)
     yield from map(function, itertools.islice(items, ALONE))
-    if processes == 1:
-        yield from map(function, items)
-        return
     # Not forked: a thread of jax may hold a lock. They are started for the first item.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
-    futures: collections.deque[Future[Result]] = collections.deque()
     try:
-        for item in items:
-            futures.append(pool.submit(function, item))
-            if len(futures) > 2 * processes:
-                yield futures.popleft().result()
-        while futures:
-            yield futures.popleft().result()
+        while group := [*itertools.islice(items, GROUP * processes)]:
+            yield from pool.map(function, group)
     except BrokenProcessPool:
         raise UserError(
             "a process that cleans text was killed, perhaps for lack of memory: start again"
