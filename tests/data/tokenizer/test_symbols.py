@@ -3,6 +3,7 @@
 import io
 import logging
 import random
+import re
 
 import pytest
 import sentencepiece
@@ -97,7 +98,7 @@ def test_a_run_needs_no_original(tmp_path):
     path.unlink()
     assert adopt_tokenizer(str(path), settings(), run).model == tokenizer.model
     assert isinstance(tokenizer, Tokenizer)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(FileNotFoundError, match=re.escape(str(path))):
         adopt_tokenizer(str(path), settings())
 
 
@@ -158,9 +159,3 @@ def test_symbols_are_set_on_the_command_line():
     assert config.tokenizer.symbols == ("{name}", "<URL>", "[1]", "(c)", "'")
     override(config, "tokenizer.symbols", "")
     assert config.tokenizer.symbols == ()
-
-
-def test_symbols_that_leave_no_room_are_named(tmp_path):
-    given = settings(symbols=tuple(f"<{i}>" for i in range(300)), vocab_size=300)
-    with pytest.raises(UserError, match=r"less than the characters .*, the 300 of tokenizer\.symb"):
-        train_tokenizer(TEXTS, given, tmp_path, "texts")

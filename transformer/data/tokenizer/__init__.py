@@ -176,12 +176,10 @@ def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Token
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model, unless the file has it already, and its origin."""
-    # A full disk must not destroy the existing file, and with it the run.
-    if not path.exists() or path.read_bytes() != tokenizer.model:
-        write_bytes(path, tokenizer.model)
-    note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
-    if tokenizer.origin and _read_note(path) != note:
+    """Writes a tokenizer's model and its origin."""
+    write_bytes(path, tokenizer.model)
+    if tokenizer.origin:
+        note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
         write_json(path.with_suffix(".json"), note)
 
 
@@ -261,13 +259,7 @@ def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) 
 
 
 def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
-    try:
-        model = read_file(Path(name).expanduser())
-    except OSError as error:
-        raise UserError(
-            f"tokenizer.model={name!r} cannot be read ({error.strerror}): name the file of a "
-            "sentencepiece model"
-        ) from None
+    model = read_file(Path(name).expanduser())
     try:
         proto = ModelProto.FromString(model)
         Tokenizer(model)

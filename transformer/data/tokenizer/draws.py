@@ -14,7 +14,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -26,7 +26,6 @@ from transformer.errors import UserError
 WORD_START = "▁"  # before a word
 UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
 CACHED = 2**16  # words that are remembered
-NO_MERGE = -math.inf  # the score of two pieces that are not merged
 SHORT = 24  # characters of a word that is
 # By kind of tokenizer, the key of `config.tokenizer` that says how much is drawn.
 KEYS = {
@@ -91,24 +90,27 @@ class Draws:
         if first < (1.0 - dropout) ** merges:
             return ids
         count = int(math.log(first) / math.log1p(-dropout)) if dropout < 1.0 else 0
-        merging = _Merging(word, self._scores)
-        for _ in range(count):
-            merging.merge(merging.best())
-        places = merging.places()[1:]
-        while places:
-            place = next((place for place in places if uniform() >= dropout), None)
-            if place is None:
-                break
-            merging.merge(place)
-            places = merging.places()
-        return list(self._ids_of(merging.pieces))
+        pieces = list(word)
+        for _ in range(min(count, merges - 1)):  # against rounding
+            _merge(pieces, self._merges(pieces)[0])
+        places = self._merges(pieces)[1:]
+        while (place := next((p for p in places if uniform() >= dropout), None)) is not None:
+            _merge(pieces, place)
+            places = self._merges(pieces)
+        return list(self._ids_of(pieces))
+
+    def _merges(self, pieces: Sequence[str]) -> list[int]:
+        """The places where two pieces can be merged, the best first, the first of equal ones."""
+        pairs = enumerate(map("".join, itertools.pairwise(pieces)))
+        scores = {place: self._scores[pair] for place, pair in pairs if pair in self._scores}
+        return sorted(scores, key=scores.__getitem__, reverse=True)
 
     def _best(self, word: str) -> tuple[list[int], int]:
         """The ids of a word of which no merge is left out, and the number of merges."""
-        merging = _Merging(word, self._scores)
-        while merging.places():
-            merging.merge(merging.best())
-        return list(self._ids_of(merging.pieces)), len(word) - len(merging.pieces)
+        pieces = list(word)
+        while places := self._merges(pieces):
+            _merge(pieces, places[0])
+        return list(self._ids_of(pieces)), len(word) - len(pieces)
 
     def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[int]:
         """The ids of a word's segmentation, drawn from the last character to the first."""
@@ -143,31 +145,9 @@ class Draws:
         return lattice
 
 
-class _Merging:
-    """A word whose pieces, at first its characters, are merged one by one."""
-
-    def __init__(self, word: str, scores: Mapping[str, float]):
-        self.pieces = list(word)
-        self._scores = scores
-        self._pairs = [scores.get(a + b, NO_MERGE) for a, b in itertools.pairwise(word)]
-
-    def best(self) -> int:
-        """Returns the place of the best merge, the first of several; there is one."""
-        return max(range(len(self._pairs)), key=self._pairs.__getitem__)
-
-    def places(self) -> list[int]:
-        """Returns the places where two pieces can be merged, the best first."""
-        indices = [i for i, score in enumerate(self._pairs) if score > NO_MERGE]
-        return sorted(indices, key=self._pairs.__getitem__, reverse=True)
-
-    def merge(self, place: int) -> None:
-        """Merges the piece at a place with the next."""
-        pieces, pairs = self.pieces, self._pairs
-        pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
-        del pairs[place]
-        for i in (place - 1, place):
-            if 0 <= i < len(pairs):
-                pairs[i] = self._scores.get(pieces[i] + pieces[i + 1], NO_MERGE)
+def _merge(pieces: list[str], place: int) -> None:
+    """Merges the piece at a place with the next."""
+    pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
 
 
 # -- how strongly they are drawn

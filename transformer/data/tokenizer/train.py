@@ -232,15 +232,12 @@ def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -
             f"{limit[1]}: set config.tokenizer.vocab_size={int(limit[1]) // 2}"
         )
     if limit := TOO_MANY.search(message):
-        count = len(settings.symbols)
-        what = f", the {count:,} of tokenizer.symbols" if count else ""
         fix = f"lower config.tokenizer.character_coverage from {settings.character_coverage}"
         if spells_in_bytes(settings):
-            what += f" and the {BYTES} bytes that spell others"
             fix = "set config.tokenizer.byte_fallback=False"
         return (
-            f"tokenizer.vocab_size={size} is less than the characters of the training text{what}: "
-            f"set config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
+            f"tokenizer.vocab_size={size} is less than the characters of the training text, symbols"
+            f" and bytes: set config.tokenizer.vocab_size={limit[1]} or more, or {fix}"
         )
     if "sentences_.empty()" in message or "all_chars_count" in message:
         longest = EXACT["max_sentence_length"] if settings.keep_spaces else MAX_LINE_BYTES
