@@ -17,7 +17,6 @@ from transformer.data.parallel.sources import open_source
 from transformer.data.parallel.training_pairs import (
     Hashes,
     TrainingPairs,
-    among,
     fingerprints_of,
     read_training_pairs,
 )
@@ -63,7 +62,7 @@ def read_text(
             opened[corpus.name] = opened[first] if first in opened else _open(corpus.data, earlier)
     scored = (pair for s in opened.values() for pair in itertools.chain(*_scored(s).values()))
     hashes = np.fromiter((pair_hash(*pair[:2]) for pair in scored), np.uint64)
-    held_out = np.sort(undirected(hashes))
+    held_out = undirected(hashes)
     texts = []
     for corpus in corpora:
         with naming(corpus):
@@ -103,7 +102,7 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
 
 def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
     """A training text without held-out pairs, as the model reads it."""
-    unread = among(undirected(text.hashes), held_out)
+    unread = np.isin(undirected(text.hashes), held_out)
     pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
     report = text.report.without(held_out=int(unread.sum()))
     check_kept(report)

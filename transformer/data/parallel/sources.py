@@ -166,10 +166,8 @@ def _read_pairs(
     faults = surveys.duplicates(facts, rules)
     usable = faults == 0
     # Neither is another pair of the source of one that earlier runs were trained on.
-    learnt = training_pairs.among(
-        undirected(facts.exact), training_pairs.NO_HASHES if earlier is None else earlier
-    )
-    learnt = training_pairs.among(facts.ranks, np.sort(facts.ranks[learnt])) & usable
+    learnt = np.isin(undirected(facts.exact), () if earlier is None else earlier)
+    learnt = np.isin(facts.ranks, facts.ranks[learnt]) & usable
     try:
         numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
