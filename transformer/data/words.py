@@ -46,8 +46,6 @@ STRINGS = (  # that are no words: they keep their case and need no translation
     "[\U000e0020-\U000e007f]*",
 )
 STRING = "|".join(STRINGS)
-# One of which each such string has, in Latin, Greek and Cyrillic text.
-SIGNS = frozenset("0123456789@{$_[<&%#/©®")
 KINDS = (
     *("title", "capitals", "first title", "first capitals", "foreign"),  # of rare words
     *("line", "number", "short number"),
@@ -90,7 +88,7 @@ class Token(NamedTuple):
         return _start.search(self.before) is not None
 
 
-_start, _words = regex.compile(START), regex.compile(f"(?<word>{WORD})")
+_start = regex.compile(START)
 _parts = regex.compile(r"[\p{Alphabetic}\p{M}]+")
 
 
@@ -142,14 +140,12 @@ class Words:
     @functools.cached_property
     def _pattern(self) -> regex.Pattern:
         escaped = (regex.escape(symbol) for symbol in sorted(self.symbols, key=len, reverse=True))
-        return regex.compile("|".join((*escaped, STRING, _words.pattern)))
+        return regex.compile("|".join((*escaped, STRING, f"(?<word>{WORD})")))
 
     def tokens(self, line: str) -> Iterator[Token]:
         """Yields the words of a line, and the strings that are no words, such as symbols."""
         end = 0  # of the last word
-        plain = max(line, default="") < "\u0530" and not SIGNS.intersection(line)
-        plain = plain and not any(map(line.__contains__, ("www.", "WWW.", *self.symbols)))
-        for match in (_words if plain else self._pattern).finditer(line):
+        for match in self._pattern.finditer(line):
             is_word, start = match["word"] is not None, match.start()
             before = line[end - 1 : start] if end else ". " + line[:start]
             yield Token(match[0], start, is_word, before)

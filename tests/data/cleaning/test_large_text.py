@@ -51,14 +51,6 @@ def test_a_process_that_is_killed_ends_the_cleaning_in_one_line(monkeypatch):
         list(ordered_map(die_at_the_last, range(31)))
 
 
-def test_few_items_start_no_process(monkeypatch):
-    monkeypatch.setattr(survey, "MAX_PROCESSES", 2)
-    monkeypatch.setattr(survey.ProcessPoolExecutor, "submit", None)
-    assert list(ordered_map(int, range(survey.ALONE))) == [*range(survey.ALONE)]
-    with pytest.raises(TypeError):
-        list(ordered_map(int, range(survey.ALONE + 1)))  # a control
-
-
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """Opens files as if they were large, and counts the lines read."""

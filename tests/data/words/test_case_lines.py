@@ -68,12 +68,6 @@ def test_a_translation_is_written_in_the_case_of_its_line():
         assert is_copied == (not row["text"])
 
 
-def test_strings_are_found_in_a_line_whether_or_not_there_are_symbols():
-    for row in LINES:
-        if not any(symbol in row["line"] for symbol in SYMBOLS):
-            assert [*Words().tokens(row["line"])] == [*words_of(row).tokens(row["line"])]
-
-
 def test_a_page_reads_and_writes_every_line_as_python_does(tmp_path):
     lines = [[make_words(words_of(row)), row["line"], row["text"]] for row in LINES]
     answers = run_script(tmp_path, PAGE, lines=lines, symbols=SYMBOLS)
