@@ -25,7 +25,7 @@ from transformer.data.characters import PUNCTUATION, canonicalize
 from transformer.data.tokenizer.draws import Draws
 from transformer.data.words import Words
 from transformer.errors import RunError, UserError
-from transformer.files import parse_json, read_file, write_bytes, write_json
+from transformer.files import MAX_FILE, open_input, parse_json, read_file, write_bytes, write_json
 
 NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
 # Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
@@ -204,17 +204,15 @@ def digest_of(data: bytes) -> str:
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Returns the tokenizer of a file."""
-    if not path.exists():
-        raise UserError(
-            f"{path} is missing: a checkpoint cannot be read without its tokenizer; "
-            "restore the file that was written with it"
-        )
+    fix = "a checkpoint cannot be read without it: restore the original"
+    with open_input(path, MAX_FILE, fix) as file:
+        model = file.read()
     try:
-        if not (model := read_file(path)):  # which sentencepiece would accept
+        if not model:  # which sentencepiece would accept
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
-        raise UserError(f"{path} is not a sentencepiece model: restore the original") from None
+        raise UserError(f"{path} is not a sentencepiece model: {fix}") from None
 
 
 # -- an existing sentencepiece model, in place of one that is trained
