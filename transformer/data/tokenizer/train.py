@@ -147,7 +147,7 @@ def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
     try:
         model = ModelProto.FromString(_train_pieces(texts, settings, **changes))
     except (RuntimeError, ValueError) as error:
-        raise RunError(_explain_sentencepiece(str(error), texts, settings)) from None
+        raise RunError(_explain_sentencepiece(str(error), settings)) from None
     model.normalizer_spec.CopyFrom(least.normalizer_spec)
     return model.SerializeToString(deterministic=True)
 
@@ -222,7 +222,7 @@ def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **change
     return model.getvalue()
 
 
-def _explain_sentencepiece(message: str, texts: _Sample, settings: ConfigDict) -> str:
+def _explain_sentencepiece(message: str, settings: ConfigDict) -> str:
     """Returns the error with the key to change if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
