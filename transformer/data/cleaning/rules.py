@@ -174,10 +174,6 @@ class CleaningReport(NamedTuple):
         rest = self.kept - sum(dropped.values())
         return self._replace(counts={**self.counts, **dropped, "": rest})
 
-    def add(self, other: "CleaningReport") -> "CleaningReport":
-        """Returns the counts of both."""
-        return CleaningReport(collections.Counter(self.counts) + collections.Counter(other.counts))
-
     def __str__(self) -> str:
         dropped = [f"{count:,} {reason}" for reason, count in self.dropped.items()]
         line = f"kept {self.kept:,} of {self.total:,} sentence pairs"

@@ -160,7 +160,8 @@ class Corpus(Encoded):
     @property
     def report(self) -> CleaningReport:
         """The report of all corpora together."""
-        return functools.reduce(CleaningReport.add, self.reports)
+        counts = (collections.Counter(report.counts) for report in self.reports)
+        return CleaningReport(sum(counts, collections.Counter()))
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
@@ -197,10 +198,8 @@ def encode_corpora(
       symbols: strings of sources that are always one token.
       initial: folder of the run whose tokenizers are kept or grow, if any.
     """
-    fingerprints = list(corpora[0].fingerprints)
-    if len(corpora) > 1:
-        joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
-        fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
+    joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
+    fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
     settings = with_symbols(settings, NAMES if settings.placeholders else ())
     augmentation = augmentation_of(data, (*settings.symbols, *symbols))
     tokenizers = _pair_tokenizers(
