@@ -89,7 +89,7 @@ class DataConfig:
     # hash: of the text, not its position | end: the last lines, test last
     holdout: str = key("hash", choices="transformer.data.held_out.STRATEGIES")
     separator: str = key("")  # between the columns of a table; '': as its content shows
-    quote: str = key("")  # around its cells; the same
+    quote: str = key("")  # around its cells; '': double quotes, of TSV as its content shows
     # The same for labelled texts, perhaps of several fields: title,text; documents: text_field.
     text_field: str = key("text", facts="field shared recipe")
     label_field: str = key("label", facts="field shared recipe")
