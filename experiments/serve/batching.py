@@ -5,13 +5,12 @@ that a long request does not hold up short ones. While no request waits, program
 """
 
 import contextlib
-import itertools
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client import Gauge, Histogram
 
@@ -66,23 +65,19 @@ class Programs:
             logger.info("ready")
 
 
-class _Job:
-    """A request: its items that no batch has taken, and the results of the others."""
+class _Item(NamedTuple):
+    """An item of a request. The ranks of a request's items count up, and the lowest are next."""
 
-    def __init__(self, route: Any, plan: RequestPlan):
-        self.route, self.plan = route, plan
-        self.waiting = list(range(len(plan.items)))
-        self.results: dict[int, Any] = {}
-        self.future: Future[list[Any]] = Future()
+    rank: int
+    route: Any
+    plan: RequestPlan
+    number: int
+    future: Future[Any]
 
-    def add(self, item: int, result: Any) -> None:
-        """Adds a result, or the error in its place; the last one, or an error, ends the job."""
-        self.results[item] = result
-        with contextlib.suppress(InvalidStateError):  # its client has gone
-            if isinstance(result, Exception):
-                self.future.set_exception(result)
-            elif len(self.results) == len(self.plan.items):
-                self.future.set_result([self.results[i] for i in range(len(self.results))])
+    @property
+    def group(self) -> tuple[Any, Hashable]:
+        """What it has in common with the items that it can be computed with."""
+        return self.route, self.plan.groups[self.number]
 
 
 class Batcher:
@@ -91,30 +86,29 @@ class Batcher:
     def __init__(self, programs: Programs):
         self.programs = programs
         self._changed = threading.Condition()
-        self._jobs: list[_Job] = []
+        self._items: list[_Item] = []
         self._is_closed = False
         WAITING.set_function(lambda: self.waiting)
 
     @property
     def waiting(self) -> int:
         """How many requests have items that are not being computed."""
-        return sum(not job.future.done() for job in self._jobs)
+        return len({id(item.plan) for item in self._items if not item.future.done()})
 
-    def submit(self, route: Any, plan: RequestPlan) -> Future[list[Any]]:
-        """Returns the future results of a plan's items; if it is cancelled, they are not computed.
+    def submit(self, route: Any, plan: RequestPlan) -> list[Future[Any]]:
+        """Returns the future results of a plan's items; one that is cancelled is not computed.
 
         Raises queue.Full if as many requests wait as may.
         """
-        job = _Job(route, plan)
-        if not plan.items:
-            job.future.set_result([])
-            return job.future
         with self._changed:
             if self.waiting >= MAX_WAITING:
                 raise queue.Full
-            self._jobs.append(job)
+            first = self._items[0].rank if self._items else 0
+            count = range(len(plan.items))
+            items = [_Item(first + i, route, plan, i, Future()) for i in count]
+            self._items = sorted([*self._items, *items], key=lambda item: item.rank)
             self._changed.notify()
-        return job.future
+        return [item.future for item in items]
 
     def close(self) -> None:
         """Ends the loop after the batch that is being computed."""
@@ -122,12 +116,12 @@ class Batcher:
             self._is_closed = True
             self._changed.notify()
 
-    def run(self, when_compiled: Callable[[], object] = lambda: None) -> None:
+    def run(self) -> None:
         """Computes batches and compiles programs until it is closed."""
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._jobs or self.programs.remain or self._is_closed
+                    lambda: self._items or self.programs.remain or self._is_closed
                 )
                 if self._is_closed:
                     return
@@ -136,41 +130,30 @@ class Batcher:
                 self._compute(batch)
             elif self.programs.remain:
                 self.programs.compile_next()
-                if not self.programs.remain:
-                    when_compiled()
 
-    def _take(self) -> list[tuple[_Job, int]]:
-        """Takes the next batch, of which the oldest job has the first item, from the jobs."""
-        self._jobs = [job for job in self._jobs if not job.future.done()]
-        if not self._jobs:
-            return []
-        first = self._jobs[0]
-        route, group = first.route, first.plan.groups[first.waiting[0]]
-        by_job = (
-            [(job, i) for i in job.waiting if job.plan.groups[i] == group]
-            for job in self._jobs
-            if job.route is route
-        )
-        items = filter(None, itertools.chain(*itertools.zip_longest(*by_job)))
-        batch = list(itertools.islice(items, route.max_batch))
-        for job, i in batch:
-            job.waiting.remove(i)
-        served = {job for job, _ in batch}  # if items of them remain, they go to the end
-        self._jobs = sorted((job for job in self._jobs if job.waiting), key=served.__contains__)
+    def _take(self) -> list[_Item]:
+        """Takes the next batch, which has the first item, from the queue."""
+        waiting = [item for item in self._items if not item.future.done()]
+        same = [item for item in waiting if item.group == waiting[0].group]
+        batch = same[: waiting[0].route.max_batch] if waiting else []
+        taken = {item.future for item in batch}
+        self._items = [item for item in waiting if item.future not in taken]
         return batch
 
-    def _compute(self, batch: list[tuple[_Job, int]]) -> None:
+    def _compute(self, batch: list[_Item]) -> None:
         """Computes a batch; if it fails, each of its items alone."""
-        first, i = batch[0]
-        SIZES.labels(first.route.name).observe(len(batch))
-        items = [job.plan.items[i] for job, i in batch]
+        route, group = batch[0].group
+        SIZES.labels(route.name).observe(len(batch))
         try:
-            results = first.route.compute(first.plan.groups[i], items)
+            results = route.compute(group, [item.plan.items[item.number] for item in batch])
         except Exception as error:
-            if len(batch) > 1:
-                for alone in batch:
-                    self._compute([alone])
+            if len(batch) == 1:
+                with contextlib.suppress(InvalidStateError):  # its client has gone
+                    batch[0].future.set_exception(error)
                 return
-            results = [error]
-        for (job, i), result in zip(batch, results, strict=True):
-            job.add(i, result)
+            for alone in batch:
+                self._compute([alone])
+            return
+        for item, result in zip(batch, results, strict=True):
+            with contextlib.suppress(InvalidStateError):
+                item.future.set_result(result)

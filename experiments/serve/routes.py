@@ -23,8 +23,8 @@ from transformer.runs.loaded import LoadedRun
 from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
 from ..attention.explorer import SIDES, live_example
-from .page import shown_tags
 from .schema import decode_pictures
+from .serve import shown_tags
 
 # Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
 ROWS = 8

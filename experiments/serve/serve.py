@@ -1,17 +1,35 @@
-"""The mode `serve`: a page to type into, and a JSON API, for one run or several."""
+"""The mode `serve`: a page to type into, and a JSON API, for one run or several.
 
+The page asks a server, or a model that it holds itself: `--mode=export --format=html`.
+"""
+
+import base64
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from ml_collections import ConfigDict
+
+from transformer.bridges import browser
+from transformer.bridges.formats import Export
+from transformer.data.corpora import languages_of, tags_of
 from transformer.errors import UserError
+from transformer.files import write_text
+from transformer.inference.segments import Segmenter, segment_rules
 from transformer.runs.loaded import LoadedRun, load
 from transformer.runs.run import Run
-from transformer.runs.workdir import run_folder
+from transformer.runs.workdir import load_config, run_folder
+from transformer.tasks import REGISTRY
+from ..attention.explorer import live_values
+from ..display import web_page
 from ..process.options import Options
 
 logger = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 8000
+LOCAL = "localhost", "127.0.0.1", "[::1]"
+OFFLINE_CHARACTERS = 2_000  # of a text on a page that holds a model
 
 
 def serve(run: Run, options: Options) -> None:
@@ -24,20 +42,22 @@ def serve(run: Run, options: Options) -> None:
             f'--mode=serve needs the package {error.name}: pip install "transformer-jax[serve]"'
         ) from None
     folders = [run.folder, *(run_folder(name) for name in _split_names(options.also))]
-    names = name_runs(folders)
+    run_names = name_runs(folders)
     host, port = options.host or HOST, PORT if options.port is None else options.port
     with server.listen(host, port) as listening:
-        if not server.is_local(listening):
+        is_local, names = server.is_local(listening), _split_names(options.server_name)
+        hosts = [*LOCAL, host, *names] if is_local or names else ["*"]
+        if not is_local:
             logger.warning(
                 f"--host={host}: everybody who reaches this address can use it, and nothing is "
                 "encrypted: see docs/serving.md"
             )
         runs = [LoadedRun(run), *map(load, folders[1:])]
-        served = list(map(Served, names, runs))
+        served = list(map(Served, run_names, runs))
         place, number = listening.getsockname()[:2]
         place = f"[{place}]" if ":" in place else place
-        logger.info(f"{', '.join(names)}: http://{place}:{number} (Ctrl-C ends it)")
-        server.serve_runs(served, listening, [host, *_split_names(options.server_name)])
+        logger.info(f"{', '.join(run_names)}: http://{place}:{number} (Ctrl-C ends it)")
+        server.serve_runs(served, listening, hosts)
 
 
 def name_runs(folders: list[Path]) -> list[str]:
@@ -54,3 +74,74 @@ def name_runs(folders: list[Path]) -> list[str]:
 
 def _split_names(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+# -- the page
+
+
+def shown_tags(data: ConfigDict) -> list[str]:
+    """Returns the tags of which a page offers one."""
+    tags = tags_of(data)
+    return list(tags) if any(tags) else []
+
+
+def write_page(export: Export, folder: Path) -> None:
+    """Writes a page, `index.html`, that holds a translator and needs no network, into a folder."""
+    config, predictor = export.config, export.predictor
+    spec, numbers = browser.make_page_data(predictor, export.params)
+    described = {
+        "name": config.name,
+        "task": config.task,
+        "inputs": ["text"],
+        "steps": list(export.steps),
+        "languages": languages_of(load_config(export.run).data),
+        "operations": ["translate", "attention"],
+        "max_best": config.decode.beam_size,
+        "source_tags": shown_tags(config.data),
+    }
+    encode = predictor.source_tokenizer.encode
+    segmenter = Segmenter(config, export.run, encode, spec["maxLength"])
+    most, tokens = segmenter.limits
+    splits = config.decode.split_sentences != "never"
+    rules = segment_rules(segmenter.language, segmenter.measured.get("words", {}))
+    spec["segment"] = {"splits": splits, "sentences": most, "tokens": tokens, **rules}
+    offline = {"spec": spec, "numbers": base64.b64encode(numbers).decode("ascii")}
+    write_text(folder / "index.html", render_page([described], OFFLINE_CHARACTERS, offline))
+
+
+def render_page(
+    described: Sequence[Mapping[str, Any]],
+    characters: int,
+    offline: Mapping[str, Any] | None = None,
+) -> str:
+    """Returns the page of some runs; it asks for nothing but their answers.
+
+    Args:
+      described: what `Served.describe` returns of each run.
+      characters: most of a text.
+      offline: the single run's model, which the page then holds: `spec` and `numbers` of
+        `bridges.browser.make_page_data`, the latter in base64.
+    """
+    tags = dict.fromkeys(tag for run in described for tag in run["source_tags"])
+    headings = {REGISTRY[run["task"]].invitation for run in described}
+    writing = [run["max_best"] for run in described if "classify" not in run["operations"]]
+    return web_page.render(
+        "serve.html",
+        title=" and ".join(run["name"] for run in described),
+        heading=headings.pop() if len(headings) == 1 else "Type to try the models",
+        about={run["name"]: _about_run(run) for run in described},
+        runs=described,
+        tags=list(tags),
+        best=max(writing, default=0),
+        inputs={name for run in described for name in run["inputs"]},
+        characters=characters,
+        data=live_values(),
+        offline=offline,
+    )
+
+
+def _about_run(run: Mapping[str, Any]) -> str:
+    """A line about a run."""
+    count, step = len(run["steps"]), f"step {run['steps'][-1]:,}"
+    weights = step if count == 1 else f"mean of {count} checkpoints up to {step}"
+    return f"{REGISTRY[run['task']].model_noun}, {weights}"

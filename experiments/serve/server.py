@@ -1,18 +1,13 @@
-"""The server: its routes and its page, how a request becomes an answer of a run, and its end."""
+"""The server: its routes and its page, how a request becomes an answer, access, and its end."""
 
 import asyncio
-import base64
 import contextlib
-import errno
-import gc
-import hashlib
 import ipaddress
 import logging
 import queue
-import re
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,35 +15,34 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer import signals
 from transformer.errors import UserError, one_line, shorten
 from ..process.process import explain
-from . import access, batching, schema
-from .page import render_page
+from . import batching, schema
 from .routes import MAX_REQUEST_TOKENS, Served
+from .serve import render_page
 
-ANSWER_SECONDS = 30.0  # until an answer
+logger = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 30.0  # until a request has arrived and is answered
+SCHEMES = "http", "https"
+POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
 GONE = 499  # a request whose client has gone, for the metrics alone
 MEMORY_FIX = "the length of the texts"  # or, who runs the server, the size of the beam
-MESSAGES = {  # by what the libraries say
-    "Not Found": "there is no {path}: see /openapi.json",
-    "Method Not Allowed": "{method} is not for {path}: use {allow}",
-    "There was an error parsing the body": "the body is not JSON: send an object",
-}
 REQUEST_LIMITS = {
     "body": schema.BODY,
     "texts": schema.TEXTS,
     "characters": schema.CHARACTERS,
     "waiting": batching.MAX_WAITING,
     "seconds": ANSWER_SECONDS,
-    "reading": access.BODY_SECONDS,
     "tokens": MAX_REQUEST_TOKENS,
 }
-IDLE_SECONDS = 10.0
 SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -56,16 +50,16 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'",
 }
+REQUESTS = Counter("transformer_requests", "Requests that were answered.", ["route", "status"])
+DURATIONS = Histogram("transformer_request_seconds", "Time of a request.", ["route"])
 
 
-def build(
-    runs: Sequence[Served],
-    batcher: batching.Batcher,
-    names: Collection[str] = (),
-    is_local: bool = True,
-) -> FastAPI:
-    """Returns the application; see `Access` for the names."""
+def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str]) -> FastAPI:
+    """Returns the application, which answers to these hosts."""
     handlers = {HTTPException: _refused, RequestValidationError: _invalid}
     handlers |= {UserError: _failed, Exception: _failed}
     app = FastAPI(
@@ -76,17 +70,17 @@ def build(
         redirect_slashes=False,
         exception_handlers=handlers,
     )
-    app.add_middleware(access.Access, names=names, is_local=is_local)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
+    app.add_middleware(Access)
     _add_fixed_routes(app, runs, batcher.programs)
-    planners = ThreadPoolExecutor(1), ThreadPoolExecutor(1)  # of texts, and of pictures
-    for name, (summary, fields, answer) in schema.API.items():
+    planner = ThreadPoolExecutor(2)  # a picture that takes long holds up no text
+    for name, (summary, fields) in schema.API.items():
         app.add_api_route(
             f"/api/{name}",
-            _endpoint(name, fields, runs, batcher, planners),
+            _endpoint(name, fields, runs, batcher, planner),
             methods=["POST"],
             name=name,
             summary=summary,
-            response_model=answer,
             responses={"default": {"model": schema.Error}},
         )
     return app
@@ -100,7 +94,7 @@ def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.P
 
     @app.get("/", include_in_schema=False)
     async def page() -> HTMLResponse:
-        return HTMLResponse(text, headers={"Content-Security-Policy": policy(text)})
+        return HTMLResponse(text)
 
     @app.get("/favicon.ico", include_in_schema=False, status_code=204)
     async def no_icon() -> None: ...
@@ -124,7 +118,7 @@ def _endpoint(
     model: type[schema.Request],
     runs: Sequence[Served],
     batcher: batching.Batcher,
-    planners: tuple[ThreadPoolExecutor, ThreadPoolExecutor],
+    planner: ThreadPoolExecutor,
 ) -> Callable:
     """The function that answers requests of an operation."""
 
@@ -132,16 +126,14 @@ def _endpoint(
         run = _choose(runs, name, fields.run)
         route, values = run.routes[name], fields.model_dump(exclude_none=True)
         # In a thread: a mistake is answered at once, whatever is being computed or decoded.
-        loop, end = asyncio.get_running_loop(), time.monotonic() + ANSWER_SECONDS
-        planner = planners[bool(values.keys() & {"picture", "pictures"})]
-        planning = loop.run_in_executor(planner, route.plan, values)
-        plan = await _wait(request, planning, end)
+        planning = asyncio.get_running_loop().run_in_executor(planner, route.plan, values)
+        plan = await _wait(request, planning)
         try:
-            future = batcher.submit(route, plan)
+            futures = batcher.submit(route, plan)
         except queue.Full:
             message = f"{batching.MAX_WAITING} requests wait, as many as may: try again in a second"
             raise HTTPException(503, message, {"Retry-After": "1"}) from None
-        results = await _wait(request, asyncio.wrap_future(future), end)
+        results = await _wait(request, asyncio.gather(*map(asyncio.wrap_future, futures)))
         return JSONResponse({"run": run.name, **plan.answer(results)})
 
     return answer
@@ -160,20 +152,17 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
     raise UserError(f"{name or 'no run here'} has {', '.join(names)}, not {operation}")
 
 
-async def _wait(request: Request, answer: asyncio.Future[Any], end: float) -> Any:
-    """Returns an answer, which is cancelled if it is not there in time or its client has gone."""
+async def _wait(request: Request, answer: asyncio.Future[Any]) -> Any:
+    """Returns an answer, which is cancelled if its time is over or its client has gone."""
     gone = asyncio.ensure_future(_disconnected(request))
-    ready, _ = await asyncio.wait(
-        {answer, gone}, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
-    )
-    gone.cancel()
-    if answer in ready:
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise HTTPException(GONE, "the client has gone: nobody reads the answer")
         return answer.result()
-    answer.cancel()
-    if gone in ready:
-        raise HTTPException(GONE, "the client has gone")
-    fix = "send fewer or shorter texts, or smaller pictures, at once, or wait"
-    raise HTTPException(504, f"no answer in {ANSWER_SECONDS:g} seconds: {fix}")
+    finally:
+        gone.cancel()
+        answer.cancel()
 
 
 async def _disconnected(request: Request) -> None:
@@ -186,14 +175,15 @@ def _error(message: str, status: int, headers: Mapping[str, str] | None = None) 
 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
-    path, allow = shorten(request.url.path, 60), (error.headers or {}).get("Allow", "")
-    message = MESSAGES.get(error.detail, "").format(method=request.method, path=path, allow=allow)
-    return _error(message or error.detail, error.status_code, error.headers)
+    message = error.detail
+    if ": " not in message:  # one of the libraries, without value and fix
+        path = shorten(request.url.path, 60)
+        message = f"{request.method} {path}: {message}, see /openapi.json"
+    return _error(message, error.status_code, error.headers)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    _, fields, _ = schema.API[request.scope["route"].name]
-    return _error(schema.explain(error.errors()[0], fields.model_fields), 400)
+    return _error(schema.explain(error.errors()[0]), 400)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
@@ -202,19 +192,69 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _error(message, 400 if isinstance(error, UserError) else 500)
 
 
-# -- the page
+# -- access
 
 
-def policy(text: str) -> str:
-    """Returns the Content-Security-Policy of a page: its scripts and styles alone, by digest."""
-    sources = []
-    for element in ("script", "style"):
-        contents = re.findall(f"<{element}>(.*?)</{element}>", text, re.DOTALL)
-        digests = (hashlib.sha256(content.encode()).digest() for content in contents)
-        listed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-        sources.append(f"{element}-src {listed}")
-    others = "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; {'; '.join(sources)}; {others}"
+class Access:
+    """The application behind checks of where a request is from, with its log line and numbers.
+
+    The server has no accounts. So that no page of another site can use it through a browser, `Host`
+    must be a name of its own (against DNS rebinding; Starlette's middleware checks it), and a
+    request that changes nothing but costs time must be JSON and of no other origin; nothing is
+    answered with CORS headers.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start, status, size = time.perf_counter(), 500, 0
+
+        async def receive_body() -> Message:
+            nonlocal size
+            message = await receive()
+            size += len(message.get("body", b""))
+            if size > schema.BODY:
+                large = f"the body has more than {schema.BODY:,} bytes: send fewer texts at once"
+                raise HTTPException(413, large)
+            return message
+
+        async def send_on(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        refusal = _refuse(scope["method"], Headers(scope=scope))
+        app = JSONResponse({"error": refusal[1]}, refusal[0]) if refusal else self._app
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await app(scope, receive_body, send_on)
+        except TimeoutError:
+            fix = "send fewer or shorter texts, or smaller pictures, at once, or wait"
+            late = {"error": f"no answer in {ANSWER_SECONDS:g} seconds: {fix}"}
+            await JSONResponse(late, 504)(scope, receive, send_on)
+        finally:
+            seconds = time.perf_counter() - start
+            route = getattr(scope.get("route"), "path", "other")
+            REQUESTS.labels(route, str(status)).inc()
+            DURATIONS.labels(route).observe(seconds)
+            if route not in POLLED or status not in (200, 503):
+                request = shorten(one_line(f"{scope['method']} {scope['path']}"), 60)
+                logger.info(f"{request} {status} {1000 * seconds:.0f} ms")
+
+
+def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
+    """The status and the reason of a POST request that is not answered; None of the others."""
+    if method != "POST":
+        return None
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if origin is not None and origin.lower() not in (f"{s}://{host.lower()}" for s in SCHEMES):
+        rule = "only this server's own page and programs can post"
+        return 403, f"Origin {schema.quote(origin)} is another site: {rule}"
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return 415, f"Content-Type {schema.quote(kind)} is not JSON: send application/json"
+    return None
 
 
 # -- until a signal comes
@@ -222,17 +262,15 @@ def policy(text: str) -> str:
 
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens at an address."""
-    if not 0 <= port < 2**16:
-        raise UserError(f"--port={port} is not between 0 and 65535: choose another")
     try:
+        if not 0 <= port < 2**16:
+            raise OverflowError("a port is between 0 and 65535")
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(address, family=family)
-    except (OSError, UnicodeError) as error:  # the second of a name that no host can have
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise UserError(f"--port={port} is in use: choose another") from None
+    except (OSError, OverflowError, UnicodeError) as error:
         raise UserError(
-            f"cannot listen at --host={host} --port={port} ({error}): use --host=127.0.0.1 and a "
-            "port from 1024 on"
+            f"cannot listen at --host={host} --port={port} ({error}): use --host=127.0.0.1 and "
+            "another port, from 1024 to 65535"
         ) from None
     # Its connections inherit this; without it, an answer waits 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -242,32 +280,6 @@ def listen(host: str, port: int) -> socket.socket:
 def is_local(listening: socket.socket) -> bool:
     """Returns whether only this machine reaches an address."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
-
-
-class _Connection(H11Protocol):
-    """A connection that is cut if for `IDLE_SECONDS` it answers nothing, or nothing is read."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, None, 0)
-
-    def _cut_if_idle(self, cycle: Any, unsent: int) -> None:
-        """Cuts it if its request and the bytes to be sent are those of the last look."""
-        now = self.transport.get_write_buffer_size()
-        if self.cycle is cycle and now == unsent and (now or not self._is_answering()):
-            self.transport.abort()
-        if self in self.connections:
-            self.loop.call_later(IDLE_SECONDS, self._cut_if_idle, self.cycle, now)
-
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def eof_received(self) -> bool:
-        """Returns whether it stays open. A browser, which sends `Origin`, has gone if it closes."""
-        if not self._is_answering() or self.cycle.more_body or b"origin" in dict(self.headers):
-            return False
-        self.cycle.keep_alive = bool(self.conn.trailing_data[0])  # the next request
-        return True
 
 
 class _Stop(signals.StopSignals):
@@ -282,32 +294,26 @@ class _Stop(signals.StopSignals):
         self._server.should_exit = True
 
 
-def serve_runs(runs: Sequence[Served], listening: socket.socket, names: Sequence[str]) -> None:
+def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence[str]) -> None:
     """Serves runs until a signal comes, and then finishes the running requests."""
     # The answers say which tokens are not read: the library's log would show the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
-    server, batcher = make_server(runs, names, is_local(listening))
-    signals.call_aside(lambda: batcher.run(_freeze))
+    server, batcher = make_server(runs, hosts)
+    signals.call_aside(batcher.run)
     with _Stop(server):
         asyncio.run(server.serve([listening]))
     batcher.close()
 
 
-def _freeze() -> None:
-    """Exempts all objects from garbage collections, each of which holds up requests for 0.5 s."""
-    gc.collect()
-    gc.freeze()
-
-
 def make_server(
-    runs: Sequence[Served], names: Sequence[str], local: bool
+    runs: Sequence[Served], hosts: Sequence[str]
 ) -> tuple[uvicorn.Server, batching.Batcher]:
     """Returns a server of runs, and the batcher whose `run` a thread must call."""
     batcher = batching.Batcher(batching.Programs(runs))
     server = uvicorn.Server(
         uvicorn.Config(
-            build(runs, batcher, names, local),
-            http=_Connection,
+            build(runs, batcher, hosts),
+            http="h11",
             loop="asyncio",  # uvloop would take the signals
             ws="none",
             lifespan="off",

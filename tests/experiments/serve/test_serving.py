@@ -13,7 +13,6 @@ from experiments.attention import explorer
 from experiments.serve.batching import Programs
 from experiments.serve.routes import ROWS, Served
 from experiments.serve.schema import API, CHARACTERS
-from experiments.serve.server import policy
 from places import ROOT
 from runs import count_programs
 from transformer.data import held_out
@@ -73,22 +72,7 @@ def test_a_translation_may_be_longer_than_a_text(site):
     assert site.post("attention", pair).json()["unread"]["target"] == CHARACTERS + 1 - 32
     lists = {"texts": [SHORT], "targets": [target]}
     assert site.post("score", lists).status == 200
-    is_one_line(site.post("score", {**lists, "texts": [target]}), 400, "texts[0] has 10,000 char")
-
-
-def test_answers_have_the_fields_of_the_schema(site):
-    asked = {
-        "translate": {"texts": [SHORT]},
-        "score": {"texts": [SHORT], "targets": [SHORT]},
-        "attention": {"text": SHORT},
-        "generate": {"texts": ["one"]},
-        "classify": {"texts": ["the plot"]},
-    }
-    for name, (_, _, model) in API.items():
-        answer = site.post(name, asked[name]).json()
-        model.model_validate(answer, strict=True)
-        shown = {"title", "translation"} & answer.keys()  # of the explorer
-        assert answer.keys() - shown == model.model_fields.keys(), name
+    is_one_line(site.post("score", {**lists, "texts": [target]}), 400, "texts[0]: String should")
 
 
 def test_a_classifier_of_texts_needs_texts_and_no_pictures(site):
@@ -166,7 +150,7 @@ def test_health_runs_metrics_and_schema_are_answered(site, runs):
     assert [run["name"] for run in described["runs"]] == [run.name for run in runs]
     assert described["runs"][0]["operations"] == ["translate", "score", "attention"]
     sizes = {"body": 2**20, "texts": 64, "characters": 5_000, "tokens": 8_192, "waiting": 256}
-    assert described["limits"] == sizes | {"seconds": 30.0, "reading": 10.0}
+    assert described["limits"] == sizes | {"seconds": 30.0}
     site.post("translate", {"texts": ["a b c"]})
     text = site.get("/metrics").body.decode()
     [counted] = re.findall(r'requests_total\{route="/api/translate",status="200"\} (\S+)', text)
@@ -250,14 +234,11 @@ def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
     assert len(sampling.routes["generate"].plan(texts).items) == 2  # the control
 
 
-def test_the_page_runs_only_its_own_scripts(site):
+def test_the_page_loads_nothing_and_no_other_site_may_show_it(site):
     answer = site.get("/")
     text, allowed = answer.body.decode(), answer.headers["content-security-policy"]
-    assert allowed == policy(text)
-    assert "unsafe" not in allowed
-    assert allowed.count("'sha256-") == text.count("<script>") + text.count("<style>")
-    assert not re.search(r'\son\w+="|\sstyle="|(src|href)="', text)
+    assert allowed.startswith("default-src 'none'; ")
+    assert not re.search(r'(src|href)="', text)
     assert "http://" not in re.sub(r'"http://www\.w3\.org/2000/svg"', "", text)
-    assert policy(text.replace("use strict", "use  strict")) != allowed  # the control
     assert answer.headers["x-frame-options"] == "DENY"
     assert "access-control-allow-origin" not in answer.headers
