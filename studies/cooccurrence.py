@@ -73,27 +73,19 @@ LOSS_HEIGHT = 0.9  # inches
 def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
     """Returns the words of each sentence that has some, in lower case and without punctuation.
 
-    Args:
-      source: what messages call the text; its sentences are lines, counted from one.
+    Messages call the text `source`.
     """
     split = []
-    for number, sentence in enumerate(sentences, 1):
+    for sentence in sentences:
         stripped = (word.strip(PUNCTUATION).lower() for word in sentence.split())
-        words = list(dict.fromkeys(filter(None, stripped)))
-        if len(words) == 1:
-            raise UserError(
-                f"{source}, line {number}: {words[0]!r} is alone: give each sentence two "
-                "different words or more, or delete the line"
-            )
-        split += [words] * bool(words)
-    if not split:
-        raise UserError(f"{source} holds no words: write one sentence per line")
-    if (count := len({word for words in split for word in words})) > MAX_WORDS:
+        split.append(list(dict.fromkeys(filter(None, stripped))))
+    count = len({word for words in split for word in words})
+    if not 2 <= count <= MAX_WORDS:
         raise UserError(
-            f"{source} has {count:,} different words: at most {MAX_WORDS:,} can be compared each "
-            "with each; give fewer lines"
+            f"{source} has {count:,} different words: give 2 to {MAX_WORDS:,}, each of which is "
+            "compared with each, one sentence per line"
         )
-    return split
+    return list(filter(None, split))
 
 
 def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[np.ndarray, "V V"]]:
