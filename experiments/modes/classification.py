@@ -99,7 +99,6 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
         logger.info(f"  text       {item.text[:MAX_EXAMPLE_LENGTH]}{end}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {best[0].label} ({best[0].probability:.3f})\n")
-    print_kinds(folder)
     draw_results(task, variables, folder)
     figures = folder / "figures"
     for picture in draw_reading(classifier, variables, examples, figures / "reading.png"):
@@ -107,14 +106,6 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     if examples:
         maps = classifier.attention(variables, examples[0].text)
         draw.show_attention(maps, folder)
-
-
-def print_kinds(folder: Path) -> None:
-    """Prints the accuracy of the test items of each kind, if they have kinds."""
-    for name, value in known_results(folder)["test"].items():
-        if name.startswith("accuracy_") and name not in ("accuracy_ci", "accuracy_signature"):
-            kind = name.removeprefix("accuracy_").replace("_", " ")
-            logger.info(f"  {kind:16} {value:7.1%}")
 
 
 def draw_results(task: ClassificationTask, variables: Variables, folder: Path) -> None:

@@ -11,7 +11,7 @@ from transformer.runs.run import Run
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
 from ..process.options import Options
-from .classification import draw_results, print_kinds
+from .classification import draw_results
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,6 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
             logger.info(f"  question   {item.question}")
         logger.info(f"  class      {item.label}")
         logger.info(f"  predicted  {answer} ({row.max():.3f})\n")
-    print_kinds(folder)
     draw_results(task, variables, folder)
     if not classifier.has_heads:
         return
