@@ -91,14 +91,11 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
             )
             for i in range(len(arrays) // len(order["arrays"]))
         ]
-    start = time.monotonic()
     for batch in {tuple(x.shape for x in batch): batch for batch in batches}.values():
         step(*batch)
         step(*batch)
     wait()
-    first = time.monotonic() - start
-    parameters = sum(x.numel() for x in model.parameters() if x.requires_grad)
-    turn({"first_seconds": first, "parameters": parameters, "threads": torch.get_num_threads()})
+    turn({})
     for number in itertools.count():
         part = [batches[i % len(batches)] for i in range(number * count, (number + 1) * count)]
         start = time.monotonic()

@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -53,8 +53,8 @@ class Measured:
     state_bytes: int  # parameters, optimizer state and averages
     step_bytes: list[int]  # of a step of each shape, the state included
     compile_seconds: float  # of the programs of all shapes
-    step_seconds: list[list[float]]  # of steps of each shape; empty if the memory is too small
-    evaluation_seconds: float  # of one during training, with a model that was not trained
+    step_seconds: Sequence[Sequence[float]] = ()  # of each shape; none if the memory is too small
+    evaluation_seconds: float = 0.0  # of one during training, with a model that was not trained
 
     @property
     def needed_bytes(self) -> int:
@@ -193,41 +193,29 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
         tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
         contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
     ):
-        return _measure_steps(Trainer([run]), run, shapes, free)
+        trainer = Trainer([run])
+        state, hparams = trainer.fresh_state(), trainer.hparams
+        state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+        batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
+        step_bytes, start = [], monotonic()
+        for shape, batch in zip(shapes, batches, strict=True):
+            logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
+            step_bytes.append(trainer.train_step.count_bytes(state, batch, hparams))
+        steps, compiling = run.total_steps, monotonic() - start
+        measured = Measured(steps, run.ended(steps) or "", state_bytes, step_bytes, compiling)
+        if not measured.fits(free):
+            return measured
+        logger.info(f"measuring {STEPS} steps and an evaluation")
 
+        def step(i: int) -> float:
+            nonlocal state
+            start = monotonic()
+            state, _ = jax.block_until_ready(trainer.train_step(state, batches[i], hparams))
+            return monotonic() - start
 
-def _measure_steps(
-    trainer: Trainer, run: TrainingRun, shapes: list[BucketShape], free: int
-) -> Measured:
-    state = trainer.fresh_state()
-    state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
-    batches = [trainer.placement.put_batch(shape.batch) for shape in shapes]
-    step_bytes, start = [], monotonic()
-    for shape, batch in zip(shapes, batches, strict=True):
-        logger.info(f"compiling for batches of {shape.rows}x{shape.length}")
-        step_bytes.append(trainer.train_step.count_bytes(state, batch, trainer.hparams))
-    measured = Measured(
-        run.total_steps,
-        run.ended(run.total_steps) or "",
-        state_bytes,
-        step_bytes,
-        monotonic() - start,
-        [],
-        0.0,
-    )
-    if not measured.fits(free):
-        return measured
-    logger.info(f"measuring {STEPS} steps and an evaluation")
-
-    def step(i: int) -> float:
-        nonlocal state
-        start = monotonic()
-        state, _ = jax.block_until_ready(trainer.train_step(state, batches[i], trainer.hparams))
-        return monotonic() - start
-
-    seconds = _time_steps(step, [shape.batches for shape in shapes])
-    evaluation = _time_evaluation(run.task, state.ema or state.params)
-    return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
+        seconds = _time_steps(step, [shape.batches for shape in shapes])
+        evaluation = _time_evaluation(task, state.ema or state.params)
+        return dataclasses.replace(measured, step_seconds=seconds, evaluation_seconds=evaluation)
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
@@ -261,7 +249,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
 
 
 def mean_seconds(
-    shapes: list[BucketShape], seconds: list[list[float]], choose: Any = np.median
+    shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any = np.median
 ) -> float:
     """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
     weights = [shape.batches for shape in shapes]

@@ -25,7 +25,6 @@ from experiments.benchmark.peers import (
 from experiments.benchmark.workloads import Shape, Workload, make_task, read_workload
 from runs import toy_config
 from tiny_models import tiny_config
-from transformer.bridges.ctranslate2 import write
 from transformer.data.batches import Batch, make_batch
 from transformer.model.layers import NO_DROPOUT
 from transformer.tasks.translation import TranslationTask
@@ -163,27 +162,6 @@ def test_pytorch_drops_what_ours_drops():
         assert layer.self_attn.dropout == 0.3
         assert [layer.dropout.p, layer.dropout1.p, layer.dropout2.p] == [0.4, 0.2, 0.2]
     assert (layer.multihead_attn.dropout, layer.dropout3.p) == (0.3, 0.2)
-
-
-@needs("ctranslate2")
-@pytest.mark.parametrize("position", ["pre", "post"])
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_ctranslate2_gives_our_log_probabilities(tmp_path, position, tied):
-    import ctranslate2
-
-    changes = {"model.norm_position": position, "model.tied_embeddings": tied}
-    task = TranslationTask(workload_of(tmp_path, **changes).config)
-    translator = task.predictor
-    params = jax.tree.map(lambda x: 3 * x, jax.jit(translator.init_params)(jax.random.key(7)))
-    write(translator, params, tmp_path, quantization="")
-    pairs = list(task.examples("validation", 5))
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    ours = [score for score, _ in translator.score({"params": params}, sources, targets)]
-    sides = (translator.source_tokenizer, sources), (translator.target_tokenizer, targets)
-    tokens = [[own.pieces(ids) for ids in own.encode(texts)] for own, texts in sides]
-    model = ctranslate2.Translator(str(tmp_path), compute_type="float32")
-    theirs = [sum(each.log_probs) for each in model.score_batch(*tokens, max_input_length=0)]
-    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
 
 
 def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path, monkeypatch):
