@@ -96,9 +96,6 @@ def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.P
     async def page() -> HTMLResponse:
         return HTMLResponse(text)
 
-    @app.get("/favicon.ico", include_in_schema=False, status_code=204)
-    async def no_icon() -> None: ...
-
     @app.get("/health", summary="200 if the common programs are compiled, else 503")
     async def health() -> JSONResponse:
         state = programs.state()
