@@ -136,8 +136,8 @@ class Batcher:
         waiting = [item for item in self._items if not item.future.done()]
         same = [item for item in waiting if item.group == waiting[0].group]
         batch = same[: waiting[0].route.max_batch] if waiting else []
-        taken = {item.future for item in batch}
-        self._items = [item for item in waiting if item.future not in taken]
+        futures = {item.future for item in batch}
+        self._items = [item for item in waiting if item.future not in futures]
         return batch
 
     def _compute(self, batch: list[_Item]) -> None:

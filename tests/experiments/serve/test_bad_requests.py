@@ -34,13 +34,11 @@ MISTAKES = [
 ]
 FIELD_MISTAKES = [
     ("score", {"texts": ["a"]}, "targets has 0 texts, and texts has 1: give a translation of each"),
-    ("score", {"texts": ["a", "b"], "targets": ["a"]}, "targets has 1 texts, and texts has 2"),
     ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
     ("attention", {"text": "\u200b"}, "text is blank"),
     ("attention", {"text": ["a"]}, 'text: Input should be a valid string, got ["a"]'),
     ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
     ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
-    ("attention", {"text": "a", "source_tag": "<x>"}, "source_tag=<x> is for runs with tags"),
     ("translate", {"texts": ["a "] * 20}, "texts has 20 tokens in all, more than 19"),
 ]
 

@@ -16,7 +16,6 @@ from experiments.serve.schema import API, CHARACTERS
 from places import ROOT
 from runs import count_programs
 from transformer.data import held_out
-from transformer.errors import UserError
 
 # -- answers
 
@@ -223,15 +222,6 @@ def test_nothing_is_compiled_for_a_request(name, loaded):
         with count_programs() as programs:
             route.compute(plan.groups[0], plan.items)
         assert programs == []
-
-
-def test_a_prompt_that_leaves_a_search_no_room_is_refused_by_its_place(loaded):
-    texts = {"texts": ["one", "one " * 11]}
-    search = transformer.load(loaded["language_model"].folder, {"decode.search": "beam"})
-    with pytest.raises(UserError, match=r"^texts\[1\] has 12 tokens, all that data\.context=12 "):
-        Served("search", search).routes["generate"].plan(texts)
-    sampling = Served("sampling", loaded["language_model"])
-    assert len(sampling.routes["generate"].plan(texts).items) == 2  # the control
 
 
 def test_the_page_loads_nothing_and_no_other_site_may_show_it(site):
