@@ -260,6 +260,8 @@ def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that listens at an address."""
     try:
+        if not 0 <= port < 2**16:
+            raise OverflowError("a port is between 0 and 65535")
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.create_server(address, family=family)
     except (OSError, OverflowError, UnicodeError) as error:
