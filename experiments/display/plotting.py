@@ -100,13 +100,13 @@ def finish_map(axes: Axes, place: str) -> Legend:
     return legend
 
 
-def save_figure(figure: Figure, picture: Path) -> Path:
-    """Writes a figure whole; returns `picture`.
+def save_figure(figure: Figure, picture: Path, **options: Any) -> Path:
+    """Writes a figure whole, with options of `Figure.savefig`; returns `picture`.
 
     Its suffix (`.png`, `.pdf`, `.svg`) is the format; its folder is made if missing.
     """
     data = io.BytesIO()
-    figure.savefig(data, format=picture.suffix.removeprefix("."))
+    figure.savefig(data, format=picture.suffix.removeprefix("."), **options)
     picture.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(picture, data.getvalue())
     return picture

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,8 @@ PANEL_HEIGHT = 2.1  # inches
 MAX_METRICS = 2**28  # bytes of a metrics file
 FEW = 40  # points that still show as single marks
 RATE = Metric("learning_rate", "learning rate")
-CLOCK = "seconds", "train"
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
 EQUAL_LOSSES = 1e-4  # relative difference up to which losses count as the same
-MAX_MARKS, MARKS_APART = 9, 0.09  # of minutes on the axis of steps; a fraction of it
 
 
 def panels() -> dict[str, dict[str, Metric]]:
@@ -46,7 +44,7 @@ def draw(metrics_file: Path, picture: Path) -> Path:
 
 
 def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> Curves:
-    """Returns the curves of a metrics file, by default those of the panels and the seconds.
+    """Returns the curves of a metrics file, by default those of the panels.
 
     A killed run leaves its last line half written; if a resumed run comes to a step again, the
     later line holds. ValueError names a file that cannot be read.
@@ -55,7 +53,7 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
         lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
     except OSError as error:
         raise ValueError(f"{metrics_file}: cannot read the metrics ({error.strerror})") from error
-    metrics = (*drawn_metrics(), CLOCK[0]) if metrics is None else metrics
+    metrics = drawn_metrics() if metrics is None else metrics
     points: dict[tuple[str, str], dict[float, float]] = {}
     for number, line in enumerate(lines, 1):
         event, wrong = parse_json(line, dict)
@@ -78,10 +76,9 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
 def build_figure(curves: Curves, source: str) -> Figure:
     """Returns the figure of these curves, one panel above the other; one without data is left out.
 
-    The axis above counts minutes if the curves have `CLOCK`. The curves of a panel are comparable:
-    of the loss they are the negative log-likelihoods (nll), without smoothing or weights. The
-    number that training minimises is drawn too, dashed, if it is another. NaN leaves a gap.
-    ValueError names the source that has nothing to draw.
+    The curves of a panel are comparable: of the loss they are the negative log-likelihoods (nll),
+    without smoothing or weights. The number that training minimises is drawn too, dashed, if it is
+    another. NaN leaves a gap. ValueError names the source that has nothing to draw.
     """
     shown = _without_repeats(curves)
     drawn = {
@@ -99,9 +96,6 @@ def build_figure(curves: Curves, source: str) -> Figure:
         _draw_panel(axes, metrics, chosen, curves)
     column[-1].set_xlabel("training step")
     plotting.count_steps(column[-1], 8)
-    clock = curves.get(CLOCK)
-    if clock and clock[1][-1] > 0:
-        _add_minutes(column[0], clock)
     figure.align_ylabels(column)
     return figure
 
@@ -119,44 +113,6 @@ def _without_repeats(curves: Curves) -> Curves:
         if nll[0] != loss[0] or not np.allclose(nll[1], loss[1], **close):
             others["loss", "train"] = loss
     return others
-
-
-def _add_minutes(axes: Axes, clock: Curve) -> None:
-    """Puts an axis of minutes above, read off the clock and its mean pace outside of it."""
-    steps, minutes = np.array([0.0, *clock[0]]), np.array([0.0, *clock[1]]) / 60
-    # Where the clock stood still, a tiny slope keeps the way back from minutes to steps defined.
-    minutes = np.maximum.accumulate(minutes) + 1e-9 * steps
-    pace = minutes[-1] / steps[-1]
-
-    def to_minutes(x):
-        outside = np.minimum(x, 0) + np.maximum(x - steps[-1], 0)
-        return np.interp(x, steps, minutes) + pace * outside
-
-    def to_steps(y):
-        outside = np.minimum(y, 0) + np.maximum(y - minutes[-1], 0)
-        return np.interp(y, minutes, steps) + outside / pace
-
-    above = axes.secondary_xaxis("top", functions=(to_minutes, to_steps))
-    above.set_xlabel("minutes")
-    left, right = axes.get_xlim()
-    marks = _round_marks(
-        *to_minutes(np.array([left, right])), place=lambda y: (to_steps(y) - left) / (right - left)
-    )
-    above.set_xticks(marks, labels=[f"{mark:,.10g}" for mark in marks])
-
-
-def _round_marks(first: float, last: float, place: Callable[[float], float]) -> list[float]:
-    """Round numbers between two, the roundest first, as many as `place`, 0 to 1, has room for."""
-    # Time does not pass evenly over the steps: a step that compiles takes minutes.
-    marks: dict[float, float] = {}
-    size = 10.0 ** math.floor(math.log10(max(last - first, 1e-9)))
-    for unit in (size, size / 2, size / 5, size / 10, size / 20):
-        for count in range(math.ceil(max(first, 0) / unit), math.floor(last / unit) + 1):
-            mark = round(count * unit, 12)
-            apart = all(abs(place(mark) - other) >= MARKS_APART for other in marks.values())
-            if apart and len(marks) < MAX_MARKS:
-                marks[mark] = place(mark)
-    return sorted(marks)
 
 
 def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every: Curves) -> None:

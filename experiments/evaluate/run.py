@@ -105,7 +105,7 @@ def _begin_run(run: TrainingRun) -> State:
         return state
     run.claim()
     task.save_assets(folder)
-    report_page.record_data(task, folder)
+    json_files.record_run(folder, data=task.data_summary())
     if state >= State.TRAINED:  # but not scored or reported: a kill or a full disk came
         run.close()
         return state

@@ -22,7 +22,6 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError
 from transformer.model.build import has_cross_attention
 from transformer.runs.run import Run
-from transformer.runs.workdir import make_writable
 from transformer.training.progress import line_progress
 from ..attention.draw import NO_ATTENTION
 from ..display import plotting
@@ -78,7 +77,7 @@ def align(run: Run, options: Options) -> list[Path]:
             output = stack.enter_context(open_output(options.output, *read))
         trained = run.load_trained()
         place = run.folder / SCORES
-        make_writable(place.parent)
+        place.parent.mkdir(parents=True, exist_ok=True)
         with line_progress(len(pairs), hidden=False) as advance:
             heads = word_links.score_heads(
                 trained.predictor, trained.variables, pairs, gold, advance

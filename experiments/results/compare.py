@@ -4,7 +4,6 @@ import difflib
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,17 +12,13 @@ import numpy as np
 from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs.run import Run
-from ..display import web_page
 from ..display.web_page import shortened
 from ..process.options import Options
 from . import courses, figures, table
-from .notes import comparison_notes
-from .runs import RUNS_EXAMPLE, comparable, list_stopped, read_systems
-from .statistics import CONFIDENCE, ROUNDING
-from .systems import Comparison, System, compare
-from .table import Table
-from .tasks import TaskMeasures
-from .texts import length_buckets
+from .pages import describe
+from .runs import RUNS_EXAMPLE, list_stopped, read_systems
+from .statistics import ROUNDING
+from .systems import Comparison, System
 
 OUTPUT = "runs/comparison"
 MAX_CHANGES = 10  # texts of each direction that are shown
@@ -41,81 +36,37 @@ def compare_runs(run: Run, options: Options) -> list[Path]:
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
     levels = courses.parse_levels(options.levels)
-    measures, systems = read_systems(options.runs, options.set)
     output = Path(options.output or OUTPUT).expanduser()
+    comparison = read_systems(options.runs, options.set)
     output.mkdir(parents=True, exist_ok=True)
-    comparisons = [compare(measures, systems, name) for name in comparable(measures, systems)]
-    tables = [table.comparison_table(measures, systems, each) for each in comparisons]
-    names = [each.metric for each in comparisons]
-    course, more = courses.read_training(measures, systems, names, levels)
-    notes = comparison_notes(measures, systems, comparisons)
-    if stopped := list_stopped(Run(each.folder) for system in systems for each in system.runs):
-        notes.append(f"Scored before the end of the training: {', '.join(stopped)}.")
-    notes += more
-    perturbed = table.copies_tables(systems)
-    trained = [courses.training_table(systems, course)] if course else []
-    scores = systems[0].runs[0].results["test"]
-    signed = [name for name in measures.of_sums if f"{name}_signature" in scores]
-    signatures = {measures.metric(name).title: scores[f"{name}_signature"] for name in signed}
+    comparison, more = courses.add_curves(comparison)
     title = "Comparison" + (f" on {options.set}" if options.set else "")
     command = f"python {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])}"
-    rows = [[each.caption, *row] for each in tables for row in each.rows]
-    whole = Table("", ["measure", *table.COMPARISON_TITLES], rows, 2)
-    every = [whole, *perturbed, *trained]
-    text = table.to_markdown(title, table.one_line(command), every, notes, signatures)
-    write_text(output / "comparison.md", text)
-    page = web_page.write_page(
-        output / "comparison.html",
-        "comparison.html",
-        title=f"{title}: {', '.join(system.name for system in systems)}",
-        command=command,
-        tables=tables + perturbed,
-        trained=trained,
-        notes=notes,
-        signatures=signatures,
-        changes=find_changes(measures, systems),
+    results = describe(comparison, title, command)
+    if stopped := list_stopped(Run(each.folder) for each in comparison.runs):
+        more.insert(0, f"Scored before the end of the training: {', '.join(stopped)}.")
+    tables = [*results.tables, *table.copies_tables(comparison.systems)]
+    if comparison.runs[0].curves:
+        levels = levels or [courses.default_level(comparison)]
+        tables.append(courses.training_table(comparison, levels))
+    results = results._replace(tables=tables, notes=[*results.notes, *more])
+    measures = comparison.measures
+    page = results.to_page(
+        figures.draw(comparison, levels),
+        changes=find_changes(comparison),
         measure=measures.metric(measures.changes).title,
         noun=measures.noun,
-        baseline=systems[0].name,
-        runs=[(system.name, [str(run.folder) for run in system.runs]) for system in systems],
-        **_draw(measures, systems, comparisons, course),
+        baseline=comparison.systems[0].name,
     )
-    for each in (*tables, *perturbed, *trained):
+    files = {"comparison.md": table.to_markdown(*results), "comparison.html": page}
+    for name, text in files.items():
+        write_text(output / name, text)
+    for each in tables:
         table.print_rows(each)
-    for line in (*notes, *(f"{name}: {text}" for name, text in signatures.items())):
+    lines = (f"{name}: {text}" for name, text in results.signatures.items())
+    for line in (*results.notes, *lines):
         print(line, flush=True)
-    return [output / "comparison.md", page]
-
-
-def _draw(
-    measures: TaskMeasures,
-    systems: Sequence[System],
-    comparisons: Sequence[Comparison],
-    course: courses.Training | None,
-) -> dict[str, tuple[str, str]]:
-    """The figures of the page by name, each with its caption."""
-    noun, main = measures.noun, comparisons[0].metric
-    buckets = length_buckets(systems[0].runs[0].lengths)
-    by_length = [compare(measures, systems, main, rows) for rows in buckets]
-    interval = f"{CONFIDENCE:.0%} intervals"
-    drawn = {
-        "differences": (
-            figures.draw_differences(measures, systems, comparisons),
-            f"Difference to the baseline, {systems[0].name}, with {interval}.",
-        ),
-        "lengths": (
-            figures.draw_lengths(measures, systems, buckets, by_length),
-            f"{measures.metric(main).title} by the words of a {noun}, with the number of "
-            f"{noun}s below, and the difference to the baseline with {interval}.",
-        ),
-    }
-    if course is not None:
-        caption = "Validation scores during training, a line per run. Dotted: the levels above."
-        drawn["training"] = courses.draw_training(systems, course), caption
-    return {
-        name: (web_page.figure_svg(figure, name, caption, web_page.THEME_COLOURS), caption)
-        for name, (figure, caption) in drawn.items()
-    }
+    return [output / name for name in files]
 
 
 # -- the texts that changed
@@ -144,8 +95,9 @@ class Changes(NamedTuple):
     worse: list[TextChange]
 
 
-def find_changes(measures: TaskMeasures, systems: Sequence[System]) -> list[Changes]:
+def find_changes(comparison: Comparison) -> list[Changes]:
     """Returns the changes of each system but the baseline, which is the first."""
+    measures, systems = comparison.measures, comparison.systems
     name = measures.changes
     metric, of_sums = measures.metric(name), measures.of_sums[name]
     sign = 1 if metric.higher_is_better else -1
@@ -184,10 +136,8 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Tex
     for runs in list(zip(baseline.runs, system.runs, strict=False))[:MAX_RUNS]:
         marked = mark(*(shortened(run.texts.outputs[i], MAX_TEXT_LENGTH) for run in runs))
         for side, run, parts in zip((baseline, system), runs, marked, strict=True):
-            name, folder = side.name, run.folder.name
-            if len(side.runs) > 1:
-                name = folder if folder.startswith(name) else f"{name}, {folder}"
-            lines.append((name, parts))
+            seed = f", {run.folder.name}" if len(side.runs) > 1 else ""
+            lines.append((side.name + seed, parts))
     return lines
 
 

@@ -1,148 +1,121 @@
 """The validation scores of a comparison's runs over the time of their training."""
 
-import contextlib
-import itertools
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from matplotlib.figure import Figure
+import numpy as np
 
 from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
-from transformer.metrics.registry import Metric
 from transformer.runs import workdir
 from transformer.runs.json_files import read_run
-from ..display.plotting import WIDTH, light_grid, new_figure
-from ..display.training_curves import read_curves
-from .figures import DOTTED, system_colour, system_label
-from .systems import System
-from .table import NONE, Table, mean_text, title_of
-from .tasks import TaskMeasures
+from .statistics import spread
+from .systems import Comparison, ScoredRun, validation_curves
+from .table import NONE, Table
 
 LEVELS_EXAMPLE = "--levels=38,40"
+CLOCK = "seconds"  # since the start of the training, a number of each evaluation
 ABOUT_MINUTES = (
     "Minutes of training include compilation and evaluations. A level is reached at the first "
     "evaluation during training that has it, before checkpoints are averaged."
 )
 
 
-class Course(NamedTuple):
-    """A run's evaluations on the validation text during training, in their order."""
-
-    steps: list[float]  # after which each came
-    minutes: list[float]  # since the start of the training
-    scores: list[float]  # in the unit in which the metric is shown
-
-    def best(self, metric: Metric) -> float:
-        """Returns the best score."""
-        return (max if metric.higher_is_better else min)(self.scores)
-
-
-class Training(NamedTuple):
-    """How the systems of a comparison were trained: a list of courses for each."""
-
-    metric: Metric
-    courses: list[list[Course]]
-    levels: list[float]
-
-
 def parse_levels(text: str | None) -> list[float]:
     """Returns the scores between the commas of `--levels`."""
-    levels = []
-    for part in filter(None, (text or "").split(",")):
-        with contextlib.suppress(ValueError):
-            levels.append(float(part))
-            if math.isfinite(levels[-1]):
-                continue
-        raise UserError(f"--levels={text}: {part!r} is not a score: give numbers, {LEVELS_EXAMPLE}")
+    try:
+        levels = [float(part) for part in (text or "").split(",") if part]
+    except ValueError:
+        levels = [math.nan]
+    if not all(map(math.isfinite, levels)):
+        raise UserError(f"--levels={text} is not a list of scores: give numbers, {LEVELS_EXAMPLE}")
     return levels
 
 
-def read_training(
-    measures: TaskMeasures, systems: Sequence[System], names: Sequence[str], levels: Sequence[float]
-) -> tuple[Training | None, list[str]]:
-    """Returns how the systems were trained, and notes: if that is None, on why.
+def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
+    """Returns a comparison with the curves of one metric and of `CLOCK`, and notes about them.
 
-    Args:
-      names: of the measures in which the systems are compared, the main one first.
-      levels: scores, as the metric is shown; by default the one that all runs reach.
+    If the curves of the runs are not comparable, it is as it was, and the note says why.
     """
-
-    def none(reason: str) -> tuple[None, list[str]]:
-        return None, [f"No scores during training are compared: {reason}."]
-
-    metric = next((measures.metric(name) for name in names if name in measures.curves), None)
-    if metric is None:
-        return none("the tokens of the systems differ")
-    folders = [run.folder for system in systems for run in system.runs]
-    settings = _evaluation_settings(folders[0])
-    for folder in folders[1:]:
-        if _evaluation_settings(folder) != settings:
-            return none(f"{folders[0]} and {folder} had other texts or another search")
-    courses = [[_read_course(run.folder, metric) for run in system.runs] for system in systems]
-    every = list(itertools.chain(*courses))
-    for folder, course in zip(folders, every, strict=True):
-        if not course.scores:
-            return none(f"{folder} has no evaluations with their times")
-    # The worst of the best scores, rounded to what all runs do reach.
-    worst = (min if metric.higher_is_better else max)(course.best(metric) for course in every)
-    shared = (math.floor if metric.higher_is_better else math.ceil)(10 * worst) / 10
-    notes = [ABOUT_MINUTES]
-    machines = {_machine(folder) for folder in folders}
+    curves, runs = comparison.measures.curves, comparison.runs
+    metric = next((name for name in comparison.metrics if name in curves), None)
+    read = {run.folder: _read_curves(run, metric) for run in runs} if metric else {}
+    if reason := _obstacle(runs, read):
+        return comparison, [f"No scores during training are compared: {reason}."]
+    notes, machines = [ABOUT_MINUTES], {_machine(run.folder) for run in runs}
     if len(machines) > 1:
         notes.append(f"The minutes are of different machines: {'; '.join(sorted(machines))}.")
-    return Training(metric, courses, list(levels) or [shared]), notes
+    measures = dataclasses.replace(comparison.measures, curves=(metric,))
+    systems = [
+        dataclasses.replace(s, runs=[run._replace(curves=read[run.folder]) for run in s.runs])
+        for s in comparison.systems
+    ]
+    more = {"systems": systems, "baseline": systems[0], "measures": measures}
+    return dataclasses.replace(comparison, **more), notes
 
 
-def training_table(systems: Sequence[System], training: Training) -> Table:
+def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
+    """Why the curves of runs are not comparable; empty if they are."""
+    if not read:
+        return "the tokens of the systems differ"
+    first, *others = (run.folder for run in runs)
+    settings = _evaluation_settings(first)
+    for folder in others:
+        if _evaluation_settings(folder) != settings:
+            return f"{first} and {folder} had other texts or another search"
+    missing = [folder for folder, curves in read.items() if not curves]
+    return f"{missing[0]} has no evaluations with their times" if missing else ""
+
+
+def default_level(comparison: Comparison) -> float:
+    """Returns the best validation score that all runs reach, with one decimal, as it is shown."""
+    [name] = comparison.measures.curves
+    metric = comparison.measures.metric(name)
+    best, worst = (max, min) if metric.higher_is_better else (min, max)
+    level = metric.scale * worst(best(run.curves[name][1]) for run in comparison.runs)
+    return (math.floor if metric.higher_is_better else math.ceil)(10 * level) / 10
+
+
+def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
     """Returns the steps, minutes and best score of each system, and the minutes to each level."""
-    metric, rows = training.metric, []
-    sign = 1 if metric.higher_is_better else -1
-    for system, courses in zip(systems, training.courses, strict=True):
+    [name] = comparison.measures.curves
+    measure = comparison.measures.measure(name, panel=True)
+    sign, rows = (1 if comparison.measures.metric(name).higher_is_better else -1), []
+    for system in comparison.systems:
+        scores = [measure.scale * np.array(run.curves[name][1]) for run in system.runs]
+        minutes = [np.array(run.curves[CLOCK][1]) / 60 for run in system.runs]
         row = [
-            mean_text([course.steps[-1] for course in courses], ",.0f"),
-            mean_text([course.minutes[-1] for course in courses], ",.1f"),
-            mean_text([course.best(metric) for course in courses], metric.format),
+            _mean_text([run.curves[name][0][-1] for run in system.runs], ",.0f"),
+            _mean_text([each[-1] for each in minutes], ",.1f"),
+            _mean_text([sign * (sign * each).max() for each in scores], measure.format),
         ]
-        for level in training.levels:
-            minutes = []  # of the runs that reached it
-            for course in courses:
-                at = zip(course.minutes, course.scores, strict=True)
-                reached = (minute for minute, score in at if sign * (score - level) >= 0)
-                minutes += itertools.islice(reached, 1)
-            text = mean_text(minutes, ",.1f") if minutes else NONE
-            if 0 < len(minutes) < len(courses):
-                count = f"({len(minutes)} of {len(courses)} seeds)"
-                text = f"{text.partition(' ±')[0]} {count}"
-            row.append(text)
-        rows.append([system.name, str(len(courses)), *row])
-    title = title_of(metric)
-    head = ["system", "seeds", "steps", "minutes", f"best validation {title}"]
-    head += [f"minutes to {level:g}" for level in training.levels]
-    return Table(f"Validation {title} during training", head, rows)
+        for level in levels:
+            reached = [
+                at[sign * (each - level) >= 0] for at, each in zip(minutes, scores, strict=True)
+            ]
+            row.append(_minutes_text(reached))
+        rows.append([system.name, str(len(system.runs)), *row])
+    head = ["system", "n", "steps", "minutes", f"best validation {measure.title}"]
+    head += [f"minutes to {level:g}" for level in levels]
+    return Table(f"Validation {measure.title} during training", head, rows)
 
 
-def draw_training(systems: Sequence[System], training: Training) -> Figure:
-    """Returns a figure of each run's validation score over the minutes of its training."""
-    figure = new_figure(WIDTH, 3.2)
-    axes = figure.subplots()
-    for n, (system, courses) in enumerate(zip(systems, training.courses, strict=True)):
-        for i, course in enumerate(courses):
-            label = system_label(system, n) if i == 0 else None
-            look = {"color": system_colour(n), "linewidth": 1}
-            axes.plot(course.minutes, course.scores, label=label, **look)
-    for level in training.levels:
-        axes.axhline(level, color="#000000", **DOTTED)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("minutes of training")
-    axes.set_ylabel(f"validation {title_of(training.metric)}")
-    light_grid(axes)
-    for text in axes.legend(frameon=False, fontsize=8).get_texts():
-        text.set_parse_math(False)
-    return figure
+def _minutes_text(reached: Sequence[np.ndarray]) -> str:
+    """The mean time to a level, by the minutes at which each run had it."""
+    first = [each[0] for each in reached if len(each)]
+    if len(first) in (0, len(reached)):
+        return _mean_text(first, ",.1f") if first else NONE
+    return f"{np.mean(first):,.1f} ({len(first)} of {len(reached)} seeds)"
+
+
+def _mean_text(numbers: Sequence[float], form: str) -> str:
+    """The mean of numbers, and their standard deviation if there are several."""
+    _, mean, deviation, _ = spread(numbers)
+    return f"{mean:{form}} ± {deviation:{form}}" if len(numbers) > 1 else f"{mean:{form}}"
 
 
 def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
@@ -156,21 +129,16 @@ def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
     return texts, config.evaluate.max_sentences, beam_size, *limits, *penalty
 
 
-def _read_course(folder: Path, metric: Metric) -> Course:
-    """The evaluations of a run that have a score and a time."""
+def _read_curves(run: ScoredRun, metric: str) -> dict[str, Any]:
+    """The scores of a run and their times, at the evaluations that have both; or nothing."""
     try:
-        curves = read_curves(folder / "metrics.jsonl", (metric.name, "seconds"))
+        curves = validation_curves(run.folder, (metric, CLOCK))
     except ValueError:
-        return Course([], [], [])
-    split = next((own for name, own in curves if name == metric.name and own != "train"), "")
-    steps, scores = curves.get((metric.name, split), ([], []))
-    seconds = dict(zip(*curves.get(("seconds", split), ([], [])), strict=True))
-    points = [
-        (step, seconds[step] / 60, score * metric.scale)
-        for step, score in zip(steps, scores, strict=True)
-        if math.isfinite(score) and math.isfinite(seconds.get(step, math.nan))
-    ]
-    return Course(*map(list, zip(*points, strict=True))) if points else Course([], [], [])
+        return {}
+    values = [dict(zip(*curves.get(name, ([], [])), strict=True)) for name in (metric, CLOCK)]
+    steps = [s for s in values[0] if all(math.isfinite(each.get(s, math.nan)) for each in values)]
+    both = zip((metric, CLOCK), values, strict=True)
+    return {name: (steps, [each[s] for s in steps]) for name, each in both} if steps else {}
 
 
 def _machine(folder: Path) -> str:

@@ -1,31 +1,42 @@
 """The part of a report that depends on the task: good and bad outputs of a run."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import sacrebleu
 from ml_collections import ConfigDict
 
+from transformer.data.pairs import Pair
 from transformer.data.tokenizer import UNK_ID
 from transformer.decoding.search import PENALTIES
 from transformer.errors import UserError
+from transformer.model.build import has_cross_attention
 from transformer.runs.run import TrainedRun
+from ..display.labels import visible
 from ..display.web_page import shortened
-from .report_attention import AttentionMap, cross_attention
 from .table import Table
-from .texts import UnreadableError, read_columns, read_lines
+from .texts import read_columns, read_lines
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown
+MAX_DRAWN_TOKENS = 48  # a side of a map of attention
 MIN_TOKENS = 5  # of a piece of text whose perplexity says something
 EXACT, SEARCH, MODEL = "exact", "search", "model"
 # What a reference must be ahead by, as a fraction of the translation's score and in itself:
 # scores are kept with four decimals, and other programs than the search's round otherwise.
 LEAD = 1e-3
+
+
+class AttentionMap(NamedTuple):
+    """Weights from 0 to 1 by tokens: a row for each written one, a column for each read one."""
+
+    rows: list[str]
+    columns: list[str]
+    weights: list[list[float]]
 
 
 class Excerpt(NamedTuple):
@@ -54,8 +65,8 @@ class Sentence(NamedTuple):
     reference: str  # of several the most similar one
     translation: str
     chrf: float  # of the translation, from 0 to 100
-    log_prob: float  # of the translation, in nats; NaN if the run did not keep it
-    tokens: int  # of the translation, its end included; 0 of a blank line, and if unknown
+    log_prob: float  # of the translation, in nats
+    tokens: int  # of the translation, its end included; 0 of a blank line
 
 
 class Reference(NamedTuple):
@@ -73,17 +84,6 @@ class Judged(NamedTuple):
     translation: float
     reference: float
     kind: str
-
-
-@contextlib.contextmanager
-def reading(folder: Path, name: str) -> Iterator[Path]:
-    """Yields the path of a run's file; an error names the command that writes the file again."""
-    try:
-        yield folder / name
-    except (UnreadableError, ValueError):
-        if not (folder / name).exists():
-            raise UserError(f"{name} is missing: --mode=evaluate writes it") from None
-        raise UserError(f"{name} is damaged: --mode=evaluate writes it again") from None
 
 
 def translations(
@@ -140,9 +140,6 @@ def _errors(
 ) -> Group:
     """Search errors against model errors."""
     title = "Search errors and model errors"
-    if not are_scored(sentences):
-        missing = "This run did not keep the scores of its translations: --mode=evaluate adds them"
-        return Group("errors", title, [missing])
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
     references = score_references(trained, sentences)
@@ -158,12 +155,11 @@ def _errors(
         "another good translation. Only the reference is compared, so there may be more search "
         "errors than these (Stahlberg and Byrne 2019 find all by exact search).",
     ]
-    if blank := sum(not sentence.tokens for sentence in sentences):
-        notes.append(f"Left out: {blank:,} blank sentences.")
-    if cut := len(sentences) - blank - len(judged):
+    if cut := len(sentences) - len(judged):
         notes.append(
-            f"Left out: {cut:,} sentences that are, or whose reference is, longer than the model "
-            "reads, or whose reference has unknown words, which the search never writes."
+            f"Left out: {cut:,} sentences that are blank, or that are, or whose reference is, "
+            "longer than the model reads, or whose reference has unknown words, which the search "
+            "never writes."
         )
     kinds = {
         EXACT: "translation equals the reference, token for token",
@@ -199,24 +195,16 @@ def likelihoods(
         ]
     samples = Group("samples", "A text that it writes", notes, [], written)
     title, name = "The text it predicts worst", f"likelihoods/{split}.tsv"
-    if not (folder / name).exists():
-        notes = ["This run did not keep the likelihoods of its texts: --mode=evaluate adds them."]
-        return [samples, Group("worst", title, notes)]
-    with reading(folder, name) as path:
-        rows = zip(*read_columns(path), strict=True)
-        pieces = [
-            (math.exp(min(-float(log_prob) / int(tokens), 700)), tokens, number, text)
-            for number, (log_prob, tokens, _, text) in enumerate(rows, 1)
-            if int(tokens) >= MIN_TOKENS
-        ]
+    rows = zip(*read_columns(folder / name), strict=True)
+    pieces = [
+        (math.exp(min(-float(log_prob) / int(tokens), 700)), tokens, number, text)
+        for number, (log_prob, tokens, _, text) in enumerate(rows, 1)
+        if int(tokens) >= MIN_TOKENS
+    ]
     notes = [
         f"Perplexity of {len(pieces):,} pieces of the {split} text, each read without what was "
         f"before it: documents, or parts as long as a row, of at least {MIN_TOKENS} tokens.",
     ]
-    if pieces:
-        quartiles = np.percentile([piece[0] for piece in pieces], (25, 50, 75))
-        shown = ", ".join(f"{value:,.2f}" for value in quartiles)
-        notes.append(f"Its quartiles over the pieces are {shown}.")
     examples = [
         _example(f"Piece {n}: perplexity {perplexity:,.2f} over {tokens} tokens", {"text": text})
         for perplexity, tokens, n, text in sorted(pieces, reverse=True)[:WORST]
@@ -228,9 +216,9 @@ def predictions(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
     """Returns samples and the most confident mistakes; see `translations`."""
-    with reading(folder, f"predictions/{split}.tsv") as path:
-        numbered = [*enumerate(zip(*read_columns(path), strict=True), 1)]
-        wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
+    columns = read_columns(folder / f"predictions/{split}.tsv")
+    numbered = [*enumerate(zip(*columns, strict=True), 1)]
+    wrong = [(-float(row[2]), number, row) for number, row in numbered if row[0] != row[1]]
 
     def example(number: int, row: Sequence[str]) -> Excerpt:
         label, predicted, probability, text = row
@@ -260,17 +248,12 @@ REGISTRY: dict[str, Callable[..., list[Group]]] = {
 
 def read_sentences(folder: Path, split: str) -> list[Sentence]:
     """Returns the sentences of a split with the translations of a run."""
-    texts, scores = [], f"translations/{split}.scores.tsv"
-    numbered = folder.glob(f"translations/{split}.reference.*.txt")
-    further = (path.name.removeprefix(split).removesuffix(".txt") for path in numbered)
-    for kind in ("", ".source", ".reference", *further):
-        with reading(folder, f"translations/{split}{kind}.txt") as path:
-            texts.append(read_lines(path))
-    numbers = [(math.nan, 0)] * len(texts[0])
-    if (folder / scores).exists():
-        with reading(folder, scores) as path:
-            rows = [line.split("\t") for line in read_lines(path)]
-            numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
+    place = folder / "translations"
+    further = (path.name.removesuffix(".txt") for path in place.glob(f"{split}.reference.*.txt"))
+    names = (split, f"{split}.source", f"{split}.reference", *further)
+    texts = [read_lines(place / f"{name}.txt") for name in names]
+    rows = [line.split("\t") for line in read_lines(place / f"{split}.scores.tsv")]
+    numbers = [(float(log_prob), int(tokens)) for log_prob, tokens in rows]
     if len({len(lines) for lines in (*texts, numbers)}) > 1:
         raise UserError(
             f"the files translations/{split}.* do not belong together: --mode=evaluate writes them "
@@ -337,6 +320,41 @@ def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
     return log_prob / float(PENALTIES[decode.length_penalty](np.float64(tokens), decode.alpha))
 
 
-def are_scored(sentences: Sequence[Sentence]) -> bool:
-    """Whether the run kept the log-probabilities of its translations."""
-    return not any(math.isnan(sentence.log_prob) for sentence in sentences)
+# -- attention
+
+
+def cross_attention(
+    trained: TrainedRun, sources: Sequence[str], translations: Sequence[str]
+) -> list[AttentionMap | None]:
+    """Returns the mean attention of the last layer's heads while translations are written.
+
+    The map is None if the model has no attention, or a side has more than `MAX_DRAWN_TOKENS` or
+    than the model reads.
+    """
+    predictor = trained.predictor
+    maps: list[AttentionMap | None] = [None] * len(sources)
+    length = min(MAX_DRAWN_TOKENS, predictor.max_length)
+    read, written = predictor.encode_pairs(map(Pair, sources, translations))
+    # Each includes its end-of-sentence.
+    drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
+    if not drawn or not has_cross_attention(predictor.model.config):
+        return maps
+    texts = [read[i] for i in drawn], [written[i] for i in drawn]
+    batch = predictor.make_batch(*texts, len(drawn), length)
+
+    @jax.jit  # as a whole, so that no other weights leave it
+    def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
+        return predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
+
+    means = jax.device_get(mean_of_last_layer(trained.variables, batch))
+    for mean, i in zip(means, drawn, strict=True):
+        rows = [*predictor.target_tokenizer.pieces(written[i]), "</s>"]
+        columns = predictor.source_names(read[i])
+        weights = mean[: len(rows), : len(columns)].round(2).tolist()
+        maps[i] = AttentionMap([*map(_shown, rows)], [*map(_shown, columns)], weights)
+    return maps
+
+
+def _shown(token: str) -> str:
+    """A token as the page's own fonts show it, which are taken to have all characters."""
+    return visible(token, frozenset(token))

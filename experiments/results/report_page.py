@@ -6,7 +6,6 @@ if the data is not there.
 
 import base64
 import dataclasses
-import io
 import json
 import re
 from collections.abc import Iterable
@@ -23,7 +22,6 @@ from transformer.errors import UserError
 from transformer.runs import json_files
 from transformer.runs.run import REPORT, Run, TrainedRun
 from transformer.runs.workdir import load_config
-from transformer.tasks.base import Task
 from ..display import web_page
 from . import outputs, run_tables
 from .outputs import Group
@@ -46,9 +44,7 @@ PICTURES = {
 }
 # All that Pillow raises of broken pictures, and of those too large to be opened.
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-# Of a picture: pixels an inch as it is drawn, as it is shown and as the page holds it, by which its
-# smallest labels stay readable, and the width in pixels up to which it is held whole.
-DRAWN, SHOWN, HELD, HELD_WHOLE = 200, 110, 130, 1400
+DRAWN, SHOWN = 200, 110  # pixels an inch of a picture as it is drawn, and as it is shown
 
 
 class Picture(NamedTuple):
@@ -110,7 +106,6 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
         started=environment and f"{datetime.fromisoformat(environment['started']):%Y-%m-%d %H:%M}",
         step=f"{results['step']:,}",
         parameters=f"{results['parameters']:,}",
-        time=run_tables.duration(results["wall_seconds"]),
         main_score=run_tables.main_score(config.task, results),
         scores=run_tables.score_table(config.task, results),
         classes=run_tables.class_table(results[split]),
@@ -129,18 +124,9 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
         preview=data and data.get("preview"),
         differing=run_tables.config_table(differing),
         command=run_tables.command(differing),
-        config=_json(recorded.to_dict()),
-        downloads={
-            name: _link("application/json", f"{_json(value)}\n".encode())
-            for name, value in (("config.json", recorded.to_dict()), ("results.json", results))
-        },
+        config=json.dumps(recorded.to_dict(), indent=2, ensure_ascii=False),
         environment=environment and run_tables.environment_table(environment),
     )
-
-
-def record_data(task: Task, folder: Path) -> None:
-    """Writes the summary of a task's text, for reports that are made without it."""
-    json_files.record_run(folder, data=task.data_summary())
 
 
 def _groups(
@@ -190,23 +176,10 @@ def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
 
 
 def _picture(path: Path, caption: str) -> Picture:
-    """A picture of 256 colours, and fewer pixels if it is wide: a fourth of the bytes of all."""
+    """A picture inside the page; raises one of `UNREADABLE` if it is damaged."""
     # Of other kinds, whatever a file is called, some are programs: PostScript.
     with Image.open(path, formats=["PNG"]) as image:
-        picture = image.convert("RGB")
-    width, height = (round(side * SHOWN / DRAWN) for side in picture.size)
-    most = max(HELD_WHOLE, round(picture.width * HELD / DRAWN))
-    picture.thumbnail((most, picture.height), Image.Resampling.LANCZOS, reducing_gap=None)
-    small = io.BytesIO()
-    # Colours stand for numbers, and this way none is far from what it was.
-    colours = picture.quantize(256, Image.Quantize.MAXCOVERAGE)
-    colours.save(small, "PNG", optimize=True)
-    return Picture(_link("image/png", small.getvalue()), caption, width, height)
-
-
-def _link(kind: str, data: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+        image.load()
+    width, height = (round(side * SHOWN / DRAWN) for side in image.size)
+    source = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+    return Picture(source, caption, width, height)

@@ -1,9 +1,9 @@
 """The numbers of a run as tables for its report: scores, costs, text, config and environment."""
 
 import json
-import math
 import shlex
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -59,8 +59,6 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
         for name, value in scores.items()
         if isinstance(value, int | float) and not name.endswith(NO_KINDS)
     )
-    if all(_same_loss(scores) for scores in splits.values()):
-        names.pop("loss", None)  # which differs from nll if classes have weights
     measures = REGISTRY[task].main, *REGISTRY[task].further
     columns = [each for measure in measures for each in measure.expand([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
@@ -75,12 +73,6 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     ]
     caption = f"Scores; {', '.join(MARKS.values())} over the sentences or texts"
     return Table(caption, ["score", *splits], rows)
-
-
-def _same_loss(scores: dict[str, Any]) -> bool:
-    """Whether the loss of a split is its nll, as it is without weights of classes."""
-    loss, nll = scores.get("loss"), scores.get("nll")
-    return nll is not None and (loss is None or math.isclose(loss, nll, rel_tol=1e-6))
 
 
 def behaviour_table(results: dict[str, Any]) -> Table | None:
@@ -121,7 +113,7 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
         ["step", f"{results['step']:,}"],
         ["scored weights", f"mean of steps {listed}" if steps[1:] else f"of step {listed}"],
         ["parameters", f"{results['parameters']:,}"],
-        ["time of the run", duration(results["wall_seconds"])],
+        ["time of the run", str(timedelta(seconds=round(results["wall_seconds"])))],
     ]
     if start := results.get(START):
         rows.append(["first weights", start_line(start)])
@@ -130,15 +122,6 @@ def cost_table(results: dict[str, Any], unit: str) -> Table:
     if work := results.get("flops_per_token"):
         rows.append(["training FLOPs per token, without those of attention", f"{work:,}"])
     return Table("Cost of the run", ["", ""], rows)
-
-
-def duration(seconds: float) -> str:
-    """Returns a length of time in the two units that fit it."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours:,} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 def class_table(scores: dict[str, Any]) -> Table | None:

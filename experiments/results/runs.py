@@ -1,10 +1,7 @@
 """The systems that `--runs` names: runs of one test set, several seeds of a system pooled."""
 
-import itertools
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,26 +12,33 @@ from transformer.errors import UserError, one_line, shorten
 from transformer.runs import workdir
 from transformer.runs.run import Run, State
 from transformer.runs.workdir import COMMAND, find_trials
-from .systems import ScoredRun, System, check_same_texts, find_unlike, read_results, read_texts
+from .statistics import score_of
+from .systems import (
+    Comparison,
+    ScoredRun,
+    System,
+    check_same_texts,
+    find_unlike,
+    read_results,
+    read_texts,
+)
 from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
-# What is left of names that end in seeds, or in numbers of trials.
-SEEDS_OF_NAME = re.compile(r"(/|[_.-]s(eed)?)?[_.-]*\d*$")
 # Keys in which the seeds of a setting may differ: their names, and where files are.
 FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
-def read_systems(flag: str, test_set: str | None) -> tuple[TaskMeasures, list[System]]:
-    """Returns the task's measures and the systems of a comparison, the baseline first.
+def read_systems(flag: str, test_set: str | None) -> Comparison:
+    """Returns the comparison of systems with the first of them.
 
     Args:
       flag: SYSTEM,SYSTEM[,...]; a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name it. A
         folder of a sweep over seeds stands for its runs.
       test_set: an evaluation that all runs have; None for their own test set.
     """
-    named = _parse(flag)
-    folders = [folder for _, own in named for folder in own]
+    folders_of = _parse(flag)
+    folders = [folder for system in folders_of.values() for folder in system]
     runs = {folder: Run(folder) for folder in folders}
     task = runs[folders[0]].config.task
     for folder, run in runs.items():
@@ -43,80 +47,56 @@ def read_systems(flag: str, test_set: str | None) -> tuple[TaskMeasures, list[Sy
                 f"{folders[0]} and {folder} are of different tasks, {task} and {run.config.task}: "
                 "compare runs of one task"
             )
-    for _, (first, *others) in named:
+    for first, *others in folders_of.values():
         for folder in others:
             _check_same_setting(runs[first], runs[folder])
     measures = REGISTRY[task]
-    runs_of = {folder: _read_run(run, measures, test_set) for folder, run in runs.items()}
+    scored = {folder: _read_run(run, measures, test_set) for folder, run in runs.items()}
     for folder in folders[1:]:
-        check_same_texts(runs_of[folders[0]], runs_of[folder], measures.same)
-    unlike = find_unlike(list(runs_of.values()), ["test"])
+        check_same_texts(scored[folders[0]], scored[folder], measures.same)
+    unlike = find_unlike(list(scored.values()), ["test"])
     for both, signatures in (unlike[name] for name in measures.of_sums if name in unlike):
         raise UserError(
             f"{both} have different signatures of {signatures}: such scores are not comparable; "
             "score both with the same settings"
         )
-    return measures, [System(name, [runs_of[folder] for folder in own]) for name, own in named]
+    systems = [
+        System(name, [scored[folder] for folder in system], {"system": name})
+        for name, system in folders_of.items()
+    ]
+    metrics = _comparable_metrics(measures, list(scored.values()))
+    return Comparison(systems, systems[0], measures, metrics)
 
 
-def comparable(measures: TaskMeasures, systems: Sequence[System]) -> list[str]:
-    """Returns the metrics of texts that count the same units in all runs."""
+def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> list[str]:
+    """The metrics of texts that count the same units in all runs."""
     metrics = list(measures.of_sums)
     if measures.per_token:
-        runs = [run for system in systems for run in system.runs]
         first, *others = (run.counts[measures.per_token][:, 1] for run in runs)
         if not all(np.array_equal(first, each) for each in others):
             metrics.remove(measures.per_token)
     return metrics
 
 
-def _parse(runs: str) -> list[tuple[str, list[Path]]]:
-    """The name and the folders of each system."""
+def _parse(runs: str) -> dict[str, list[Path]]:
+    """The folders of the runs of each system by its name."""
     parts = [part.strip() for part in runs.split(",") if part.strip()]
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {RUNS_EXAMPLE}")
-    systems = [_parse_system(part) for part in parts]
-    folders = [folder for system in systems for folder in system.folders]
-    for folder in folders:
-        if sum(folder.resolve() == other.resolve() for other in folders) > 1:
+    systems: dict[str, list[Path]] = {}
+    for part in parts:
+        name, equals, places = part.partition("=")
+        if not equals or Path(part).exists():
+            name, places = part, part
+        if (name := one_line(name)) in systems:
+            raise UserError(f"--runs names {name!r} twice: name each run and each system once")
+        parents = [workdir.run_folder(place.strip()) for place in places.split("+")]
+        systems[name] = [run for folder in parents for run in _runs_of(folder)]
+    places = [folder.resolve() for system in systems.values() for folder in system]
+    for folder in places:
+        if places.count(folder) > 1:
             raise UserError(f"the run {folder} is named twice in --runs: name each run once")
-    labels = [system.name or system.stem for system in systems]
-    names = [
-        system.name or (system.stem if labels.count(system.stem) == 1 else system.places)
-        for system in systems
-    ]
-    for name in names:
-        if names.count(name) > 1:
-            same = [part for part, other in zip(parts, names, strict=True) if other == name]
-            raise UserError(
-                f"--runs names {len(same)} systems {name!r} ({', '.join(same)}): give each a name "
-                f"of its own, such as --runs=first={same[0].removeprefix(f'{name}=')},..."
-            )
-    return [(name, system.folders) for name, system in zip(names, systems, strict=True)]
-
-
-class _Named(NamedTuple):
-    """A system as --runs names it."""
-
-    name: str  # that the user gives, or ''
-    stem: str  # the name of its folders
-    places: str  # these as text
-    folders: list[Path]  # of its runs
-
-
-def _parse_system(text: str) -> _Named:
-    name, equals, places = text.partition("=")
-    if not equals or Path(text).exists():
-        name, places = "", text
-    parents = [workdir.run_folder(place.strip()) for place in places.split("+")]
-    folders = [run for folder in parents for run in _runs_of(folder)]
-    stems = []
-    for *_, sweep, place, last in (("", "", *folder.resolve().parts) for folder in parents):
-        stems.append(f"{sweep}/{last}" if place == "trials" else last)
-    same = itertools.takewhile(lambda letters: len({*letters}) == 1, zip(*stems, strict=False))
-    common = "".join(letters[0] for letters in same)
-    common = common if common in stems else SEEDS_OF_NAME.sub("", common)
-    return _Named(one_line(name), common or " + ".join(stems), places, folders)
+    return systems
 
 
 def _runs_of(folder: Path) -> list[Path]:
@@ -163,19 +143,19 @@ def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredR
         )
     if not path.exists():
         raise UserError(f"{folder} is not finished (no results.json): train it to its end")
-    results = read_results(folder, place)
-    newest = run.step
-    if newest > results.get("step", newest):
-        scored = f"trained to step {newest:,}, scored at {results['step']:,}"
-        if test_set is None:
-            raise UserError(f"{folder} is not finished ({scored}): train it to its end")
+    results = read_results(place)
+    if run.step > results.get("step", run.step):
         raise UserError(
-            f"{folder} has an old evaluation {test_set!r} ({scored}): --mode=evaluate with "
-            f"--workdir={folder} writes it again"
+            f"{path} is of step {results['step']:,}, and the run is trained to step {run.step:,}: "
+            f"train it to its end, or score it again with --mode=evaluate --workdir={folder}"
         )
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
-    return read_texts(ScoredRun(folder, results), place, measures, run.config.data)
+    scored_run = read_texts(ScoredRun(folder, results), place, measures, run.config.data)
+    if not measures.all_texts:  # the scores of the texts that are kept, not of all
+        for name, of_sums in measures.of_sums.items():
+            results["test"][name] = score_of(scored_run.counts[name], of_sums)
+    return scored_run
 
 
 def list_stopped(runs: Iterable[Run]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Systems and their runs, in a sweep or a comparison: read, checked, and compared."""
+"""Systems on one test set, such as the settings of a sweep: read, checked, and compared."""
 
 import dataclasses
 import functools
@@ -11,14 +11,14 @@ import numpy as np
 from jaxtyping import Float, Int64
 from ml_collections import ConfigDict
 
-from transformer.errors import UserError, shorten
+from transformer.errors import ENDS_OF_LINES, UserError
 from transformer.files import read_json
 from transformer.runs.json_files import damaged_text
 from ..display.training_curves import Curve, read_curves
 from . import statistics
 from .statistics import Difference, Scores, Spread, scores_of_counts
 from .tasks import REGISTRY, Measure, TaskMeasures
-from .texts import Counts, Texts, UnreadableError, count_words, read_counts
+from .texts import Counts, Texts, count_words, read_counts
 
 SPLIT_ORDER = ("test", "validation", "length_generalization")  # in the order of tables
 SEED = "seed"  # runs that differ in nothing else repeat one setting
@@ -27,7 +27,6 @@ LOST = ("pruned", "failed")
 PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
 APART = "scores are not comparable; sweep them apart"
-MAX_LINE = 60  # characters of a line in a message
 NO_LENGTHS = np.zeros(0, np.int64)
 
 
@@ -76,11 +75,12 @@ class ScoredRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """Runs that differ in nothing but their seed: a setting of a sweep, or part of a comparison."""
+    """Runs that differ in nothing but their seed: those that --runs joins, or a sweep's setting."""
 
     name: str
     runs: list[ScoredRun]  # those that are complete, one of each seed
-    values: dict[str, Any] = dataclasses.field(default_factory=dict)  # without the seed
+    # Its cells in tables, by dotted key: what a sweep sets, without the seed, or its name.
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
     # Of other seeds, not complete.
     others: list[SweepTrial] = dataclasses.field(default_factory=list)
     # Complete trials with the seed of an earlier one, as a search draws them: the same training
@@ -111,43 +111,21 @@ class System:
         return steps, np.array([[curve[step] for step in steps] for curve in curves])
 
 
-class Comparison(NamedTuple):
-    """The scores of the runs of each system, and the differences to the first, the baseline."""
-
-    metric: str
-    scores: list[list[float]]
-    differences: list[Difference | None]  # None is the baseline's
-
-
-def compare(
-    measures: TaskMeasures, systems: Sequence[System], metric: str, rows: Any = slice(None)
-) -> Comparison:
-    """Compares systems with the first of them on the texts in these rows, by default on all."""
-    baseline, *others = [_scores(measures, system, metric, rows) for system in systems]
-    differences = statistics.compare_scores(baseline, others)
-    return Comparison(metric, [each.runs for each in (baseline, *others)], [None, *differences])
-
-
-def _scores(measures: TaskMeasures, system: System, metric: str, rows: Any = slice(None)) -> Scores:
-    """The scores of a system's runs on the texts in these rows."""
-    counts = [run.counts[metric][rows] for run in system.runs]
-    return scores_of_counts(counts, measures.of_sums[metric])
-
-
 @dataclasses.dataclass(frozen=True)
-class Sweep:
-    """The trials of a sweep, and what compares of them."""
+class Comparison:
+    """Systems on one test set, and how they differ from a baseline in each of `metrics`."""
 
-    trials: list[SweepTrial]  # all of them
-    systems: list[System]  # settings with a complete trial, in order of first appearance
+    systems: list[System]  # of a sweep the settings with a complete trial, as they first appear
     baseline: System | None  # that the others are compared with
     measures: TaskMeasures  # of the split that all runs have
+    metrics: Sequence[str]  # the main one first
+    trials: Sequence[SweepTrial] = ()  # of a sweep: all of them
     vocabularies: str = ""  # two runs with different ones, of language models
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """The swept keys in order of first appearance, without the seed."""
-        return list(dict.fromkeys(key for trial in self.trials for key in trial.setting))
+        """The keys of what systems set."""
+        return list(dict.fromkeys(key for system in self.systems for key in system.values))
 
     @property
     def runs(self) -> list[ScoredRun]:
@@ -156,7 +134,9 @@ class Sweep:
 
     @functools.cached_property
     def scores(self) -> list[Measure]:
-        """The measures that compare, the main one first; some may have no number here."""
+        """The measures of tables, the main one first; some may have no number here."""
+        if not self.trials:
+            return [self.measures.measure(name) for name in self.metrics]
         results = [run.results for run in self.runs]
         further = (measure.expand(results) for measure in self.measures.further)
         measures = [self.measures.main, *itertools.chain(*further)]
@@ -167,15 +147,17 @@ class Sweep:
         return any(system.over_seeds(path) for system in self.systems)
 
     @functools.cached_property
-    def varied(self) -> list[str]:
-        """The keys in which settings differ; all keys if there is but one setting."""
-        first, *others = (system.values for system in self.systems)
-        differing = [key for key in self.keys if any(o.get(key) != first.get(key) for o in others)]
-        return differing or self.keys
+    def differences(self) -> dict[str, list[Difference | None]]:
+        """The differences to the baseline in each metric, see `compare`."""
+        return {name: self.compare(name) for name in self.metrics}
 
-    @functools.cached_property
-    def comparisons(self) -> list[Difference | None]:
-        """The difference of each system to the baseline in the main measure.
+    @property
+    def main_differences(self) -> list[Difference | None]:
+        """The differences in the main metric."""
+        return self.differences[self.metrics[0]]
+
+    def compare(self, metric: str, rows: Any = slice(None)) -> list[Difference | None]:
+        """Returns the difference of each system to the baseline on the texts in these rows.
 
         None for the baseline, and if a system or the baseline has seeds that were pruned or failed:
         the remaining ones are not what the setting does.
@@ -184,24 +166,26 @@ class Sweep:
         if base is None or base.lost:
             return [None] * len(systems)
         is_compared = [system is not base and not system.lost for system in systems]
-        scores = [self._main_scores(system) for system in itertools.compress(systems, is_compared)]
-        differences = iter(statistics.compare_scores(self._main_scores(base), scores))
-        return [next(differences) if compared else None for compared in is_compared]
+        compared = itertools.compress(systems, is_compared)
+        baseline, *others = [self._scores(each, metric, rows) for each in (base, *compared)]
+        differences = iter(statistics.compare_scores(baseline, others))
+        return [next(differences) if each else None for each in is_compared]
 
-    def _main_scores(self, system: System) -> Scores:
-        measures = self.measures
-        if measures.all_texts:
-            return _scores(measures, system, measures.main_metric)
-        path = measures.main.path
+    def _scores(self, system: System, metric: str, rows: Any) -> Scores:
+        """The scores of a system's runs on the texts in these rows, or all that are known."""
+        if metric in system.runs[0].counts:
+            counts = [run.counts[metric][rows] for run in system.runs]
+            return scores_of_counts(counts, self.measures.of_sums[metric])
+        path = self.measures.measure(metric).path
         return Scores([score for run in system.runs if (score := run.score(path)) is not None])
 
 
 # -- reading
 
 
-def read_results(folder: Path, place: Path) -> dict[str, Any]:
+def read_results(place: Path) -> dict[str, Any]:
     """Returns the results in a place of a run's folder, whose texts are what was written."""
-    path, fix = place / "results.json", _fix(folder)
+    path, fix = place / "results.json", "--mode=evaluate writes it again"
     results = read_json(path, {"test?": dict}, fix)
     if name := damaged_text(place, results):
         raise UserError(f"{place / name} is not what was written: {fix}")
@@ -215,17 +199,9 @@ def read_texts(
 
     The tags that its `config.data` puts before sources are no part of the test set.
     """
-    try:
-        counts, texts = read_counts(place, run.results), measures.read(place, data)
-    except UnreadableError as error:
-        fix = _fix(run.folder)
-        raise UserError(f"{error.path} cannot be read ({error.reason}): {fix}") from None
+    counts, texts = read_counts(place, run.results), measures.read(place, data)
     inputs, *_ = texts.shown.values()
     return run._replace(texts=texts, lengths=count_words(inputs), counts=counts)
-
-
-def _fix(folder: Path) -> str:
-    return f"--mode=evaluate with --workdir={folder} writes it again"
 
 
 def _names(first: ScoredRun, other: ScoredRun) -> str:
@@ -237,21 +213,13 @@ def _names(first: ScoredRun, other: ScoredRun) -> str:
 
 def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
     """Raises UserError unless two runs have the same test set; names the first other line."""
-
-    def shown(line: str | None) -> str:
-        return "no such line" if line is None else repr(shorten(line, MAX_LINE))
-
     ours, theirs = first.texts.given, other.texts.given
-    for name, lines in ours.items():
-        pairs = itertools.zip_longest(lines, theirs.get(name, []))
+    for name in ours | theirs:
+        pairs = itertools.zip_longest(ours.get(name, ()), theirs.get(name, ()))
         for number, (line, their) in enumerate(pairs, 1):
             if line != their:
-                raise UserError(
-                    f"{_names(first, other)} have different test sets ({name}, line {number}: "
-                    f"{shown(line)} and {shown(their)}): {fix}"
-                )
-    if extra := theirs.keys() - ours.keys():
-        raise UserError(f"{other.folder} has {min(extra)}, which {first.folder} lacks: {fix}")
+                both = _names(first, other)
+                raise UserError(f"{both} have different test sets ({name}, line {number}): {fix}")
 
 
 def find_unlike(
@@ -272,7 +240,26 @@ def find_unlike(
     return unlike
 
 
-def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Sweep:
+def value_text(value: Any) -> str:
+    """Returns a config's value as people read it, in one line; an empty string shows."""
+    text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
+    return ENDS_OF_LINES.sub(lambda end: repr(end[0])[1:-1], text)
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Returns the last name of each dotted key; the whole key if two end in the same name."""
+    last = {key: key.split(".")[-1] for key in keys}
+    return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
+
+
+def _name(values: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """A setting in a line, by the keys in which settings differ: `positions=split, num_heads=8`."""
+    names = short_names(keys)
+    parts = [f"{names[k]}={value_text(values[k])}" for k in keys if k in values]
+    return ", ".join(parts) or "as configured"
+
+
+def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Comparison:
     """Reads what the complete trials of a sweep left, and checks that it compares.
 
     Args:
@@ -281,7 +268,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
         raise UserError("no trial is complete yet: there is nothing to compare")
-    runs = [ScoredRun(t.folder, read_results(t.folder, t.folder), t) for t in complete]
+    runs = [ScoredRun(trial.folder, read_results(trial.folder), trial) for trial in complete]
     measures = REGISTRY[task]
     common = (s for s in measures.splits if all(isinstance(r.results.get(s), dict) for r in runs))
     measures = dataclasses.replace(measures, split=next(common, measures.splits[-1]))
@@ -296,22 +283,32 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
         measures = dataclasses.replace(
             measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
         )
+    systems = _settings(_with_texts(runs, measures), trials)
+    marked = [trial.setting for trial in trials if trial.number == baseline]
+    chosen = next((system for system in systems if [system.values] == marked), None)
+    vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
+    return Comparison(systems, chosen, measures, [measures.main_metric], trials, vocabularies)
+
+
+def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:
+    """The settings of complete trials, each with its seeds."""
     systems: list[System] = []
-    for run, trial in zip(_with_texts(runs, measures), complete, strict=True):
+    for run in runs:
+        assert run.trial is not None
         # A value may be a list, which has no hash.
-        if same := [system for system in systems if system.values == trial.setting]:
+        if same := [system for system in systems if system.values == run.trial.setting]:
             [system] = same
-            (system.repeats if system.has_seed(trial.seed) else system.runs).append(run)
+            (system.repeats if system.has_seed(run.trial.seed) else system.runs).append(run)
         else:
-            systems.append(System("", [run], trial.setting))
+            systems.append(System("", [run], run.trial.setting))
     for trial, system in itertools.product(trials, systems):
         is_other = trial.state != "complete" and system.values == trial.setting
         if is_other and not system.has_seed(trial.seed):
             system.others.append(trial)
-    marked = [trial.setting for trial in trials if trial.number == baseline]
-    chosen = next((system for system in systems if [system.values] == marked), None)
-    vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
-    return Sweep(list(trials), systems, chosen, measures, vocabularies)
+    keys = list(dict.fromkeys(key for system in systems for key in system.values))
+    first = systems[0].values
+    varied = [k for k in keys if any(s.values.get(k) != first.get(k) for s in systems)] or keys
+    return [dataclasses.replace(each, name=_name(each.values, varied)) for each in systems]
 
 
 def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
@@ -319,11 +316,9 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
     complete: list[ScoredRun] = []
     for run in runs:
         try:
-            curves = read_curves(run.folder / "metrics.jsonl", measures.curves).items()
+            run = run._replace(curves=validation_curves(run.folder, measures.curves))
         except ValueError as error:
             raise UserError(f"{error}: restore it") from None
-        curves = {name: curve for (name, split), curve in curves if split != "train"}
-        run = run._replace(curves=curves)
         if measures.all_texts:
             run = read_texts(run, run.folder, measures, None)
             if complete:
@@ -331,3 +326,9 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
                 run = run._replace(texts=Texts({}, {}, []))  # which would fill the memory
         complete.append(run)
     return complete
+
+
+def validation_curves(folder: Path, names: Sequence[str]) -> dict[str, Curve]:
+    """Returns a run's curves of validation; see `read_curves`."""
+    curves = read_curves(folder / "metrics.jsonl", tuple(names))
+    return {name: curve for (name, split), curve in curves.items() if split != "train"}

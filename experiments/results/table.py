@@ -1,10 +1,9 @@
-"""Tables of results: printed, as Markdown and as CSV; those of a sweep and of a comparison."""
+"""Tables of results: printed, as Markdown and as CSV."""
 
 import csv
 import dataclasses
 import io
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +12,11 @@ import rich.table
 
 from transformer.data.held_out import COPY_PREFIX, is_split
 from transformer.errors import ENDS_OF_LINES, markdown_text
-from transformer.metrics.registry import Metric, find
+from transformer.metrics.registry import find
 from ..process.text_io import print_table
 from .statistics import CONFIDENCE, Difference, Spread, p_text, spread
-from .systems import SPLIT_ORDER, Comparison, Sweep, System
-from .tasks import Measure, TaskMeasures
+from .systems import SPLIT_ORDER, Comparison, SweepTrial, System, short_names, value_text
+from .tasks import Measure
 
 NONE = "-"  # the cell of a column of numbers that has none
 INTERVAL = f"{CONFIDENCE:.0%} interval"
@@ -67,11 +66,10 @@ def to_markdown(
     signatures: Mapping[str, str],
     missing: Sequence[str] = (),
 ) -> str:
-    """Returns results as Markdown; captions stand above all tables but the first."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
-    parts = [f"# {markdown_text(title)}", f"{fence}\n{command}\n{fence}", markdown_table(tables[0])]
-    for table in tables[1:]:
-        parts += [f"{table.caption}:", markdown_table(table)]
+    """Returns results as Markdown."""
+    parts = [f"# {markdown_text(title)}", f"```\n{one_line(command)}\n```"]
+    for table in tables:
+        parts += [f"{table.caption}:" if table.caption else "", markdown_table(table)]
     parts += map(markdown_text, notes)
     parts.append("\n".join(f"- {name}: `{text}`" for name, text in signatures.items()))
     if missing:
@@ -97,48 +95,41 @@ def print_rows(table: Table) -> None:
     print_table(printed)
 
 
-def _difference_cells(found: Difference | None, measure: Measure | Metric) -> list[str]:
+def _difference_cells(difference: Difference | None, measure: Measure) -> list[str]:
     """The difference to the baseline, its interval, p, and the size that the test detects."""
 
     def show(number: float) -> str:
         return format(number * measure.scale, f"+{measure.format}")
 
-    if found is None or math.isnan(found.mean):
+    if difference is None or math.isnan(difference.mean):
         return [NONE] * 4
-    if not found.has_interval:
-        return [show(found.mean), *[NONE] * 3]
-    interval = f"{show(found.low)} to {show(found.high)}"
-    return [show(found.mean), interval, p_text(found.corrected), show(found.detectable)[1:]]
+    if not difference.has_interval:
+        return [show(difference.mean), *[NONE] * 3]
+    interval = f"{show(difference.low)} to {show(difference.high)}"
+    detectable = show(difference.detectable)[1:]
+    return [show(difference.mean), interval, p_text(difference.corrected), detectable]
 
 
-# -- of a sweep
+def build_tables(comparison: Comparison) -> list[Table]:
+    """Returns a table for each metric, see `score_table`; that of a sweep has further numbers."""
+    measures = comparison.measures
+    if not comparison.trials:
+        return [
+            score_table(comparison, name)._replace(caption=measures.measure(name, panel=True).title)
+            for name in comparison.metrics
+        ]
+    speed = dataclasses.replace(COSTS[0], title=f"{measures.unit}/s")
+    further = [*comparison.scores[1:], speed, *COSTS[1:]]
+    return [score_table(comparison, name, further) for name in comparison.metrics]
 
 
-def value_text(value: Any) -> str:
-    """Returns a config's value as people read it, in one line; an empty string shows."""
-    text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
-    return ENDS_OF_LINES.sub(lambda end: repr(end[0])[1:-1], text)
+def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] = ()) -> Table:
+    """Returns a row for each system: name, score over seeds, difference to the baseline, and more.
 
-
-def short_names(keys: list[str]) -> dict[str, str]:
-    """Returns the last name of each dotted key; the whole key if two end in the same name."""
-    last = {key: key.split(".")[-1] for key in keys}
-    return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
-
-
-def label(system: System, keys: list[str]) -> str:
-    """Returns a setting in a line: `positions=split, num_heads=8`."""
-    names = short_names(keys)
-    parts = [f"{names[k]}={value_text(system.values[k])}" for k in keys if k in system.values]
-    return ", ".join(parts) or "as configured"
-
-
-def build_table(sweep: Sweep) -> Table:
-    """Returns a row for each setting: values, scores over seeds, difference to the baseline, costs.
-
-    A column is there if a setting has its number.
+    A column is there if a system has its number.
     """
-    systems, keys, (main, *further) = sweep.systems, short_names(sweep.keys), sweep.scores
+    systems, keys = comparison.systems, short_names(comparison.keys)
+    main = comparison.measures.measure(metric)
     columns = {
         name: [value_text(s.values[key]) if key in s.values else NONE for s in systems]
         for key, name in keys.items()
@@ -149,67 +140,64 @@ def build_table(sweep: Sweep) -> Table:
     ]
     columns[main.title] = [_measured(system, main) for system in systems]
     spreads = [None if system.lost else system.over_seeds(main.path) for system in systems]
-    columns[INTERVAL] = [_interval(found, main) for found in spreads]
-    if sweep.baseline is not None:
-        cells = [_difference_cells(found, main) for found in sweep.comparisons]
-        for system, row in zip(systems, cells, strict=True):
-            row[0] = "baseline" if system is sweep.baseline else row[0]
-        titles = ["difference", f"its {INTERVAL}", "p", "detectable"]
-        shown = 4 if any(found and found.has_interval for found in sweep.comparisons) else 1
-        columns |= dict(zip(titles[:shown], zip(*cells, strict=True), strict=False))
-    speed = dataclasses.replace(COSTS[0], title=f"{sweep.measures.unit}/s")
-    for measure in (*further, speed, *COSTS[1:]):
-        if sweep.has(measure.path):
-            columns[measure.title] = [_measured(system, measure) for system in systems]
+    columns[INTERVAL] = [_interval(each, main) for each in spreads]
+    cells = [_difference_cells(each, main) for each in comparison.differences[metric]]
+    for system, row in zip(systems, cells, strict=True):
+        row[0] = "baseline" if system is comparison.baseline else row[0]
+    titles = ("difference", f"its {INTERVAL}", "p", "detectable")
+    columns |= dict(zip(titles, zip(*cells, strict=True), strict=True))
+    columns |= {each.title: [_measured(system, each) for system in systems] for each in further}
+    columns = {title: texts for title, texts in columns.items() if {*texts} != {NONE}}
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    marked = next((i for i, system in enumerate(systems) if system is sweep.baseline), None)
+    marked = next((i for i, each in enumerate(systems) if each is comparison.baseline), None)
     return Table("", list(columns), rows, max(1, len(keys)), marked)
 
 
 def _measured(system: System, measure: Measure) -> str:
-    found = system.over_seeds(measure.path)
-    if found is None:
+    numbers = system.over_seeds(measure.path)
+    if numbers is None:
         return NONE
-    text = measure.show(found.mean)
-    if measure.spread and found.n > 1:
-        text += f" ± {measure.show(found.deviation)}"
+    text = measure.show(numbers.mean)
+    if measure.spread and numbers.n > 1:
+        text += f" ± {measure.show(numbers.deviation)}"
     return f"({text})" if measure.spread and system.lost else text
 
 
-def _interval(found: Spread | None, measure: Measure) -> str:
-    if found is None or math.isnan(found.interval):
+def _interval(numbers: Spread | None, measure: Measure) -> str:
+    if numbers is None or math.isnan(numbers.interval):
         return NONE
-    metric, ends = find(measure.name), (found.mean - found.interval, found.mean + found.interval)
+    metric, half = find(measure.name), numbers.interval
     bounded = metric.higher_is_better or metric.unit == "%"
+    ends = numbers.mean - half, numbers.mean + half
     low, high = np.clip(ends, 0.0, 100 / metric.scale if bounded else math.inf).tolist()
     return f"{measure.show(low)} to {measure.show(high)}"
 
 
-def sweep_signatures(sweep: Sweep) -> dict[str, str]:
+def list_signatures(comparison: Comparison) -> dict[str, str]:
     """Returns the signature of each metric by its title; of longer sentences only another one."""
     signatures: dict[str, str] = {}
-    for measure in sweep.scores:
+    for measure in comparison.scores:
         split, name = measure.path.split(".")
         of_test = signatures.get(measure.title.removeprefix("length generalization: "))
-        for run in sweep.runs:
+        for run in comparison.runs:
             text = (run.results.get(split) or {}).get(f"{name}_signature")
             if text and text != of_test:
                 signatures[measure.title] = text
     return signatures
 
 
-def missing(sweep: Sweep) -> list[str]:
+def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
     """Returns a line for each trial that is not in the table: number, state, values and why."""
     return [
         f"trial {trial.number}, {trial.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
         + (f" ({one_line(trial.note)})" if trial.note else "")
-        for trial in sweep.trials
+        for trial in trials
         if trial.state != "complete"
     ]
 
 
-def to_csv(sweep: Sweep) -> str:
+def to_csv(sweep: Comparison) -> str:
     """Returns the trials as CSV, a row each, with every score of every split and its signature.
 
     The columns from `p_raw` on are of the comparison of a trial's whole setting.
@@ -232,7 +220,7 @@ def to_csv(sweep: Sweep) -> str:
             difference.detectable,
             difference.signature,
         ]
-        for system, difference in zip(sweep.systems, sweep.comparisons, strict=True)
+        for system, difference in zip(sweep.systems, sweep.main_differences, strict=True)
         if difference and difference.has_interval
         for run in system.runs
         if run.trial
@@ -250,37 +238,11 @@ def to_csv(sweep: Sweep) -> str:
     return text.getvalue()
 
 
-# -- of a comparison
-
-COMPARISON_TITLES = ("system", "seeds", "score", "difference", INTERVAL, "p", "detectable")
-
-
-def title_of(metric: Metric) -> str:
-    """Returns the title of a measure, its unit, and whether lower is better."""
-    about = [metric.unit] * bool(metric.unit)
-    about += ["lower is better"] * (not metric.higher_is_better)
-    return f"{metric.title} ({', '.join(about)})" if about else metric.title
-
-
-def comparison_table(
-    measures: TaskMeasures, systems: Sequence[System], comparison: Comparison
-) -> Table:
-    """Returns a measure's table, a row of `COMPARISON_TITLES` per system, the baseline first."""
-    metric, rows = measures.metric(comparison.metric), []
-    columns = zip(systems, comparison.scores, comparison.differences, strict=True)
-    for system, scores, difference in columns:
-        row = [system.name, str(len(scores)), mean_text(scores, metric)]
-        row += _difference_cells(difference, metric) if difference else ["baseline", *[NONE] * 3]
-        rows.append(row)
-    return Table(title_of(metric), COMPARISON_TITLES, rows)
-
-
-def mean_text(numbers: Sequence[float], form: Metric | str) -> str:
+def mean_text(numbers: Sequence[float], form: str) -> str:
     """Returns the mean of numbers, and their standard deviation if there are several."""
-    scale, form = (1.0, form) if isinstance(form, str) else (form.scale, form.format)
-    found = spread(numbers)
-    text = format(scale * found.mean, form)
-    return f"{text} ± {format(scale * found.deviation, form)}" if found.n > 1 else text
+    numbers_spread = spread(numbers)
+    text = format(numbers_spread.mean, form)
+    return f"{text} ± {format(numbers_spread.deviation, form)}" if len(numbers) > 1 else text
 
 
 def copies_tables(systems: Sequence[System]) -> list[Table]:

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger
 from transformer.data.documents import packing
+from transformer.errors import UserError
 from transformer.files import open_arrays, read_file
 from transformer.runs.json_files import FILE_DIGESTS, SCORES
 
@@ -28,13 +29,10 @@ MAX_TEXTS = 2**30  # bytes of the outputs for a test set
 Counts = Real[np.ndarray, "texts n"]
 
 
-class UnreadableError(Exception):
-    """A file is missing or damaged: its path, and why."""
-
-    def __init__(self, path: Path, reason: object):
-        super().__init__(path, reason)
-        self.path = path
-        self.reason = reason.strerror if isinstance(reason, OSError) else reason
+def unreadable(path: Path, reason: object) -> UserError:
+    """Returns the error of a file that a run wrote and that is missing or damaged."""
+    reason = reason.strerror if isinstance(reason, OSError) else reason
+    return UserError(f"{path} cannot be read ({reason}): --mode=evaluate writes it again")
 
 
 class Texts(NamedTuple):
@@ -51,7 +49,7 @@ def read_lines(path: Path) -> list[str]:
         # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
         text = read_file(path, MAX_TEXTS).decode("utf-8")
     except (OSError, ValueError) as error:
-        raise UnreadableError(path, error) from None
+        raise unreadable(path, error) from None
     return text.removesuffix("\n").split("\n")
 
 
@@ -95,12 +93,12 @@ def read_counts(folder: Path, results: Mapping[str, Any]) -> dict[str, Counts]:
     """Returns the counts of each text by metric; their sums make the score of the test set."""
     path = folder / SCORES
     if SCORES not in results.get(FILE_DIGESTS, {}):
-        raise UnreadableError(path, "the results are of a version that did not write it")
+        raise unreadable(path, "the results are of a version that did not write it")
     try:
         with open_arrays(path) as arrays:
             return dict(arrays)
     except ValueError as error:
-        raise UnreadableError(path, error) from None
+        raise unreadable(path, error) from None
 
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from transformer.errors import UserError
@@ -18,26 +17,16 @@ from transformer.files import write_text
 from transformer.runs import workdir
 from transformer.runs.run import Run
 from ..display.plotting import save_figure
-from ..display.web_page import figure_svg, render
 from ..evaluate.run import train
+from ..results import figures
 from ..results import table as tables
-from ..results.figures import INK, MAX_TOLD_APART, sweep_figures
-from ..results.notes import sweep_notes
-from ..results.systems import Sweep, SweepTrial, read_sweep
+from ..results.pages import describe
+from ..results.systems import SweepTrial, read_sweep
 from . import trial_configs
 from .saved import command_of, save_sweep
 from .study import Study
 from .trial_configs import plan_trials, trial_folder
 from .worker import Worker
-
-CAPTIONS = {
-    "scores": "Scores on the {split} set: a mark is the mean over seeds, its bar one standard "
-    "deviation to each side, and the dots below it are the seeds.{baseline}",
-    "curves": "Validation while training{curves}: the mean over seeds, in a band of one standard "
-    "deviation to each side, at steps that every seed of a setting has.{others}",
-    "lengths": "The test set by {length}, with the number of {noun}s below: the mean over seeds, "
-    "in a band of one standard deviation to each side.{others}",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +107,9 @@ def _show(study: Study, progress: str) -> None:
     """Writes the page over what is complete so far."""
     trials = _trials(study)
     if any(trial.state == "complete" for trial in trials):
-        sweep = read_sweep(study.config.task, trials, _baseline(study))
-        parts = sweep, tables.build_table(sweep), sweep_figures(sweep)
-        page = _page(*parts, study.config.name, command_of(study.folder), progress)
+        comparison = read_sweep(study.config.task, trials, _baseline(study))
+        results = describe(comparison, study.config.name, command_of(study.folder))
+        page = results.to_page(figures.draw(comparison), progress=progress)
         write_text(study.folder / "index.html", page)
 
 
@@ -164,7 +153,7 @@ def write_results(
     command: str,
     baseline: int | None,
 ) -> list[Path]:
-    """Writes what a sweep found: tables, pictures and a page of both; prints the main columns.
+    """Writes the results of a sweep: tables, pictures and a page; prints the main columns.
 
     Args:
       trials: all of the sweep, whatever their state; the complete ones are compared.
@@ -172,68 +161,24 @@ def write_results(
       baseline: number of the trial with whose setting the others are compared; None for none.
 
     Returns:
-      `index.html`, `results.md`, `results.csv` and the pictures, see `sweep_figures`.
+      `index.html`, `results.md`, `results.csv` and the pictures, see `figures.draw`.
     """
-    sweep = read_sweep(task, trials, baseline)
-    table, figures = tables.build_table(sweep), sweep_figures(sweep)
-    below = sweep_notes(sweep), tables.sweep_signatures(sweep), tables.missing(sweep)
+    comparison = read_sweep(task, trials, baseline)
+    results, drawn = describe(comparison, title, command), figures.draw(comparison)
     texts = {
-        "index.html": _page(sweep, table, figures, title, command),
-        "results.md": tables.to_markdown(title, command, [table], *below),
-        "results.csv": tables.to_csv(sweep),
+        "index.html": results.to_page(drawn),
+        "results.md": tables.to_markdown(*results),
+        "results.csv": tables.to_csv(comparison),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(folder / name, text)
     pictures = [
         save_figure(figure, folder / f"{name}.png", facecolor="white")
-        for name, figure in figures.items()
+        for name, (figure, _) in drawn.items()
     ]
-    further = [measure.title for measure in sweep.scores[1:]]
-    count = next((i for i, name in enumerate(table.head) if name in further), len(table.head))
-    rows = [row[:count] for row in table.rows]
-    tables.print_rows(
-        table._replace(caption=tables.one_line(title), head=table.head[:count], rows=rows)
-    )
-    print(f"results.md has all {len(table.head)} columns, notes and signatures", flush=True)
+    main = tables.score_table(comparison, comparison.metrics[0])
+    tables.print_rows(main._replace(caption=tables.one_line(title)))
+    count = len(results.tables[0].head)
+    print(f"results.md has all {count} columns, notes and signatures", flush=True)
     return [*(folder / name for name in texts), *pictures]
-
-
-def _page(
-    sweep: Sweep,
-    table: tables.Table,
-    figures: Mapping[str, Figure],
-    title: str,
-    command: str,
-    progress: str = "",
-) -> str:
-    """Returns the page; with `progress` it is of a sweep that goes on, and loads itself again."""
-    captions = {name: _caption(name, sweep) for name in figures}
-    return render(
-        "sweep.html",
-        title=title,
-        command=command,
-        progress=progress,
-        table=table,
-        notes=sweep_notes(sweep),
-        signatures=tables.sweep_signatures(sweep),
-        missing=tables.missing(sweep),
-        figures=[
-            (figure_svg(figure, name, captions[name], {INK: "currentColor"}), captions[name])
-            for name, figure in figures.items()
-        ],
-    )
-
-
-def _caption(name: str, sweep: Sweep) -> str:
-    measures = sweep.measures
-    worse = "lower" if measures.metric(measures.main_metric).higher_is_better else "higher"
-    many = len(sweep.systems) > MAX_TOLD_APART
-    return CAPTIONS[name].format(
-        split=measures.split,
-        curves=measures.curves_note,
-        length=measures.length,
-        noun=measures.noun,
-        others=f" Grey: settings with {worse} scores." * many,
-        baseline=" The dotted line is the baseline." if sweep.baseline else "",
-    )

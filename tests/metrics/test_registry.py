@@ -13,7 +13,7 @@ from experiments.display.training_curves import build_figure, read_curves
 from experiments.evaluate import run
 from experiments.results.run_tables import score_table
 from experiments.results.systems import read_sweep
-from experiments.results.table import build_table
+from experiments.results.table import build_tables
 from experiments.sweep.study import Study
 from experiments.sweep.trial_configs import plan_trials
 from log_lines import heard
@@ -105,7 +105,7 @@ def table_of_a_sweep(folder) -> bool:
         write_trial(folder, n, {"seed": n}, test={INVENTED.name: value})
         for n, value in enumerate((HERE, THERE))
     ]
-    table = build_table(read_sweep("translation", trials))
+    table = build_tables(read_sweep("translation", trials))[0]
     cells = dict(zip(table.head, table.rows[0], strict=True))
     return "edits (%)" in cells and cells["edits (%)"].startswith("50.00 ± ")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from configs import base
-from experiments.results.notes import sweep_notes
-from experiments.results.systems import Sweep, SweepTrial
-from experiments.results.table import build_table, missing, sweep_signatures, to_markdown
+from experiments.results.pages import describe
+from experiments.results.systems import Comparison, SweepTrial
+from experiments.results.table import to_markdown
 from tiny_run import command, refused
 from transformer.files import digest_file, write_arrays
 from transformer.metrics.text import corpus_scores
@@ -167,10 +167,9 @@ def write_counts(folder: Path, counts: dict) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"files": digests}))
 
 
-def markdown(sweep: Sweep, title: str, command: str) -> str:
+def markdown(sweep: Comparison, title: str, command: str) -> str:
     """The results of a sweep as Markdown."""
-    texts = sweep_notes(sweep), sweep_signatures(sweep), missing(sweep)
-    return to_markdown(title, command, [build_table(sweep)], *texts)
+    return to_markdown(*describe(sweep, title, command))
 
 
 # -- runs that are compared

@@ -120,8 +120,6 @@ def test_texts_are_classified_as_they_were_scored_and_blank_lines_stay_blank(tra
     )
 
 
-
-
 def test_more_of_a_text_than_was_trained_on_is_told_of_and_not_read(trained, said):
     start = "well , the plot is superb indeed . the the the"
     ended = use(

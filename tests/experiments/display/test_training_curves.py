@@ -1,6 +1,5 @@
 """The curves of a run show its metrics file's numbers, whatever state a run left it in."""
 
-import itertools
 import json
 import warnings
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from experiments.display.training_curves import AS_MINIMISED, CLOCK, build_figure, draw, read_curves
+from experiments.display.training_curves import AS_MINIMISED, build_figure, draw, read_curves
 
 EVENTS = [
     {"step": 100, "split": "train", "nll": 5.0, "learning_rate": 1e-4, "seconds": 1.5},
@@ -78,36 +77,6 @@ def test_training_and_validation_are_drawn_by_the_same_loss(metrics_file, excess
         **smoothed,
     }
     assert [line.get_linestyle() for line in axes.lines] == ["-", "-", *["--"] * bool(excess)]
-
-
-@pytest.mark.parametrize(
-    "clock",
-    [
-        ([5, 10, 15, 20, 60], [50, 68, 69, 99, 114]),  # it compiles, and evaluates at 15
-        ([1, 1000], [240, 250]),
-        ([100, 200, 300], [6, 12, 18]),
-        ([10, 20], [90_000, 180_000]),
-    ],
-    ids=["small", "compiling", "even", "days"],
-)
-def test_minutes_do_not_overlap_and_stand_where_they_passed(clock):
-    steps, seconds = clock
-    curves = {("accuracy", "train"): (steps, [1.0] * len(steps)), CLOCK: (steps, seconds)}
-    figure = build_figure(curves, "file")
-    figure.canvas.draw()
-    [above] = figure.axes[0].child_axes
-    labels = [label for label in above.get_xticklabels() if label.get_text()]
-    boxes = [label.get_window_extent() for label in labels]
-    for one, other in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)):
-        assert one.x1 + 4 < other.x0  # pixels, of 200 an inch
-    assert len(boxes) >= 2
-    for label in labels:
-        place = figure.axes[0].transData.inverted().transform(
-            (label.get_window_extent().x0 + label.get_window_extent().width / 2, 0))[0]  # fmt: skip
-        minutes = float(label.get_text().replace(",", ""))
-        if steps[0] <= place <= steps[-1]:
-            passed = np.interp(place, steps, np.array(seconds) / 60)
-            assert minutes == pytest.approx(passed, rel=0.05, abs=seconds[-1] / 60 / 50)
 
 
 def test_the_picture_is_written_and_returned(metrics_file, tmp_path):

@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from experiments.sweep import sweep as sweep_module
+from experiments.results.pages import Results
 from experiments.sweep import worker as sweep_worker
 from experiments.sweep.study import Study
 from runs import without_search
@@ -72,9 +72,14 @@ def test_a_seed_of_a_sweep_trains_as_the_config_with_that_seed_alone(finished, t
 
 def record_pages(monkeypatch):
     """The pages that sweeps make from now on, one after each trial."""
-    page, shown = sweep_module._page, []
+    page, shown = Results.to_page, []
+
+    def to_page(*told, **more):
+        shown.append(page(*told, **more))
+        return shown[-1]
+
     monkeypatch.setattr(sweep_worker, "SHOW_EVERY", -1.0)
-    monkeypatch.setattr(sweep_module, "_page", lambda *told: shown.append(page(*told)) or shown[-1])
+    monkeypatch.setattr(Results, "to_page", to_page)
     return shown
 
 

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 
-from experiments.results.figures import sweep_figures
-from experiments.results.notes import sweep_notes
+from experiments.results.figures import draw
+from experiments.results.pages import write_notes
 from experiments.results.statistics import holm, spread
 from experiments.results.systems import read_sweep
-from experiments.results.table import build_table, to_csv
+from experiments.results.table import build_tables, to_csv
 from experiments.results.texts import length_buckets
 from sweeps import markdown, sentences, translations, write_trial
 from transformer.errors import UserError
@@ -50,19 +50,19 @@ def test_a_setting_that_a_search_draws_again_is_no_second_seed(tmp_path):
     drawn = [write_trial(tmp_path, n, values, hypotheses=texts) for n in (0, 1)]
     drawn.append(write_trial(tmp_path, 2, values, state="pruned"))
     sweep = read_sweep("translation", drawn)
-    row = dict(zip(build_table(sweep).head, build_table(sweep).rows[0], strict=True))
+    row = dict(zip(build_tables(sweep)[0].head, build_tables(sweep)[0].rows[0], strict=True))
     assert row["n"] == "1"
-    assert row["95% interval"] == "-"
+    assert "95% interval" not in row
     assert "±" not in row["BLEU"]
     assert not sweep.systems[0].lost  # the pruned one is the same training, too
-    assert any("same seed are left out: 1." in line for line in sweep_notes(sweep))
+    assert any("same seed are left out: 1." in line for line in write_notes(sweep))
     first, again, _ = csv.DictReader(io.StringIO(to_csv(sweep)))
     assert again["test_bleu"] == first["test_bleu"] != ""
     # The control: seeds are counted.
     seeds = write_seeds(tmp_path / "seeds", {"split": 0.2}, seeds=(0, 1))
     sweep = read_sweep("translation", seeds)
-    assert build_table(sweep).rows[0][1] == "2"
-    assert not any("left out" in line for line in sweep_notes(sweep))
+    assert build_tables(sweep)[0].rows[0][1] == "2"
+    assert not any("left out" in line for line in write_notes(sweep))
 
 
 def test_curves_have_the_steps_that_every_seed_has(tmp_path):
@@ -121,7 +121,7 @@ def test_line_separators_inside_a_sentence_end_no_line(tmp_path):
 def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     trials = write_seeds(tmp_path, {"split": 0.2, "none": 0.6}, seeds=(0, 1))
     sweep = read_sweep("translation", trials, baseline=1)
-    table = build_table(sweep)
+    table = build_tables(sweep)[0]
     rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
     scores = [o.score("test.bleu") for o in sweep.systems[1].runs]
     mean, half = sum(scores) / 2, abs(scores[0] - scores[1]) / 2
@@ -131,12 +131,12 @@ def test_the_table_shows_the_numbers_of_its_trials(tmp_path):
     # t(0.975, 1) is 12.7062; the standard error of two numbers is half their distance.
     low, high = (float(end) for end in rows[1]["95% interval"].split(" to "))
     assert mean - 12.7062 * half < low == 0  # there is no BLEU below
-    assert "its ends are cut at 0, and at 100" in sweep_notes(sweep)[0]
+    assert "its ends are cut at 0, and at 100" in write_notes(sweep)[0]
     assert high == pytest.approx(mean + 12.7062 * half, abs=0.006)
     difference = mean - sweep.systems[0].over_seeds("test.bleu").mean
     assert rows[1]["difference"] == f"{difference:+.2f}"
-    assert float(rows[1]["p"]) == pytest.approx(sweep.comparisons[1].p_value, abs=0.0006)
-    assert sweep.comparisons[1].p_value < 0.05
+    assert float(rows[1]["p"]) == pytest.approx(sweep.main_differences[1].p_value, abs=0.0006)
+    assert sweep.main_differences[1].p_value < 0.05
     low, high = (float(end) for end in rows[1]["its 95% interval"].split(" to "))
     assert (low + high) / 2 == pytest.approx(difference, abs=0.01)
     assert high < 0
@@ -151,11 +151,11 @@ def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_pa
     assert [setting.values["model.positions"] for setting in sweep.systems] == ["none", "split"]
     assert [[o.trial.seed for o in s.runs] for s in sweep.systems] == [[6, 5], [5, 6]]
     assert sweep.baseline is sweep.systems[1]
-    assert read_sweep("translation", trials, None).comparisons == [None, None]
+    assert read_sweep("translation", trials, None).main_differences == [None, None]
     # A baseline that failed leaves the others without comparison.
     failed = write_trial(tmp_path, 9, {"model.positions": "x"}, state="failed")
     sweep = read_sweep("translation", [failed, *trials], baseline=9)
-    assert (sweep.baseline, sweep.comparisons) == (None, [None, None])
+    assert (sweep.baseline, sweep.main_differences) == (None, [None, None])
     with pytest.raises(UserError, match="no trial is complete yet"):
         read_sweep("translation", [failed])
 
@@ -202,7 +202,7 @@ def test_costs_and_longer_sentences_have_columns_where_there_are_numbers(tmp_pat
         write_trial(tmp_path, 1, values | {"name": "b"}),
     ]
     sweep = read_sweep("translation", trials)
-    table = build_table(sweep)
+    table = build_tables(sweep)[0]
     assert table.head[: len(values)] == ["optimizer.name", "name", "dropout_residual"]
     first, second = (dict(zip(table.head, row, strict=True)) for row in table.rows)
     assert first["name"] == '""'
@@ -222,7 +222,7 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
     trials.append(lost._replace(note="it broke\n| here"))
     text = markdown(read_sweep("translation", trials, baseline=0), "A\ntitle", "a\n```\ncommand")
     lines = text.splitlines()
-    assert lines[:6] == ["# A title", "", "````", "a", "```", "command"]
+    assert lines[:5] == ["# A title", "", "```", "a ``` command", "```"]
     table = [line for line in lines if line.startswith("|")]
     assert len(table) == 5
     # Bars that are not escaped divide cells.
@@ -240,16 +240,16 @@ def test_markdown_marks_the_baseline_says_how_and_lists_what_is_missing(tmp_path
 
 def row(sweep, number):
     """The texts of a row of the table, by title."""
-    table = build_table(sweep)
+    table = build_tables(sweep)[0]
     return dict(zip(table.head, table.rows[number], strict=True))
 
 
 def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
     two = read_sweep("translation", write_seeds(tmp_path / "2", {"a": 0.1, "b": 0.3}, (0, 1)), 0)
     one = read_sweep("translation", write_seeds(tmp_path / "1", {"a": 0.1, "b": 0.3}, (0,)), 0)
-    assert two.comparisons[1].signature == "t|two-sided|seeds:2,2|texts:40"
-    assert one.comparisons[1].signature == "t|two-sided|seeds:1,1|texts:40"
-    assert float(row(two, 1)["p"]) == pytest.approx(two.comparisons[1].p_value, abs=0.0006)
+    assert two.main_differences[1].signature == "t|two-sided|seeds:2,2|texts:40"
+    assert one.main_differences[1].signature == "t|two-sided|seeds:1,1|texts:40"
+    assert float(row(two, 1)["p"]) == pytest.approx(two.main_differences[1].p_value, abs=0.0006)
 
 
 def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
@@ -258,13 +258,13 @@ def test_the_csv_has_p_before_and_after_the_correction(tmp_path):
     )
     rows = list(csv.DictReader(io.StringIO(to_csv(sweep))))
     assert [row["p_raw"] for row in rows[:2]] == ["", ""]
-    for number, found in ((1, sweep.comparisons[1]), (2, sweep.comparisons[2])):
+    for number, found in ((1, sweep.main_differences[1]), (2, sweep.main_differences[2])):
         for line in rows[2 * number : 2 * number + 2]:
             assert float(line["p_raw"]) == found.p_value
             assert float(line["p_corrected"]) == found.corrected
             assert line["p_test"] == "t|two-sided|seeds:2,2|texts:40"
-    corrected = [found.corrected for found in sweep.comparisons[1:]]
-    assert corrected == holm([found.p_value for found in sweep.comparisons[1:]])
+    corrected = [found.corrected for found in sweep.main_differences[1:]]
+    assert corrected == holm([found.p_value for found in sweep.main_differences[1:]])
 
 
 def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
@@ -275,28 +275,28 @@ def test_a_setting_that_lost_seeds_is_marked_and_not_compared(tmp_path):
     assert cells["BLEU"].startswith("(")
     assert (cells["95% interval"], cells["difference"]) == ("-", "-")
     assert "p" not in cells
-    assert "In brackets: means over the remaining seeds" in " ".join(sweep_notes(sweep))
-    names = [text.get_text() for text in sweep_figures(sweep)["scores"].axes[0].get_yticklabels()]
+    assert "In brackets: means over the remaining seeds" in " ".join(write_notes(sweep))
+    names = [text.get_text() for text in draw(sweep)["scores"][0].axes[0].get_yticklabels()]
     assert names[1].replace("\n", " ") == "positions=b (2 of 3 seeds)"
     # Nothing is compared with it.
     sweep = read_sweep("translation", trials, 3)
-    assert sweep.comparisons == [None, None]
-    assert "Nothing is compared" in " ".join(sweep_notes(sweep))
+    assert sweep.main_differences == [None, None]
+    assert "Nothing is compared" in " ".join(write_notes(sweep))
     # The control: all three are there.
     whole = read_sweep("translation", write_seeds(tmp_path / "all", {"a": 0.3, "b": 0.1}), 0)
     assert row(whole, 1)["n"] == "3"
     assert row(whole, 1)["difference"].startswith("+")
-    assert "In brackets" not in " ".join(sweep_notes(whole))
+    assert "In brackets" not in " ".join(write_notes(whole))
 
 
 def test_seeds_that_still_train_are_counted_and_the_rest_is_compared(tmp_path):
     trials = write_seeds(tmp_path, {"a": 0.3, "b": 0.1}, lost=[5], state="running")
     sweep = read_sweep("translation", trials, 0)
     assert row(sweep, 1)["n"] == "2 of 3"
-    assert sweep.comparisons[1].seeds == (2, 3)
+    assert sweep.main_differences[1].seeds == (2, 3)
     scores = [
         json.loads((trials[i].folder / "results.json").read_text())["test"]["bleu"]
         for i in range(5)
     ]
     expected = np.mean(scores[3:]) - np.mean(scores[:3])
-    np.testing.assert_allclose(sweep.comparisons[1].mean, expected)
+    np.testing.assert_allclose(sweep.main_differences[1].mean, expected)

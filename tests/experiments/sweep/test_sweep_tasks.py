@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.results.figures import sweep_figures
-from experiments.results.notes import sweep_notes
+from experiments.results.figures import draw
+from experiments.results.pages import write_notes
 from experiments.results.systems import read_sweep
-from experiments.results.table import build_table, sweep_signatures, to_csv
+from experiments.results.table import build_tables, list_signatures, to_csv
 from experiments.sweep.sweep import write_results
 from sweeps import markdown, sentences, write_classifier, write_language_model, write_trial
 from transformer.errors import UserError
@@ -21,7 +21,7 @@ from transformer.errors import UserError
 
 def cells(sweep):
     """The texts of each row of the table, by title."""
-    table = build_table(sweep)
+    table = build_tables(sweep)[0]
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
@@ -67,10 +67,10 @@ def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
     accuracy = 100 * np.mean([o.score("test.accuracy") for o in sweep.systems[1].runs])
     assert second["accuracy (%)"].startswith(f"{accuracy:.2f} ± ")
     assert {"word perplexity", "bits/byte", "nll (nats)"} <= set(second)
-    told = "\n".join(sweep_notes(sweep))
+    told = "\n".join(write_notes(sweep))
     assert "of new seeds of these settings, on this text" in told
     assert "validation set" not in told
-    assert sweep_signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
+    assert list_signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
 
 
 def test_without_a_test_set_the_validation_set_is_compared_and_the_table_says_so(tmp_path):
@@ -97,16 +97,16 @@ def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte
         path.write_text(path.read_text().replace("vocabulary:ab", "vocabulary:xy"))
     sweep = read_sweep("language_model", trials, baseline=0)
     assert sweep.measures.main.path == "test.bits_per_byte"
-    assert sweep.comparisons[1].mean == pytest.approx(-0.3 / math.log(2), abs=0.03)
-    titles = build_table(sweep).head
+    assert sweep.main_differences[1].mean == pytest.approx(-0.3 / math.log(2), abs=0.03)
+    titles = build_tables(sweep)[0].head
     assert {"bits/byte", "word perplexity", "p"} <= set(titles)
     assert not {"perplexity", "nll (nats)", "accuracy (%)"} & set(titles)
-    assert sweep_signatures(sweep) == {"bits/byte": "context:8", "word perplexity": "context:8"}
-    told = "\n".join(sweep_notes(sweep))
+    assert list_signatures(sweep) == {"bits/byte": "context:8", "word perplexity": "context:8"}
+    told = "\n".join(write_notes(sweep))
     assert "compared by bits/byte" in told
     assert "trials 0 and 3 have different vocabularies" in told
     assert "exp(nll)" not in told
-    assert [axes.get_xlabel() for axes in sweep_figures(sweep)["scores"].axes] == [
+    assert [axes.get_xlabel() for axes in draw(sweep)["scores"][0].axes] == [
         "bits/byte (lower is better)"
     ]
     [first, *_] = csv.DictReader(io.StringIO(to_csv(sweep)))
@@ -121,14 +121,15 @@ def test_translators_with_different_vocabularies_are_compared_by_bleu(tmp_path):
         trials.append(write_trial(tmp_path, number, values, test=scores))
     sweep = read_sweep("translation", trials, baseline=0)
     assert (sweep.measures.main_metric, sweep.vocabularies) == ("bleu", "")
-    assert sweep.comparisons[1].has_interval
+    assert sweep.main_differences[1].has_interval
 
 
 def test_settings_whose_seeds_have_one_score_have_no_interval_over_them(tmp_path):
     right = sentences(40)
     trials = [write_trial(tmp_path, n, {"seed": n}, hypotheses=right) for n in range(3)]
     [row] = cells(read_sweep("translation", trials))
-    assert (row["BLEU"], row["95% interval"]) == ("100.00 ± 0.00", "-")
+    assert row["BLEU"] == "100.00 ± 0.00"
+    assert "95% interval" not in row
 
 
 def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):
@@ -151,16 +152,16 @@ def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):
     assert (first["difference"], first["p"]) == ("baseline", "-")
     assert second["accuracy (%)"] == "91.25 ± 5.30"
     assert second["difference"] == "+22.50"
-    assert float(second["p"]) == pytest.approx(sweep.comparisons[1].p_value, abs=0.0006)
+    assert float(second["p"]) == pytest.approx(sweep.main_differences[1].p_value, abs=0.0006)
     assert second["macro F1 (%)"] == "90.25 ± 5.30"
     assert second["ECE (%)"] == "3.00 ± 0.00"
     assert second["negation: accuracy (%)"] == "45.62 ± 2.65"
     assert not {"ci: accuracy (%)", "signature: accuracy (%)"} & set(second)
-    assert "on these test texts" in "\n".join(sweep_notes(sweep))
+    assert "on these 40 test texts" in "\n".join(write_notes(sweep))
     one = read_sweep("classification", classifiers(tmp_path / "one", [[range(20)], [[]]]), 0)
     assert cells(one)[1]["p"] == "<0.001"
-    assert "these two trained models, on other texts" in "\n".join(sweep_notes(one))
-    assert sweep_signatures(sweep) == {"accuracy (%)": "texts"}
+    assert "these two trained models, on other texts" in "\n".join(write_notes(one))
+    assert list_signatures(sweep) == {"accuracy (%)": "texts"}
 
 
 def test_different_texts_or_labels_are_refused(tmp_path):
@@ -193,8 +194,8 @@ def test_the_answer_of_a_task_has_its_own_pictures_and_captions(tmp_path):
     titles = paths[2].read_text().partition("\n")[0].split(",")
     assert {"test_accuracy", "test_accuracy_signature"} <= set(titles)
     assert not {"test_confusion", "test_classes"} & set(titles)
-    figures = sweep_figures(read_sweep("classification", trials))
-    labels = {name: [axes.get_ylabel() for axes in each.axes] for name, each in figures.items()}
+    figures = draw(read_sweep("classification", trials))
+    labels = {n: [axes.get_ylabel() for axes in each.axes] for n, (each, _) in figures.items()}
     assert labels["curves"] == ["validation loss (nats)", "validation accuracy (%)"]
     assert labels["lengths"] == ["accuracy (%)"]
     # With one seed there is no p, and the notes say why.

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.results.figures import draw_differences
-from experiments.results.notes import comparison_notes
-from experiments.results.statistics import ratio_of_sums
-from experiments.results.systems import ScoredRun, System, compare
-from experiments.results.table import COMPARISON_TITLES, comparison_table
+from experiments.results.figures import draw
+from experiments.results.pages import write_notes
+from experiments.results.statistics import ratio_of_sums, score_of
+from experiments.results.systems import Comparison, ScoredRun, System
+from experiments.results.table import build_tables
 from experiments.results.tasks import REGISTRY
 
 
@@ -19,19 +19,19 @@ def system(name, *runs):
     for scores in runs:
         counts = {"bleu": np.stack([scores, np.ones(len(scores))], 1)}
         lengths = np.ones(len(scores), np.int64)
-        scored.append(ScoredRun(Path(), {}, lengths=lengths, counts=counts))
-    return System(name, scored)
+        results = {"test": {"bleu": score_of(counts["bleu"], ratio_of_sums)}}
+        scored.append(ScoredRun(Path(), results, lengths=lengths, counts=counts))
+    return System(name, scored, {"system": name})
 
 
-def shown(*systems, task="translation"):
+def shown(*systems):
     """The cells of each system but the first, the notes joined, and the figure's marks."""
     measures = dataclasses.replace(REGISTRY["translation"], of_sums={"bleu": ratio_of_sums})
-    comparison = compare(measures, systems, "bleu")
-    rows = comparison_table(measures, systems, comparison).rows[1:]
-    cells = [dict(zip(COMPARISON_TITLES, row, strict=True)) for row in rows]
-    [axes] = draw_differences(measures, systems, [comparison]).axes
-    notes = comparison_notes(REGISTRY[task], systems, [comparison])
-    return cells, " ".join(notes), axes.containers
+    comparison = Comparison([*systems], systems[0], measures, ["bleu"])
+    [table] = build_tables(comparison)
+    cells = [dict(zip(table.head, row, strict=True)) for row in table.rows[1:]]
+    [axes] = draw(comparison)["differences"][0].axes
+    return cells, " ".join(write_notes(comparison)), axes.containers
 
 
 ONE, OTHER = system("one", [1.0, 3.0]), system("other", [2.0, 2.0])
@@ -53,35 +53,22 @@ def test_each_p_is_said_to_be_of_seeds_or_of_trained_models():
     assert "corrected for the 2 comparisons with the baseline in each measure" in text
 
 
-def test_the_variance_is_named_by_its_parts():
-    over_seeds, over_texts = "over seeds (pooled over both systems)", "over sentences"
-    for other, words in (
-        (ONE, f"that {over_seeds} plus that {over_texts} (less what is in both)."),
-        (system("short", [2.0], [5.0]), f"that {over_seeds}. With"),
-    ):
-        first = TWO if other is ONE else system("again", [1.0], [4.0])
-        text = shown(first, other)[1]
-        assert f"The variance is {words}" in text
-        assert ("on other sentences" in text) == (other is ONE)
-    assert f"The variance is that {over_texts}. With" in shown(ONE, OTHER)[1]
-
-
 def test_the_test_is_named_if_systems_have_unequal_numbers_of_seeds():
     many = system("many", *([n % 3, n % 4] for n in range(5)))
     three = system("three", [1.0, 4.0], [2.0, 5.0], [3.0, 3.0])
     for other, name in ((three, "Welch's t (with"), (TWO, "Cochran and Cox's test (if")):
         text = shown(many, other)[1]
         assert f"Interval and p: two-sided, by {name}" in text
-        assert "over seeds (pooled by Student's t alone) plus" in text
+        assert "with the variance over seeds and sentences." in text
 
 
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
-    assert [cells[name] for name in COMPARISON_TITLES[3:]] == ["-10.00", "-", "-", "-"]
+    assert cells == {"system": "b", "n": "1", "BLEU": "20.00", "difference": "-10.00"}
     assert "one seed each on one sentence" in text
     assert not mark.has_xerr
     [cells], text, [mark] = shown(system("a", [30.0, 10.0]), system("b", [20.0, 30.0]))
-    assert " to +" in cells["95% interval"]  # the control
+    assert " to +" in cells["its 95% interval"]  # the control
     assert float(cells["p"]) > 0.05
     assert "Without interval and p" not in text
     assert mark.has_xerr

@@ -14,7 +14,7 @@ def test_wrong_systems_are_named(runs, tmp_path):
     refused("--mode=compare", says=("--runs is missing", "--runs=runs/a,runs/b"))
     refuse(one, says="has fewer than two systems")
     refuse("", says="has fewer than two systems")
-    refuse(one, one, says=("is named twice", "base_s0"))
+    refuse(one, one, says=("base_s0' twice", "name each run"))
     refuse(one, f"x={runs['good_s0']}+{one}", says="is named twice")
     other = classifier(tmp_path, 0, [1])
     refuse(one, other, says="are of different tasks, translation and classification")
@@ -32,14 +32,14 @@ def test_the_first_line_that_differs_is_named(copies):
     lines = path.read_text().splitlines()
     lines[6], lines[9] = "Another line.", "And one more."
     path.write_text("\n".join(lines) + "\n")
-    says = ("different test sets", "test.source.txt, line 7", "'Another line.'", "--set")
+    says = ("different test sets", "test.source.txt, line 7", "--set")
     refuse(*copies, says=says)
 
 
 def test_unfinished_runs_are_refused(copies):
     results = copies[1] / "results.json"
     (copies[1] / "checkpoints/1300").mkdir(parents=True)
-    refuse(*copies, says=("good is not finished", "trained to step 1,300, scored at 1,200"))
+    refuse(*copies, says=("is of step 1,200", "trained to step 1,300"))
     text = results.read_text()
     results.write_text(json.dumps({"validation": json.loads(text)["validation"], "step": 1300}))
     refuse(*copies, says="has no scores of a test set")
@@ -72,7 +72,7 @@ def test_files_that_are_missing_damaged_or_of_an_older_version_are_named(copies)
     digests = json.loads(results.read_text()).pop("files")
     assert digests.keys() == {SCORES}
     results.write_text(results.read_text().replace(json.dumps(digests), "{}"))
-    says = "cannot be read", "of a version that did not write it", f"--workdir={copies[1]}"
+    says = f"{path} cannot be read", "of a version that did not write it", "--mode=evaluate"
     refuse(*copies, says=says)
     source = copies[0] / "translations/test.source.txt"
     source.write_bytes(b"\xff\xfe\n")

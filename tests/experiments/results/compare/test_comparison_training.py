@@ -6,8 +6,6 @@ import pytest
 
 from sweeps import sentences, translator
 from tiny_run import command, refused
-from transformer.data import held_out
-from transformer.data.pairs import Pair
 
 pytestmark = pytest.mark.full
 
@@ -67,7 +65,7 @@ def test_minutes_to_each_level_are_those_of_the_first_evaluation_that_has_it(run
     found = training_of(tmp_path / "out")
     assert found["slow"] == {
         "system": "slow",
-        "seeds": "2",
+        "n": "2",
         "steps": "400 ± 0",
         "minutes": "20.0 ± 0.0",
         "best validation BLEU": "33.50 ± 3.54",
@@ -86,8 +84,7 @@ def test_minutes_to_each_level_are_those_of_the_first_evaluation_that_has_it(run
 @pytest.mark.parametrize("levels", ["38,x", "nan", "1e999"])
 def test_a_level_that_is_no_score_is_refused(levels, runs):
     systems = f"--runs={runs['slow_0']},{runs['fast_0']}"
-    bad = levels.split(",")[-1]
-    says = (f"--levels={levels}", repr(bad), "--levels=38,40")
+    says = (f"--levels={levels}", "--levels=38,40")
     refused("--mode=compare", systems, f"--levels={levels}", says=says)
 
 
@@ -132,21 +129,7 @@ def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
     assert (f"No scores during training are compared: {reason}." in out) != comparable
     assert bool(training_of(tmp_path / "out")) == comparable
     page = (tmp_path / "out/comparison.html").read_text()
-    assert ('id="training"' in page) == comparable
-
-
-@pytest.mark.parametrize("damage", ["changed", "deleted"])
-def test_a_damaged_validation_text_is_named(damage, runs, tmp_path):
-    for folder in runs.values():
-        held_out.save(folder, {"validation": [Pair("a b", "c")]})
-    path = runs["slow_1"] / "held_out/validation.jsonl"
-    if damage == "changed":
-        path.write_text(path.read_text().replace("a b", "a x"))
-    else:
-        path.unlink()
-    wrong = {"changed": "is not what was written", "deleted": "is missing"}[damage]
-    flags = f"--runs={runs['slow_0']},{runs['slow_1']}", f"--output={tmp_path / 'out'}"
-    refused("--mode=compare", *flags, says=f"{path} {wrong}")
+    assert ("Validation while training" in page) == comparable
 
 
 def test_a_run_without_times_is_named(runs, tmp_path):

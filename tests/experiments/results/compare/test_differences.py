@@ -5,7 +5,7 @@ import pytest
 import sacrebleu
 
 from experiments.results.runs import read_systems
-from experiments.results.systems import SweepTrial, compare, read_sweep
+from experiments.results.systems import SweepTrial, read_sweep
 from experiments.results.texts import bleu_of_sums, chrf_of_sums
 from sweeps import classifier, sentences, translations, translator
 from transformer.metrics.text import corpus_scores
@@ -44,9 +44,9 @@ def test_a_sweep_and_a_comparison_of_the_same_runs_have_the_same_numbers(tmp_pat
         SweepTrial(n, {"a.b": n > 1, "seed": n}, folder, "complete")
         for n, folder in enumerate(made)
     ]
-    found = read_sweep(task, trials, baseline=0).comparisons[1]
+    found = read_sweep(task, trials, baseline=0).main_differences[1]
     sides = "+".join(map(str, made[:2])), "+".join(map(str, made[2:]))
-    measures, systems = read_systems(",".join(sides), None)
-    assert compare(measures, systems, measures.main_metric).differences[1] == found
+    comparison = read_systems(",".join(sides), None)
+    assert comparison.main_differences[1] == found
     assert found.has_interval
     assert found.seeds == (3, 2)

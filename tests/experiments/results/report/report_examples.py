@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 
 from experiments.results import report_page as report
-from experiments.results.report_attention import MAX_DRAWN_TOKENS
+from experiments.results.outputs import MAX_DRAWN_TOKENS
 from transformer.data.words import Words
 from transformer.inference.translator import Translator
 from transformer.runs.run import Run

@@ -27,7 +27,7 @@ def test_a_run_ends_in_a_report_with_its_scores_texts_and_numbers(tiny, page):
     assert f"last started {started[:10]} {started[11:16]} UTC" in page
     for section in ("scores", "curves", "samples", "errors", "worst", "data", "config"):
         assert f'id="{section}"' in page
-    assert page.count('aria-label="Heat map of attention') == 2 * report_texts.SAMPLES
+    assert page.count('aria-label="Heat map of attention') == report_texts.SAMPLES
     counts = re.findall(
         r'<th scope="row">(?:translation equals|search error|model error)[^<]*</th><td>(\d+)<', page
     )
@@ -58,7 +58,7 @@ def test_no_text_of_the_data_becomes_a_part_of_the_page(tiny, copy):
 
 
 def test_missing_parts_name_what_adds_them(tiny, copy):
-    for name in ("run.json", "translations/test.scores.tsv", "metrics.jsonl"):
+    for name in ("run.json", "metrics.jsonl"):
         (copy / name).unlink()
     shutil.rmtree(copy / "checkpoints")
     forget_weights(copy)
@@ -67,11 +67,13 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     assert "no checkpoint yet" in page
     assert "No curves" in page
     assert "did not keep what was made of its text: --mode=evaluate adds it" in page
-    assert "did not keep the scores of its translations: --mode=evaluate adds them" in page
     assert "did not keep where it was trained" in page
     assert "last started" not in page
     (copy / "translations/test.txt").write_text("too few\n")
     assert "translations/test.txt is damaged" in same_page(load_config(copy), copy)
+    (copy / "translations/test.txt").unlink()
+    page = same_page(load_config(copy), copy)
+    assert "test.txt cannot be read (No such file or directory): --mode=evaluate" in page
 
 
 def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):

@@ -4,8 +4,6 @@ import json
 import re
 import subprocess
 
-import pytest
-
 from configs import base
 from experiments.process import environment
 from experiments.process.config import override
@@ -13,14 +11,6 @@ from experiments.results import run_tables as tables
 from transformer.config import flatten
 from transformer.data.cleaning.rules import CleaningReport
 from transformer.runs.workdir import load_config
-
-
-@pytest.mark.parametrize(("loss", "shown"), [(2.5, ["nll"]), (2.6, ["nll", "loss"])])
-def test_a_loss_that_is_the_nll_has_no_row_of_its_own(loss, shown):
-    scores = {"nll": 2.5, "loss": loss, "bleu": 3.0}
-    table = tables.score_table("translation", {"validation": scores, "test": scores})
-    names = [row[0].partition(" (nats)")[0] for row in table.rows]
-    assert [name for name in names if name in ("loss", "nll")] == shown
 
 
 def test_the_command_makes_the_same_config_from_the_defaults(tiny):

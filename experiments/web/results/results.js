@@ -1,6 +1,7 @@
 /* A click on a title sorts by its column: numbers from the highest, names from A, a second time
    the other way. Cells without a number, and means that lost seeds make too good, stay below. */
-document.querySelectorAll("th button").forEach((button, column) => {
+document.querySelectorAll("th button").forEach((button) => {
+  const column = button.parentElement.cellIndex;
   const key = (row) => {
     const cell = row.cells[column], text = cell.textContent;
     if (text === "-" || text === "nan" || (!cell.className && text.startsWith("("))) return "";
