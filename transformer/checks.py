@@ -9,7 +9,7 @@ from ml_collections import ConfigDict
 from transformer.config import flatten
 from transformer.config.keys import KEYS
 from transformer.data.cleaning import rules
-from transformer.data.corpora import corpora_of, naming, texts_of
+from transformer.data.corpora import corpora_of, naming
 from transformer.data.documents import sources as documents
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
@@ -19,8 +19,8 @@ from transformer.data.tokenizer.train import NORMALIZATIONS
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
-from transformer.model import build, flash, losses
-from transformer.model.classifier import BAG, BagOfEmbeddings
+from transformer.model import build, flash
+from transformer.model.classifier import BAG
 from transformer.model.config import check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
 from transformer.optim.parameters import EVERYTHING, check_pattern, rules_of
@@ -46,7 +46,6 @@ def _check_values(config: ConfigDict) -> None:
     check_choice("config.model.architecture", config.model.architecture, (*build.REGISTRY, BAG))
     task = REGISTRY[config.task]
     _check_corpora(config.data, config.task)
-    _check_subset(config.data, config.task)
     sees = task.reads == PICTURES
     if sees != bool(config.model.patch_size):
         fix = "set it to the pixels of a patch's side" if sees else "leave it out"
@@ -60,7 +59,6 @@ def _check_values(config: ConfigDict) -> None:
     check_pattern("train.init_pattern", config.train.init_pattern)
     rules_of(config.train)
     _check_mesh(config.train.mesh, config.model)
-    _check_passes(config.model, config.train)
     check_symbols(config.tokenizer)
     check_models(config.tokenizer, config.train.init_from)
     check_sampling(config.tokenizer, task.reads == PAIRS)
@@ -171,19 +169,6 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
         rules.rules_of(data)
 
 
-def _check_subset(data: ConfigDict, task: str) -> None:
-    """Raises UserError if a subset is asked of a text that has none."""
-    has_pairs = REGISTRY[task].reads == PAIRS
-    # Of several corpora, each has what it does not set from `config.data`, which is not a text.
-    for text in texts_of(data):
-        if text.train_subset and not (has_pairs and text.source == "files"):
-            raise UserError(
-                f"config.data.train_subset={text.train_subset} is for task=translation and "
-                f"data.source=files, not for task={task} and data.source={text.source}: set "
-                "config.data.train_subset=0"
-            )
-
-
 def _check_corpora(data: ConfigDict, task: str) -> None:
     """Raises UserError if a corpus of several has a number out of range, or another fault."""
     corpora = corpora_of(data)
@@ -195,18 +180,6 @@ def _check_corpora(data: ConfigDict, task: str) -> None:
     for name, values in flat:
         for key in filter(KEYS.__contains__, values):
             _check_value(key, values[key], f" of the corpus {name}")
-
-
-def _check_passes(model: ConfigDict, train: ConfigDict) -> None:
-    """Raises UserError if the passes that a term of the loss compares are to be equal."""
-    network = BagOfEmbeddings if model.architecture == BAG else build.REGISTRY[model.architecture]
-    differ = any(model[f"dropout_{name}"] for name in network.row_dropouts)
-    for key, (_, passes) in losses.TERMS.items():
-        if passes > 1 and train[key] and not differ:
-            raise UserError(
-                f"config.train.{key}={train[key]} compares two passes with different dropout, and "
-                f"there is none: set config.model.dropout_embedding, or config.train.{key}=0"
-            )
 
 
 def _check_start(config: ConfigDict) -> None:

@@ -104,18 +104,8 @@ def override(config: ConfigDict, key: str, text: str) -> None:
     parse, example = PARSERS[min(is_list)] if is_list else (lambda text: _parse(text, value), value)
     try:
         set_value(config, key, parse(text))
-    except ValueError:
+    except (ValueError, TypeError):
         raise wrong_type(key, text, example) from None
-
-
-def _parse_corpora(text: str) -> tuple[Any, ...]:
-    """The objects of a JSON text."""
-    with contextlib.suppress(ValueError):
-        if isinstance(corpora := json.loads(text), list):
-            return tuple(corpora)
-    raise UserError(
-        f"config.data.corpora={text} is no JSON list of objects: set it in a config file"
-    )
 
 
 def _parse(text: str, like: Any) -> Any:
@@ -148,7 +138,7 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
 # By a fact of keys whose lists are not of what their default holds, or in which an empty part has a
 # meaning: the parser of a text, and an example.
 PARSERS: dict[str, tuple[Callable[[str], Any], list]] = {
-    "json": (_parse_corpora, []),
+    "json": (lambda text: tuple(json.loads(text)), [{"name": "news"}]),
     "parts": (_parts, ["en", "de"]),
     "symbols": (_parse_symbols, ["<URL>"]),
     "factors": (_parse_factors, ["pattern=0.5"]),

@@ -6,7 +6,6 @@ from configs import own_text
 from log_lines import heard
 from transformer.checks import check
 from transformer.data.parallel.sources import count_train, open_source
-from transformer.errors import UserError
 
 WORDS = ("cat", "dog", "hen", "cow", "pig", "owl", "fox")
 PAIRS = [(f"a {a} sees {n} {b}s", f"ein {b} {n} {a}") for a in WORDS for b in WORDS for n in (5, 7)]
@@ -57,25 +56,3 @@ def test_a_subset_of_more_than_there_is_has_all_and_says_how_many(pairs_of):
         assert len(pairs_of(17)) == 17
     assert "data.train_subset: 17 of 172 training pairs" in lines
     assert pairs_of(1000) == pairs_of(0)
-
-
-@pytest.mark.parametrize("change", [{"data.source": "grammar"}, {"task": "language_model"}])
-def test_a_text_without_subsets_is_refused_in_one_line(change):
-    config = own_text.get_config()
-    config.update_from_flattened_dict({"data.train_subset": 9, "train.best_metric": "loss"})
-    check(config)
-    config.update_from_flattened_dict(change)
-    with pytest.raises(UserError, match=r"data.train_subset=9 is for .*train_subset=0") as error:
-        check(config)
-    assert "\n" not in str(error.value)
-
-
-def test_a_subset_that_all_corpora_share_needs_no_source_of_their_own():
-    config = own_text.get_config()
-    config.update_from_flattened_dict({"data.source": "grammar", "data.train_subset": 9})
-    files = {"source": "files", "train_source": "a.tsv", "train_target": ""}
-    config.data.corpora = ({"name": "a", **files}, {"name": "b", **files})
-    check(config)
-    config.data.corpora = ({"name": "a", **files}, {"name": "b"})
-    with pytest.raises(UserError, match=r"data.source=grammar"):
-        check(config)

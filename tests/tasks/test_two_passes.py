@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from runs import toy_config
-from tiny_models import tiny_config
-from transformer.checks import check
 from transformer.config.keys import having
-from transformer.errors import UserError
-from transformer.model import build
-from transformer.model.classifier import BAG, BagOfEmbeddings, Classifier
-from transformer.model.layers import DropoutRates
 from transformer.model.losses import TERMS
 from transformer.tasks import REGISTRY
 
@@ -55,36 +49,3 @@ def test_a_step_without_r_drop_has_no_argument_for_it(weight, tmp_path):
     hparams = REGISTRY["translation"](toy_config(tmp_path, **{"train.r_drop": weight})).hparams()
     assert ("r_drop" in hparams) == bool(weight)
     assert {f"train.{name}" for name in TERMS} <= {*having("traced_above_zero")}
-
-
-def test_r_drop_without_dropout_is_refused_with_the_fix(tmp_path):
-    rates = {f"model.dropout_{name}": 0.0 for name in ("embedding", "residual", "attention")}
-    config = toy_config(tmp_path, **rates, **{"model.dropout_layer": 0.5})
-    check(config)  # control
-    config.train.r_drop = 5.0
-    with pytest.raises(UserError, match=r"train\.r_drop=5\.0 .* config\.train\.r_drop=0"):
-        check(config)
-    config.model.dropout_activation = 0.1
-    check(config)
-    config.model.architecture = "recurrent"  # whose layers have no such dropout
-    with pytest.raises(UserError, match=r"train\.r_drop=5\.0"):
-        check(config)
-    config.model.dropout_word = 0.1
-    check(config)
-
-
-@pytest.mark.parametrize("name", [*build.REGISTRY, BAG])
-def test_equal_rows_differ_by_the_dropouts_that_their_network_lists_and_by_no_others(name):
-    network, listed = BagOfEmbeddings(11, 3), BagOfEmbeddings.row_dropouts
-    if name != BAG:
-        config = tiny_config(architecture=name, num_decoder_layers=0)
-        network, listed = Classifier(config, 3, "mean"), build.REGISTRY[name].row_dropouts
-    tokens, key = jnp.tile(jnp.arange(7), (2, 1)), jax.random.key(0)
-    variables = jax.jit(network.init)(key, tokens, tokens >= 0)
-    apply = jax.jit(
-        lambda rates: network.apply(variables, tokens, tokens >= 0, rates, rngs={"dropout": key})
-    )
-    for rate in DropoutRates._fields:
-        rates = {name: jnp.float32(0.5 * (name == rate)) for name in DropoutRates._fields}
-        first, second = np.asarray(apply(DropoutRates(**rates)).logits)
-        assert (np.abs(first - second).max() > 1e-4) == (rate in listed), rate

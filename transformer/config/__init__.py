@@ -61,18 +61,15 @@ def complete(values: object) -> ConfigDict:
     if not isinstance(values, ConfigDict):
         raise UserError(f"{type(values).__name__} instead of a config: return default_config()")
     config = default_config()
-    defaults = flatten(config)
     for key, value in flatten(values).items():
-        default = defaults.get(key)
-        if key not in defaults or type(value) is not type(default) or value != default:
-            assign(config, key, value)  # nearly all values are the default
+        assign(config, key, value)
     return config
 
 
 def value_of(config: ConfigDict, key: str) -> Any:
     """Returns the value of a dotted key."""
     value: Any = config
-    for name in key.split("."):  # `flatten` would do, but to complete a config asks for every key
+    for name in key.split("."):
         if not isinstance(value, ConfigDict) or name not in value:
             raise _unknown_key(config, key)
         value = value[name]
@@ -87,8 +84,6 @@ def _unknown_key(config: ConfigDict, key: str) -> UserError:
     if (rest := key.removeprefix("config.")) in flat:  # as messages and flags name it
         return UserError(f"there is no key {key!r}: write {rest!r}")
     near = difflib.get_close_matches(key, flat, 1, 0.5)
-    # The name may be right and the group missing.
-    near = [k for k in flat if k.split(".")[-1] == key.split(".")[-1]][:1] or near
     hint = (
         f": did you mean config.{near[0]}?" if near else ": transformer/config/keys.py has all keys"
     )

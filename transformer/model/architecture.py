@@ -20,10 +20,6 @@ Source = Int[Array | np.ndarray, "B M"] | tuple
 class Network(nn.Module):
     """The interface of a network; its methods are those of one without attention."""
 
-    # The dropout rates that it uses and with which two equal rows of a batch differ: whole layers
-    # are left out for all rows.
-    row_dropouts: ClassVar[frozenset[str]] = frozenset(DropoutRates._fields) - {"layer"}
-
     @property
     def max_positions(self) -> int | None:
         """The maximum number of positions, or None if it is unlimited."""

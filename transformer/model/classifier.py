@@ -146,8 +146,6 @@ class BagOfEmbeddings(Network):
     2.2, which has no hidden layer.
     """
 
-    row_dropouts = frozenset({"embedding", "word"})
-
     vocab_size: int
     num_classes: int
     width: int = 16
@@ -203,8 +201,6 @@ class BagOfPatches(Network):
       num_classes: C.
     """
 
-    row_dropouts = frozenset({"embedding"})
-
     config: ModelConfig
     num_classes: int
 
@@ -242,8 +238,6 @@ class CnnLstm(Network):
     Source: Antol et al. 2015, "VQA: Visual Question Answering", section 4 ("LSTM Q + norm I"), with
     features that are trained here.
     """
-
-    row_dropouts = frozenset({"embedding", "residual"})
 
     config: ModelConfig
     num_classes: int

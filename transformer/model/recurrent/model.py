@@ -35,7 +35,6 @@ class RecurrentModel(Architecture):
     """
 
     has_heads = False
-    row_dropouts = frozenset({"embedding", "residual", "word"})
 
     def setup(self):
         config = self.config
