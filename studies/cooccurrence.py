@@ -30,6 +30,7 @@ has a second vector as context.
 import functools
 import string
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,6 @@ from matplotlib.figure import Figure
 from experiments.display.labels import labels_of
 from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
-from experiments.process.options import Parser, whole
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.data.files.text import read_lines
@@ -203,13 +203,13 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
 
 def run(arguments: Sequence[str]) -> int:
     """Trains the vectors that the command line describes; prints and draws the results."""
-    parser = Parser(__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")
     parser.add_argument("--loss", choices=LOSSES, default="squared", help="of a pair of words")
-    parser.add_argument("--steps", type=whole(1, 1_000_000), default=200, help="training steps")
-    parser.add_argument("--width", type=whole(1, 1024), default=16, help="numbers in a vector")
-    parser.add_argument("--seed", type=whole(0, 2**31 - 1), default=0, help="of the first vectors")
+    parser.add_argument("--steps", type=int, default=200, help="training steps")
+    parser.add_argument("--width", type=int, default=16, help="numbers in a vector")
+    parser.add_argument("--seed", type=int, default=0, help="of the first vectors")
     options = parser.parse_args(arguments)
     lines = SENTENCES if options.sentences is None else read_lines(options.sentences)
     words, together = co_occurrence(split_words(lines, str(options.sentences)))

@@ -20,13 +20,13 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-from experiments.process.options import Parser, whole
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
 from transformer.errors import UserError
@@ -128,9 +128,9 @@ def collect(folder: Path) -> list[dict[str, Any]]:
 
 def run(arguments: Sequence[str]) -> int:
     """Measures the pages that the command line names; prints what each took."""
-    parser = Parser(__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--pages", default="", help="names of pages, with commas; '': all")
-    parser.add_argument("--workers", type=whole(1, 64), default=2, help="cores, one page each")
+    parser.add_argument("--workers", type=int, default=2, help="cores, one page each")
     options = parser.parse_args(arguments)
     pages = read_pages(PAGES)
     if options.pages:

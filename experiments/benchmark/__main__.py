@@ -9,6 +9,7 @@ There, `base` and `big`, the paper's models, are measured only if they are named
 
 import logging
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ import jax
 from transformer.config import load_page
 from transformer.files import write_json
 from ..process import environment, process
-from ..process.options import Parser, whole
 from . import comparison, summary, workloads
 from .benchmark import choose, share_device, show
 from .measurements import PARTS, Setting
@@ -62,12 +62,12 @@ def _output_path(text: str) -> Path:
 
 
 def _run_parts(arguments: Sequence[str]) -> int:
-    parser = Parser(__doc__)
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=_output_path, required=True, help="folder of records")
     parser.add_argument("--parts", help=f"of {','.join(BENCH_PARTS)}")
     parser.add_argument("--data", type=_output_path, help="folder of Multi30k")
     parser.add_argument("--peers", help="others to measure in turn; by default those installed")
-    parser.add_argument("--rounds", type=whole(1, 1000), default=Setting().rounds)
+    parser.add_argument("--rounds", type=int, default=Setting().rounds)
     parser.add_argument("--trace", type=_output_path, help="folder of profiler traces of the steps")
     parser.add_argument("--baseline", type=_output_path, help="an earlier benchmark.json")
     flags = parser.parse_args(arguments)

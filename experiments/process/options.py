@@ -1,9 +1,7 @@
-"""The flags of `launch.py` that only some modes read, and those of commands of their own."""
+"""The flags of `launch.py` that only some modes read."""
 
-import argparse
 import dataclasses
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from transformer.errors import UserError
 
@@ -94,29 +92,3 @@ class Options:
             rule = f"are for translators: {reader} reads one text"
             raise UserError(f"--translation and --hide_eos {rule}")
         return sentence
-
-
-class Parser(argparse.ArgumentParser):
-    """The flags of `python -m MODULE`, in full spelling; a wrong one is a UserError."""
-
-    def __init__(self, description: str | None):
-        raw = argparse.RawDescriptionHelpFormatter
-        super().__init__(description=description, allow_abbrev=False, formatter_class=raw)
-
-    def error(self, message: str) -> NoReturn:
-        """Raises UserError in place of printing the usage."""
-        raise UserError(f"{message}: --help lists the flags")
-
-
-def whole(least: int, most: int) -> Callable[[str], int]:
-    """Returns the parser of a flag whose value is a whole number from `least` to `most`."""
-
-    def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() else least - 1
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not a whole number between {least:,} and {most:,}"
-            )
-        return number
-
-    return parse
