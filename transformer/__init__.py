@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformer.errors import UserError
-    from transformer.runs.imported import import_marian
-    from transformer.runs.loaded import LoadedRun, load, train
+    from transformer.runs.loaded import LoadedRun, import_marian, load, train
 
 __all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
 __version__ = "0.1.0"
@@ -46,7 +45,7 @@ __version__ = "0.1.0"
 EXPORTS = {
     "LoadedRun": "transformer.runs.loaded",
     "UserError": "transformer.errors",
-    "import_marian": "transformer.runs.imported",
+    "import_marian": "transformer.runs.loaded",
     "load": "transformer.runs.loaded",
     "train": "transformer.runs.loaded",
 }

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from transformer.bridges.formats import DEFAULT
 from transformer.errors import UserError
-from transformer.runs.imported import import_marian
-from transformer.runs.loaded import LoadedRun
+from transformer.runs.loaded import LoadedRun, import_marian
 from transformer.runs.run import Run
 from ..process.options import Options
 

@@ -1,33 +1,38 @@
 """A trained run in Python: text in; translations, scores, attention and embeddings out."""
 
+import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
+from flax.traverse_util import unflatten_dict
 from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention
+from transformer.bridges import marian_import
 from transformer.bridges.formats import Export, write_export
 from transformer.checks import check
-from transformer.config import assign
+from transformer.config import assign, default_config
 from transformer.config.keys import having
 from transformer.data.corpora import Tagger
 from transformer.data.pairs import Pair
 from transformer.errors import UserError
-from transformer.files import import_sibling
+from transformer.files import import_sibling, partial_folder
 from transformer.inference.classifier import Prediction
 from transformer.inference.generator import Continuation, Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.translator import Translator
 from transformer.operations import OPERATIONS, Operation, Request, TextScore
-from transformer.runs.run import Run, TrainedRun
+from transformer.runs.run import Run, RunProgress, TrainedRun
+from transformer.runs.weights import Weights
 from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
-from transformer.tasks.translation import TranslationTask
+from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
 
 TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
 
@@ -79,6 +84,31 @@ def train(
       settings: {dotted key: value} of the config to change, as `--config.key=value` does.
     """
     return load(import_sibling("experiments.command").train(config, workdir, settings or {}))
+
+
+def import_marian(folder: str | Path, output: str | Path) -> Path:
+    """Writes the model of a folder, see `bridges.marian_import`, as a run; returns its folder.
+
+    Args:
+      output: a new folder, which has its name only when it is complete.
+    """
+    folder, output = Path(folder).expanduser(), Path(output).expanduser()
+    if os.path.lexists(output):
+        raise UserError(f"{output} is there already: name a new folder")
+    settings, tokenizers, params = marian_import.read(folder)
+    config = default_config()
+    for key, value in {"name": output.name, **settings}.items():
+        assign(config, key, value)
+    check(config)
+    predictor = make_translator(config, *tokenizers)
+    with partial_folder(output) as place:
+        Run(place, config).claim()
+        save_tokenizers(place, *tokenizers)
+        progress = dataclasses.asdict(RunProgress(predictor.fingerprint()))
+        Weights(place, config).store(unflatten_dict(params, sep="/"), progress)
+        marian_import.keep(folder, place)
+        place.rename(output)
+    return output
 
 
 class LoadedRun(Run):
