@@ -10,7 +10,6 @@ leaves an object alone that another one has written meanwhile.
 """
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import json
@@ -81,8 +80,6 @@ class Bucket:
         except UserError:
             raise
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise OSError(error.errno, error.strerror, str(self.copy)) from error
             why = shorten(one_line(str(error))) or type(error).__name__
             raise UserError(
                 f"--workdir={self.url} cannot be used ({why}): check its name, your permission and "
