@@ -22,6 +22,7 @@ Item = TypeVar("Item")
 
 FILE_FORMAT = "array_record"  # TFDS's default needs TensorFlow
 READ_AT_ONCE = 1024  # records
+DOWNLOAD_RETRIES = 4  # by default 10, which take minutes until an error says that no network is up
 READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.asarray}
 
 
@@ -105,9 +106,11 @@ def _check_fields(
 
 def _import_tfds() -> ModuleType:
     tfds = importlib.import_module("tensorflow_datasets")
-    parts = "download.extractor", "utils.lazy_imports_utils", "features.image_feature"
+    parts = ("download.downloader", "download.extractor", "utils.lazy_imports_utils")
+    parts += ("features.image_feature",)
     inner = (importlib.import_module(f"tensorflow_datasets.core.{part}") for part in parts)
-    extractor, lazy, images = inner
+    downloader, extractor, lazy, images = inner
+    downloader.MAX_RETRIES = DOWNLOAD_RETRIES  # pyright: ignore[reportAttributeAccessIssue]
     if importlib.util.find_spec("tensorflow") is None:
         extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
         images._ImageEncoder._encode_image = _encode_png  # pyright: ignore[reportAttributeAccessIssue]
