@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import itertools
 import logging
 import os
@@ -29,6 +30,7 @@ PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and 
 LINES_AT_ONCE = 1024  # of a file before the first of them is answered: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
+PROMPT = "> "
 TYPING_HINT = "type a line and press Enter for its answer; Ctrl-D ends"
 Line = TypeVar("Line")
 
@@ -153,12 +155,10 @@ class Lines:
     def _raw(self) -> Iterator[list[bytes]]:
         if self.total is not None:
             return iter(lambda: list(itertools.islice(self._stream, LINES_AT_ONCE)), [])
-        return self._arriving()
+        return typed_lines() if self.typed else self._arriving()
 
     def _arriving(self) -> Iterator[list[bytes]]:
-        """Yields the lines of a pipe or a terminal as soon as there are any."""
-        if self.typed:
-            print(TYPING_HINT, file=sys.stderr, flush=True)
+        """Yields the lines of a pipe as soon as there are any."""
         last = bytearray()
         while block := os.read(self._stream.fileno(), BLOCK):
             *lines, rest = block.split(b"\n")
@@ -180,6 +180,21 @@ class Lines:
         """A line without its end, and with its tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
+
+
+def typed_lines() -> Iterator[list[bytes]]:
+    """Yields each line that is typed on a terminal, or the lines that are pasted together."""
+    # It lets `input` edit, bring back former lines, and read more than 4,096 characters.
+    with contextlib.suppress(ImportError):
+        importlib.import_module("readline")
+    print(TYPING_HINT, file=sys.stderr, flush=True)
+    while True:
+        try:
+            text = input(PROMPT if sys.stdout.isatty() else "")
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        yield text.encode(errors="surrogateescape").split(b"\n")
 
 
 def join_lines(text: str) -> str:
