@@ -148,6 +148,34 @@ def test_a_terminal_says_how_to_end_and_has_an_answer_to_each_line(tiny):
     os.close(ours)
 
 
+ECHO = """
+from experiments.process import text_io
+
+for lines in text_io.typed_lines():
+    print("got", lines, flush=True)
+"""
+
+
+@pytest.mark.full
+def test_a_typed_line_can_be_called_back_and_pasted_lines_come_together():
+    ours, theirs = pty.openpty()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    env = os.environ | {"TERM": "xterm", "PYTHONUTF8": "1"}
+    root = LAUNCH.parent
+    with subprocess.Popen([sys.executable, "-c", ECHO], cwd=root, env=env, **streams) as process:
+        os.close(theirs)
+        assert b"Ctrl-D ends" in read_until(ours, b"> ")
+        os.write(ours, "été\n".encode())
+        assert f"got {['été'.encode()]}".encode() in read_until(ours, b"\n> ")
+        os.write(ours, b"\x1b[A!\n")  # the arrow up
+        assert f"got {['été!'.encode()]}".encode() in read_until(ours, b"\n> ")
+        os.write(ours, b"\x1b[200~a\nb\x1b[201~\n")  # as terminals mark what is pasted
+        assert b"got [b'a', b'b']" in read_until(ours, b"\n> ")
+        os.write(ours, b"\x04")
+        assert process.wait(60) == 0
+    os.close(ours)
+
+
 # -- rows
 
 
