@@ -59,7 +59,7 @@ class PairSampler:
       texts: canonical texts of source and target.
       tokens: the deterministic segmentation of each side.
       strengths: strength of sampling for each side, see `strength_of`; 0 for none.
-      max_tokens: of a side of a draw, with its end. A pair that would be longer, or get unknown
+      max_tokens: maximum length of a drawn side, with its end token. A pair that gets longer, or
         gets unknown tokens from a modifier, stays unmodified.
       drawn: lengths of both sides in the planned draws of each pair, in tokens.
     """

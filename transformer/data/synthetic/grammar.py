@@ -76,7 +76,7 @@ class Composer:
         return [first, second] if both else [first]
 
     def owner(self, kinds: lx.Kinds) -> Phrase:
-        """A genitive; only "the" and possessives come before its noun, and rarely an adjective."""
+        """Returns a genitive; only "the" or possessives, rarely adjectives, precede its noun."""
         noun = self.new(lx.nouns_of(kinds))
         plural = self.chance(0.2)
         mine = "unowned" not in noun.kinds and self.chance(0.3)

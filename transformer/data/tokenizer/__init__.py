@@ -120,8 +120,8 @@ class Tokenizer:
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
         """Returns the ids of a random segmentation of a normalised text, see `normalize`.
 
-        The strength of kind bpe is the probability that a merge is left out (Provilkov et al.
-        for unigram the exponent of the probability of a segmentation (Kudo 2018). `uniform` draws
+        For kind bpe, the strength is the probability of dropping a merge (Provilkov et al. 2020);
+        for unigram, it is the exponent of a segmentation's probability (Kudo 2018). `uniform` draws
         from [0, 1).
         """
         return self._draws.draw(text, strength, uniform)

@@ -70,7 +70,7 @@ class Draws:
         return ids
 
     def _ids_of(self, pieces: Iterable[str]) -> Iterator[int]:
-        """The ids of pieces; a character without one is spelt in bytes, or a run is unknown."""
+        """Yields the ids of pieces; unknown characters become bytes, or one UNK_ID per run."""
         before = None
         for piece in pieces:
             number = self._ids.get(piece, UNK_ID)
