@@ -85,7 +85,7 @@ class Predictor(abc.ABC):
     def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
         """Returns the attention of all heads over a batch, by kind; can be traced.
 
-        All other functions that return attention use this one. The result is empty if the model has
+        All other functions that return attention call this one. It returns an empty mapping if the
         model has no attention.
         """
 
