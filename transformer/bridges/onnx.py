@@ -102,7 +102,7 @@ class _Graph:
 
     def _constant(self, array: np.ndarray) -> str:
         array = array.astype(np.float32) if array.dtype == np.float64 else array
-        key = array.shape, array.dtype.str, array.tobytes()  # of tied or shared ones, one
+        key = array.shape, array.dtype.str, array.tobytes()  # tied or shared arrays are stored once
         if key not in self.constants:
             name = f"constant_{len(self.constants)}"
             self.constants[key] = self.onnx.numpy_helper.from_array(array, name)
