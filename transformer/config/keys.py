@@ -350,7 +350,7 @@ class SweepConfig:
     prune: bool = key(False, facts="sweep")
 
 
-# By section of a config: the classes with its keys, and facts of all its keys.
+# The sections of a config: the classes with their keys, and facts of all their keys.
 SECTIONS: dict[str, tuple[tuple[type, ...], set[str]]] = {
     "": ((ExperimentConfig,), set()),
     "model": ((ModelConfig, DropoutConfig, ClassifierConfig), set()),

@@ -52,8 +52,8 @@ def stack_rows(
 class BatchPlan(BucketPlan[Batch]):
     """All training batches of sentence pairs, see `BucketPlan`.
 
-    The length of a pair is that of its longer side, with its end token. A `sampler` draws a
-    segmentation of each pair in each epoch. The bucket of a pair follows from one of its planned
+    The length of a pair is that of its longer side, with its end token. A `sampler` draws the
+    tokens of each pair in each epoch. The bucket of a pair follows from one of its planned
     draws, which epochs take in turn, and a batch draws among all lengths of its bucket. So each
     draw is as frequent as without buckets.
     """

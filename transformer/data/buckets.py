@@ -12,7 +12,7 @@ BatchT = TypeVar("BatchT")
 # Stream(make, first) yields make(first), make(first + 1) and so on.
 Stream = Callable[[Callable[[int], Any], int], Iterator[Any]]
 SMALL = 256  # number of items up to which a permutation is drawn as a whole
-ROUNDS = 6  # of the Feistel network for larger permutations
+ROUNDS = 6  # number of rounds of the Feistel network for larger permutations
 
 
 class Part(NamedTuple):

@@ -97,7 +97,7 @@ def lower(text: str, language: str = "") -> str:
 
 
 def capitalize(text: str, language: str = "") -> str:
-    """Returns a text with its first letter capitalized."""
+    """Returns a text with its first letter capitalised."""
     small, capital = CAPITALS.get(language, ("", ""))
     if small and text.startswith(small):
         return capital + text[len(small) :]

@@ -21,7 +21,7 @@ from transformer.errors import UserError
 # The keys of a corpus that are not keys of `config.data`, with their defaults.
 OWN = {"name": "", "weight": 1.0, "source_tag": "", "reverse": False}
 NAME = re.compile(r"[a-z0-9_-]+")
-ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # of train.de or translation.de
+ENDING = re.compile(r"(?:.*\.)?([a-z]{2,3})")  # language code in train.de or translation.de
 COMPRESSED_ENDING = re.compile(r"\.(gz|xz|zst)$")
 
 

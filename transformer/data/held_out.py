@@ -177,7 +177,7 @@ def _take_from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> 
     return groups, len(numbers) >= wanted
 
 
-STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # of `data.holdout`
+STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # by value of `data.holdout`
 
 
 def rank(name: str, seed: int) -> int:
@@ -282,7 +282,7 @@ def is_split(name: str) -> bool:
 
 
 def digests_of(folder: Path, split: str) -> list[str]:
-    """Returns the recorded digests of the files of a split, after a check of the files."""
+    """Returns the digests of a split's files, checked against the recorded digests."""
     path, digests = path_of(folder, split), []
     for each in (path, path.with_suffix(PIXELS)):
         if each.exists() or each.name in _recorded_digests(folder):

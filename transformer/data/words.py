@@ -181,7 +181,7 @@ class Words:
         return _parts.sub(lambda part: self.form(part[0]) or part[0], small)
 
     def kind_of(self, token: Token) -> str:
-        """Returns the kind of a rare capitalized word, or of a number; '' for any other token.
+        """Returns the kind of a rare capitalised word, or of a number; '' for any other token.
 
         "L'Italie" is not rare if "Italie" is known. In a language with case, a word of letters
         without case is foreign.

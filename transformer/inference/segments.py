@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 SHORT_FRACTION = 0.99  # fraction of the training sources that limits the segment length
 MEASURED = 2_000  # number of training sources to measure
 READ = 20_000  # number of training sources to learn abbreviations from
-MIN_USES = 5  # minimum occurrences of a word in them
+MIN_USES = 5  # minimum occurrences of a word in these sources
 REACH = 500  # characters after a punctuation mark that rules look at
 USUAL = 0.1  # minimum fraction of sources with several sentences, for a segment with several
 RUN = "run.json"  # in a run's folder, with `data.source_lines`
@@ -230,7 +230,7 @@ def segment_rules(language: str, words: Mapping[str, bool]) -> dict[str, Any]:
         if kind in ("known", "plain"):
             learnt = [w for w in words if words[w] == (kind == "known") and WORD.fullmatch(w)]
             entries += learnt
-        # Any of these words, capitalized, may start a sentence.
+        # Any of these words, capitalised, may start a sentence.
         cases = (f"[{w[0]}{w[0].upper()}]{w[1:]}" if w[0].islower() else w for w in entries)
         parts[kind] = "|".join(dict.fromkeys(cases)).replace(".", r"\.") or "(?!)"
 

@@ -133,7 +133,7 @@ _TRANSLATIONS = (
     Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
 )
 
-# By the output that is scored, which a task names, in the order of tables.
+# Metrics by scored output, which a task names, in the order of tables.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
     "translations": _TRANSLATIONS,
     "texts": (

@@ -18,7 +18,7 @@ class Norm(nn.Module):
     Args:
       centered: subtract the mean, as layer normalisation does (Ba et al. 2016, equation 4) and
         root-mean-square normalisation does not (Zhang and Sennrich 2019, equation 4).
-      dtype: of the output.
+      dtype: dtype of the output.
     """
 
     centered: bool

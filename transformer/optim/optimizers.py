@@ -274,8 +274,8 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
         def direct(path, g, row, column, param):
             if is_matrix(path, g):
-                # Two factors, because the product of two small moments would be zero; as would the
-                # first of a row without a gradient, if those of other rows are large.
+                # Two factors, because the product of two small moments could be zero, and so could
+                # the first of a row without a gradient, if those of other rows are large.
                 row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
                 g = g * jax.lax.rsqrt(column)[..., None, :]
             direction = g * jax.lax.rsqrt(row)

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
-STORED = "stored"  # key of the digest of the separately stored weights
+STORED = "stored"  # key of the record of separately stored weights
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 

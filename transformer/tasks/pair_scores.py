@@ -28,7 +28,7 @@ from transformer.model.losses import TokenSums
 
 logger = logging.getLogger(__name__)
 
-# sacreBLEU's tokenizer for each script of most letters; for other scripts it is 13a.
+# sacreBLEU's tokenizer by the script of most letters; for other scripts it is 13a.
 TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
 # The package that a tokenizer needs, from an extra of sacreBLEU, and the replacement tokenizer.

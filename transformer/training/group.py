@@ -1,7 +1,7 @@
 """The processes that train one model together, led by the first process.
 
 All take the same steps. Only the leader logs, evaluates, writes, and decides what comes next. The
-others read its decisions from the key-value store of JAX's coordination service, on any device.
+others read its decisions from the key-value store of JAX's coordination service, without devices.
 """
 
 import contextlib

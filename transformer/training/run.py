@@ -60,7 +60,7 @@ class TrainingRun(Run):
             read_only=not writes,
         )
         self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
-        self.saved_step = 0  # of the newest checkpoint, from which the run would resume
+        self.saved_step = 0  # step of the newest checkpoint, where the run would resume
         self._files = contextlib.ExitStack()
         self._writer: MetricsWriter  # set by `start_writing`
 

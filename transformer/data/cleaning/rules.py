@@ -45,7 +45,7 @@ REASONS = {
 FAULTS = ("", *REASONS)  # indexed by the fault numbers in arrays; '' marks a pair that is kept
 COPY_LETTERS = 15  # names are often the same in both languages
 COPY_WORDS = 4
-COPY_FRACTION = 0.8  # of the words of the longer side
+COPY_FRACTION = 0.8  # minimum fraction of the longer side's words
 NAME_BYTES = 15  # UTF-8 bytes of one or two names, which may be in another script
 # The first words of the Unicode names of characters; the last entry is any other script.
 SCRIPTS = (

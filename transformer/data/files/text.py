@@ -20,7 +20,7 @@ from typing import Any
 from transformer.errors import UserError, one_line
 
 HEAD_BYTES = 8192  # number of bytes that identify a format or an encoding
-WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # one's byte order mark begins another's
+WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # longer byte order marks first
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 CONTENTS = {  # of data files with rows
     ".parquet": re.compile(rb"PAR1"),

@@ -34,7 +34,7 @@ BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+
 MAX_SAMPLE, MAX_TEXT = 2000, 300  # sampled rows, as a file may be sorted; characters per value
 TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum in the sample; maximum characters
 MIN_WORDS, WORD = 3, 4  # minimum mean words of a text; characters per word in unspaced scripts
-NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # of a column
+NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # a column name
 Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
 

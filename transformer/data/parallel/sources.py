@@ -73,7 +73,7 @@ def _generate_pairs(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """Returns a synthetic corpus, whose split "length_generalization" may have a generator."""
+    """Returns a synthetic corpus, with a generated "length_generalization" if `makes_longer`."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size

@@ -35,8 +35,8 @@ IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX code of bytes; maximum bytes that are r
 MAX_FRACTION = 5000  # maximum items that a fraction holds out
 EASY_VQA = "easy_vqa"  # a package with pictures in its folder
 NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture name and the number of its caption
-CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what labels are
-# By type of label, the config keys of the table's columns.
+CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # types of labels
+# The config keys of the table's columns, by type of label.
 FIELDS = {
     CLASSES: ("picture_field", "label_field"),
     ANSWERS: ("picture_field", "text_field", "label_field"),

@@ -183,7 +183,7 @@ def _written_clause(words: list[Word]) -> list[Word]:
 
 
 def align(sentence: Phrase) -> Pair:
-    """Returns the capitalized texts, with links between words that share a piece of meaning."""
+    """Returns the capitalised texts, with links between words that share a piece of meaning."""
     english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):

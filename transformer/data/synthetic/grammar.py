@@ -28,7 +28,7 @@ MIN_WORDS, MAX_WORDS = 4, 16  # words per sentence, in both languages
 MAX_SEQUENCE = 12  # letters in toy sequences of the training text
 LETTERS = "abcdefghijklmnop"
 
-# By tense: the probability of an adverbial of time, and the adverb class to use otherwise.
+# The probability of an adverbial of time, by tense, and the adverb class to use otherwise.
 TIMES = {"present": 0.3, "past": 1.0, "modal": 0.2, "future": 0.6}
 MIDDLES = {"present": "frequency", "perfect": "aspect"}
 # Kinds that have parts or qualities; kinds that a copula may describe, repeated by frequency.

@@ -27,7 +27,7 @@ WORD_START = "▁"  # precedes each word
 UNK_PENALTY = 10.0  # of an unknown character, relative to the lowest score; as in sentencepiece
 CACHED = 2**16  # number of words in the cache
 SHORT = 24  # maximum characters of a cached word
-# By kind of tokenizer, the key of `config.tokenizer` with the strength of sampling.
+# The key of `config.tokenizer` with the strength of sampling, by kind of tokenizer.
 KEYS = {
     kind: key.removeprefix("tokenizer.")
     for kind in ("bpe", "unigram")

@@ -8,7 +8,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import NoPositions
 
-BASE = 10_000.0  # of the wavelengths, which increase up to 2 pi * 10,000 [3.5]
+BASE = 10_000.0  # base of the wavelengths, which increase up to 2 pi * 10,000 [3.5]
 
 
 def sinusoid_angles(

@@ -13,7 +13,7 @@ from transformer.model.vision.inputs import from_patches, to_patches
 
 CHANGES = ("crop", "flip", "rotate", "colour")
 OF_ANSWERS = {"flip": "left", "colour": "red"}  # answers that a change would make wrong
-MARGIN = 8  # a crop shifts by up to 1/8 of a side, in whole pixels, padded black (He et al. 2016)
+MARGIN = 8  # a crop shifts by up to 1/8 side, in whole pixels, padded with black (He et al. 2016)
 ANGLE = 15  # maximum degrees in both directions
 
 
