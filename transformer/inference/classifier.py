@@ -35,7 +35,7 @@ class Prediction(NamedTuple):
 
 
 class ClassPredictor(Predictor):
-    """Classifies lines and explains its predictions, see `Predictor`.
+    """Classifies lines and explains the predictions, see `Predictor`.
 
     A subclass reads lines into items, and stacks items into model inputs.
 
@@ -262,7 +262,7 @@ class ClassPredictor(Predictor):
 
 
 class TextClassifier(ClassPredictor):
-    """Classifies texts and explains its predictions; an item is the tokens of a line."""
+    """Classifies texts and explains the predictions; an item is the tokens of a line."""
 
     tokenizer: Tokenizer
 

@@ -16,7 +16,7 @@ from transformer.data.synthetic import read_tables
 CASES = ("nominative", "accusative", "dative", "genitive")
 GENDERS = "mfnp"  # masculine, feminine, neuter; the plural has one declension for all three
 PERSONS = ("1s", "2s", "3s", "p")  # the plural is one form in both languages (we, they)
-GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # groups
+GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # kind groups
 CELLS = [(case, gender) for case in CASES for gender in GENDERS]
 Kinds = tuple[str, ...]
 
