@@ -35,7 +35,7 @@ COLOUR_BAR, MIN_COLOUR_BAR, COLOUR_BAR_LABELS = 0.13, 1.1, 0.65  # inches
 
 
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
-    """Returns the figure for `Attention.figure`; UserError if it has no such kind, layer or head."""
+    """Returns the figure for `Attention.figure`; UserError if kind, layer or head is missing."""
     if not seen.weights:
         raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
