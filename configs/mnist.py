@@ -46,7 +46,7 @@ def get_config(corpus: str = "mnist"):
     config.data.test_source = "t10k-images-idx3-ubyte"
     config.data.test_target = "t10k-labels-idx1-ubyte"
     config.data.validation_size = 5000 if corpus == "mnist" else 200
-    config.data.test_size = 300  # of digits, which have no test set
+    config.data.test_size = 300  # the digits have no test set
     config.data.batch_tokens = 6400
     config.data.num_buckets = 1
 

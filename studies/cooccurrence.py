@@ -61,7 +61,7 @@ SENTENCES = (
     "Ships cross waves under white sails.",
 )
 PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
-LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # of cosines minus targets
+LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # functions of cosines minus targets
 MAX_WORDS = 1000  # all pairs are compared and drawn
 LEARNING_RATE = 0.05
 COLOUR_MAP = "RdBu_r"  # red and blue are distinguishable for the colour-blind; 0 is white
@@ -155,7 +155,7 @@ def neighbours(
 
 
 def build_figure(words: Sequence[str], together, before, after, losses) -> Figure:
-    """Returns heat maps of cosines [V, V] before and after, with dots for pairs; and the loss curve.
+    """Returns heat maps of cosines [V, V] before and after, with dots for pairs; and the losses.
 
     With more than about 100 words, only every n-th has a label. The figure is outside pyplot.
     """

@@ -75,7 +75,7 @@ def show_attention(seen: Attention, run: Path) -> None:
 
 
 def hide_end_of_sentence(seen: Attention) -> Attention:
-    """Returns attention without the source's `</s>`, each row brought back to a sum of one.
+    """Returns attention without the source's `</s>`, with each row renormalised to sum to one.
 
     Trained heads attend to `</s>` when there is nothing to fetch, and its column then outshines the
     rest. It is dropped as a key of `cross` and `encoder_self`, and as a query of `encoder_self`, so

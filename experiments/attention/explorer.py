@@ -43,7 +43,7 @@ OMITTED = (
 class Example(NamedTuple):
     """A sentence and its attention at one or more checkpoints, over the same tokens."""
 
-    labels: tuple[str, ...]  # of checkpoints
+    labels: tuple[str, ...]  # names of the checkpoints
     frames: tuple[Attention, ...]
     length: int = sys.maxsize  # maximum tokens per side on a page, including an end-of-sentence
 

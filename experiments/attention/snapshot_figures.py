@@ -63,7 +63,7 @@ def curves_figure(snapshots: Sequence[SavedSnapshot]) -> Figure:
     kinds = list(dict.fromkeys(kind for kind, _ in curves))
     rows = [{kind: name for kind, name in curves if name in names} for names in PANEL_ROWS]
     rows = [row for row in rows if row]
-    depth = max(values.shape[1] for _, values in curves.values())  # of the deepest stack
+    depth = max(values.shape[1] for _, values in curves.values())  # layers of the deepest stack
     figure = plotting.new_figure(PANEL_WIDTH * len(kinds) + 0.2, PANEL_HEIGHT * len(rows) + 0.7)
     grid = figure.subplots(len(rows), len(kinds), sharex=True, squeeze=False)
     colours = plotting.layer_colours(depth)

@@ -84,7 +84,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(map(_target_positions, batches))  # of one side
+        positions = sum(map(_target_positions, batches))  # tokens of one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -142,7 +142,7 @@ def loop(order: Mapping[str, Any], turn: Turn) -> None:
     task, trainer = _start_trainer(order)
     data = trainer.runs[0].config.data
     task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
-    data.prefetch = 0  # the plan prefetches, so that batches are made in its turn
+    data.prefetch = 0  # the loop must not prefetch: the plan does
     trainer.run()
 
 

@@ -48,7 +48,7 @@ DECODED_SENTENCES = 128
 COLD, WARM = 1, 3  # number of starts
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
-TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # by JAX platform
+TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # device names by JAX platform
 LAST_STEP = "step 2/"  # start of the line that is logged after the second step
 
 

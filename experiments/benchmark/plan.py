@@ -48,11 +48,11 @@ MEMORY_ADVICE = (
 class Measured:
     """The measured costs of a run."""
 
-    steps: int  # of the whole run
+    steps: int  # number of steps in the whole run
     ending: str  # the setting that determines the last step
     state_bytes: int  # parameters, optimizer state and averages
     step_bytes: list[int]  # memory of a step at each shape, including the state
-    compile_seconds: float  # of the programs for all shapes
+    compile_seconds: float  # for the programs of all shapes
     step_seconds: Sequence[Sequence[float]] = ()  # per shape; empty if the memory is too small
     evaluation_seconds: float = 0.0  # one evaluation during training, with untrained weights
 

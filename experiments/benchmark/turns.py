@@ -102,7 +102,7 @@ def start_system(
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a module of this package, named first, in the current folder; its output is a pipe."""
+    """Starts `python -m` with the arguments in the current folder, with a pipe for its output."""
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     # -P: no module in the current folder shadows ours or a library's.

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
 RATE_CELL = 0.52  # inches: a cell of the error rates
-MAX_ACROSS = 8  # heads per layer, up to which two panels are side by side
+MAX_ACROSS = 8  # maximum heads per layer with two panels side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
 MAX_DRAWN_WORDS = 24  # maximum words of a side
 FONT_SIZE = 9.0  # points

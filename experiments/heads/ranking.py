@@ -12,7 +12,7 @@ compared with the ablation of each single head: the changes of mean loss, accura
 translators, the BLEU of greedy translations of the first `evaluate.max_sentences`.
 
 A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
-text of a classifier, whose loss is a sum over one class instead of tokens.
+text of a classifier, whose loss has a single term, that of its class.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
 (gates) and 3.2 (ablating one), and equation 2 (importance).
@@ -63,7 +63,7 @@ class Ranking:
     """
 
     split: str
-    unit: str  # of the losses' means
+    unit: str  # the losses are means over these units
     tokens: int  # number of these units
     decoded: int  # sentences in the BLEU score
     loss: float

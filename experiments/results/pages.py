@@ -14,7 +14,7 @@ class Results(NamedTuple):
     """The results of a comparison as text."""
 
     title: str
-    command: str  # that reproduces them
+    command: str  # the command that reproduces the results
     tables: Sequence[Table]
     notes: Sequence[str]
     signatures: Mapping[str, str]  # by the titles of scores

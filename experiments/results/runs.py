@@ -113,7 +113,7 @@ def _runs_of(folder: Path) -> list[Path]:
             f"{folder} is not a sweep over seeds alone ({reason}): name the trials of a system, "
             f"such as {folder}/trials/000+{folder}/trials/001"
         )
-    return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # or a damaged run
+    return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # even if damaged
 
 
 def _check_same_setting(first: Run, other: Run) -> None:

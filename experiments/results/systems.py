@@ -93,7 +93,7 @@ class System:
 
     @property
     def lost(self) -> list[SweepTrial]:
-        """The trials that were pruned or failed: mostly bad seeds."""
+        """The trials that were pruned or failed: mostly those with worse scores."""
         return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
@@ -120,7 +120,7 @@ class Comparison:
     measures: TaskMeasures  # of the split that all runs have
     metrics: Sequence[str]  # the main metric first
     trials: Sequence[SweepTrial] = ()  # all trials of a sweep, else empty
-    vocabularies: str = ""  # of language models: two runs whose vocabularies differ
+    vocabularies: str = ""  # names of two language models whose vocabularies differ
 
     @functools.cached_property
     def keys(self) -> list[str]:

@@ -97,12 +97,12 @@ class TaskMeasures:
 
     @property
     def about(self) -> dict[str, str]:
-        """A sentence for each path whose number is in the table."""
+        """Notes on the numbers in the table, by path."""
         metrics = metrics_of(self.scored, SWEEPS).items()
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
 
     def measure(self, name: str, panel: bool = False) -> Measure:
-        """Returns a column, or a panel of the picture of scores, whose title has more room."""
+        """Returns the measure of a metric for a column, or for a panel, which has a longer title."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column

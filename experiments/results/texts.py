@@ -22,7 +22,7 @@ TRANSLATIONS, SOURCES, REFERENCES = (
 )
 FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
 PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
-COLUMNS = 4  # label, predicted label, or log-probability, tokens and bytes; then text
+COLUMNS = 4  # class, predicted class, probability, text; or log-probability, tokens, bytes, text
 MAX_BUCKETS = 5
 MAX_TEXTS = 2**30  # bytes of the outputs on a test set
 

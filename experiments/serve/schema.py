@@ -23,7 +23,7 @@ class Request(BaseModel):  # fields of all requests
     )
 
 
-class Tagged(Request):  # for a model of several corpora, with tags
+class Tagged(Request):  # requests to models with several corpora, which tags select
     source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
 
 

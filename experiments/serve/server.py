@@ -34,7 +34,7 @@ ANSWER_SECONDS = 30.0  # seconds for a request to arrive and be answered
 SCHEMES = "http", "https"
 POLLED = ("/api/runs", "/health", "/metrics")  # polled by pages and monitors
 GONE = 499  # status of a request whose client has disconnected, for the metrics alone
-MEMORY_FIX = "the length of the texts"  # or, in the server's config, the beam size
+MEMORY_FIX = "the length of the texts"  # for clients; the operator can also lower the beam size
 REQUEST_LIMITS = {
     "body": schema.BODY,
     "texts": schema.TEXTS,

@@ -26,11 +26,11 @@ class PlannedTrial(NamedTuple):
     """A trial of a sweep before it is trained."""
 
     number: int  # from zero
-    values: dict[str, Any]  # that the trial sets, by dotted key
+    values: dict[str, Any]  # values that the trial sets, by dotted key
     config: ConfigDict  # the complete config
-    folder: Path  # of its run
+    folder: Path  # folder of its run
     # JSON of the values that differ from the config that all trials start from. It identifies the
-    # trial, whatever its place in the list and however the same settings are written.
+    # trial, whatever its place in the list, and whether or not it also sets unchanged values.
     settings: str
 
     @property

@@ -211,7 +211,7 @@ class Worker:
             pruned = unpromising and not training.ended(step)
             return pruned
 
-        trainer.on_evaluation = report  # with a single run
+        trainer.on_evaluation = report  # only used with a single run
         try:
             if not trainer.run():
                 return trainer.stop_signal
