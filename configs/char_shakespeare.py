@@ -22,7 +22,7 @@ def get_config(size: str = "cpu"):
     """Returns the experiment at the size "cpu" or "gpu".
 
     Raises:
-      ValueError: the size is another one.
+      ValueError: the size is unknown.
     """
     if size not in SIZES:
         raise ValueError(f"size '{size}' is unknown: choose one of {', '.join(SIZES)}")

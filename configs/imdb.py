@@ -32,7 +32,7 @@ def get_config(variant: str = "bag_of_embeddings"):
       variant: the model's name; `,official` after it selects the published test set.
 
     Raises:
-      ValueError: the model is another one, or is followed by something else.
+      ValueError: the model is unknown, or is followed by something else.
     """
     model, comma, test_set = variant.partition(",")
     if comma and test_set != "official":

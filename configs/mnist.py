@@ -17,7 +17,7 @@ def get_config(corpus: str = "mnist"):
       corpus: "mnist" | "digits", 1,797 pictures of 8 x 8 pixels.
 
     Raises:
-      ValueError: the corpus is another one.
+      ValueError: the corpus is unknown.
     """
     if corpus not in ("mnist", "digits"):
         raise ValueError(f"corpus '{corpus}' is unknown: choose mnist or digits")

@@ -20,7 +20,7 @@ def get_config(text: str = ""):
     """Returns the experiment; "clean" text is without the changes of `read_any_text`.
 
     Raises:
-      ValueError: the text is another one.
+      ValueError: the text is unknown.
     """
     if text not in ("", "clean"):
         raise ValueError(f"text '{text}' is unknown: choose clean, or leave it out with its colon")

@@ -22,7 +22,7 @@ def get_config(time: str = ""):
     """Returns the experiment, with the recipe "size", or with that of an "hour".
 
     Raises:
-      ValueError: the time is another one.
+      ValueError: the time is unknown.
     """
     if time not in ("", "hour"):
         raise ValueError(f"time '{time}' is unknown: choose hour, or leave it out with its colon")

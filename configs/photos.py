@@ -22,7 +22,7 @@ def get_config(label: str = "classes"):
         the table questions.csv | "captions", in captions.csv.
 
     Raises:
-      ValueError: the label is another one.
+      ValueError: the label is unknown.
     """
     if label not in TASKS:
         raise ValueError(f"label '{label}' is unknown: choose one of {', '.join(TASKS)}")

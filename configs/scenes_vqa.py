@@ -19,7 +19,7 @@ def get_config(model: str = "transformer"):
         "cnn_lstm".
 
     Raises:
-      ValueError: the model is another one.
+      ValueError: the model is unknown.
     """
     if model not in MODELS:
         raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")

@@ -22,7 +22,7 @@ def get_config(source: str = "tfds"):
     """Returns the experiment on text from "tfds", or from fetched "files".
 
     Raises:
-      ValueError: the source is another one.
+      ValueError: the source is unknown.
     """
     if source not in ("tfds", "files"):
         raise ValueError(f"source '{source}' is unknown: choose tfds or files")

@@ -16,7 +16,7 @@ def get_config(model: str = "transformer"):
       model: "transformer" | "bag_of_embeddings" | "bigrams" (a bag with bigrams) | "recurrent".
 
     Raises:
-      ValueError: the model is another one.
+      ValueError: the model is unknown.
     """
     if model not in ("transformer", "bag_of_embeddings", "bigrams", "recurrent"):
         raise ValueError(

@@ -21,10 +21,10 @@ common neighbour end nearer to each other than words without one, although both 
 the third line that the command prints.
 
 Source: Harris 1954, "Distributional Structure". Least squares over pairs are as in Pennington
-et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, which differs: its
-cosine is an inner product with two biases, its target is the logarithm of the count, its
-weight grows with the count and is 0 for pairs that never meet, and each of its words has a
-second vector as context.
+et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with differences: GloVe
+has an inner product with two biases instead of the cosine, its target is the logarithm of the
+count, its weight grows with the count and is 0 for pairs that never meet, and each of its words
+has a second vector as context.
 """
 
 import functools

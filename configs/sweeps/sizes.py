@@ -8,7 +8,7 @@ def get_config(size: str = "grammar"):
     or a small model for Multi30k: 15 epochs, 8 to 12 minutes per run on one core.
 
     Raises:
-      ValueError: the size is another one.
+      ValueError: the size is unknown.
     """
     if size == "multi30k":
         return _small_multi30k()

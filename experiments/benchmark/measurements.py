@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 OURS = f"{__package__}.jax_systems"
 TRAINING = importlib.util.resolve_name("..command.main", __package__)
-# FLOPs of a round's steps, the maximum of steps, and the width of the matmuls, on a CPU and on an
+# FLOPs of a round's steps, maximum number of steps, and width of the matmuls, on a CPU and on an
 # accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4

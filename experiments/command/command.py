@@ -140,7 +140,7 @@ def _experiment_of(command: Command, folder: Path) -> Experiment:
             logger.info(line)
     elif (reads_text or has_run) and not has_no_row:
         recipe.apply(config, keys, None if reads_text else load_config(folder))
-    # Single trials of a sweep may set the keys that do not fit here.
+    # Not for a sweep: its trials may change the keys that do not fit here.
     check(config, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
     return experiment
 

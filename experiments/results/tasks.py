@@ -102,7 +102,7 @@ class TaskMeasures:
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
 
     def measure(self, name: str, panel: bool = False) -> Measure:
-        """Returns the measure of a metric for a column, or for a panel, which has a longer title."""
+        """Returns a metric's measure for a column, or for a panel, which has a longer title."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column

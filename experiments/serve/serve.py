@@ -114,7 +114,7 @@ def render_page(
     characters: int,
     offline: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the page of some runs; it sends requests only for their answers.
+    """Returns the page of some runs; the page requests nothing but their answers.
 
     Args:
       described: the result of `Served.describe` for each run.
