@@ -1,6 +1,6 @@
-"""All keys of an experiment with their defaults, which stand in `transformer/config/`.
+"""All keys of an experiment with their defaults, which are in `transformer/config/`.
 
-An experiment's file, or the command line (`--config.model.num_heads=4`), changes what differs:
+A config file, or the command line (`--config.model.num_heads=4`), changes some of them:
 
     from transformer.config import default_config
 

@@ -1,15 +1,15 @@
-"""A character language model of any text file, at the sizes that are compared on Shakespeare.
+"""A character language model for any text file, in sizes that are compared on Shakespeare.
 
     python launch.py --config=configs/char_shakespeare.py --mode=fetch
     python launch.py --config=configs/char_shakespeare.py --workdir=runs/shakespeare
     python launch.py --config=configs/char_shakespeare.py:gpu --workdir=runs/shakespeare_gpu
 
-The first command downloads Shakespeare (1.1 MB); for a text of yours set `--config.data.path` and
+The first command downloads Shakespeare (1.1 MB); for your own text set `--config.data.path` and
 `--config.data.train_source`.
 
-The first 90% of the file are trained on and the last 10% are the validation set. Sizes, batches
-and steps are nanoGPT's: 4 layers of width 128 that read 64 characters for a CPU, 6 of width 384
-that read 256 for a GPU.
+The first 90% of the file are the training set and the last 10% the validation set. Sizes, batches
+and steps are nanoGPT's: 4 layers of width 128 with a context of 64 characters for a CPU, 6 of width
+384 with 256 for a GPU.
 """
 
 from transformer.config import default_config
@@ -22,7 +22,7 @@ def get_config(size: str = "cpu"):
     """Returns the experiment at the size "cpu" or "gpu".
 
     Raises:
-      ValueError: another size.
+      ValueError: the size is unknown.
     """
     if size not in SIZES:
         raise ValueError(f"size '{size}' is unknown: choose one of {', '.join(SIZES)}")

@@ -3,22 +3,21 @@
     python launch.py --config=configs/iwslt14_de_en.py --mode=fetch
     python launch.py --config=configs/iwslt14_de_en.py --workdir=runs/iwslt14
 
-The first command downloads TED talks (20 MB), without tags and lowercased, as the field scores
-them. 50 epochs are about 55,000 steps, for a GPU. The score to compare is BLEU of lowercased,
-Moses-tokenised text on 6,750 pairs: 35.0 to 35.6 is to be expected. Liu et al. 2020 ("Understanding
+The first command downloads TED talks (20 MB), without tags and in lower case, as they are usually
+scored. 50 epochs are about 55,000 steps, for a GPU. The score to compare is BLEU of lowercased,
+Moses-tokenised text on 6,750 pairs; expect 35.0 to 35.6. Liu et al. 2020 ("Understanding
 the Difficulty of Training Transformers") give 35.64 ± 0.23 for post-norm and 35.50 ± 0.04 for
 pre-norm, with 90 epochs of RAdam, a peak of 0.0007 after 6,000 updates, dropout of 0.1 on attention
-weights and inside the feed-forward layers, too, and one table for all embeddings.
+weights and inside the feed-forward layers as well, and one table for all embeddings.
 
-Unlike in fairseq, whose subwords are learnt on tokenised text and whose languages have a vocabulary
-each, the text is not tokenised before it is scored, and both languages share 10,000 subwords; only
-the target's table is tied to the output, as there. Pairs are cleaned by their characters
-(`max_length_ratio`) and subwords (`max_tokens`), not by their Moses tokens, and after every 23rd
-pair is set apart for validation; training pairs that are also in validation or test are dropped.
-Scoring also normalises punctuation. Sources are read without case, so that cased text can be
-translated later.
+fairseq tokenises the text before it learns a vocabulary for each language. Here, the text is only
+tokenised for scoring, and both languages share 10,000 subwords; as in fairseq, only the target's
+table is tied to the output. Pairs are cleaned by their characters (`max_length_ratio`) and subwords
+(`max_tokens`), not by Moses tokens, and after every 23rd pair is held out for validation; training
+pairs that are also in validation or test are dropped. Scoring also normalises punctuation. Sources
+are lowercased by the model, so that it can translate cased text later.
 
-Source: examples/translation/README.md and prepare-iwslt14.sh in fairseq, whose Adam has decoupled
+Source: examples/translation/README.md and prepare-iwslt14.sh in fairseq; its Adam has decoupled
 weight decay.
 """
 

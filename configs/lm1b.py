@@ -1,11 +1,11 @@
-"""The One Billion Word benchmark (Chelba et al. 2014), as a language model of subwords.
+"""The One Billion Word benchmark (Chelba et al. 2014), with a subword language model.
 
     python launch.py --config=configs/lm1b.py --workdir=runs/lm1b
 
-This config is for about a day on a GPU or TPU. The corpus is a download of 1.7 GB through
-TensorFlow Datasets. Its sentences are packed into sequences of 256 tokens, but do not attend to
-each other. Sizes and budget are those of Flax's example, which reports 3.127 nats per subword.
-Perplexities with different vocabularies are not comparable, bits per byte are.
+This config is for about a day on a GPU or TPU. The corpus is downloaded through TensorFlow Datasets
+(1.7 GB). Sentences are packed into sequences of 256 tokens, but do not attend to each other. Sizes
+and budget are those of Flax's example, which reports 3.127 nats per subword. Perplexities of
+different vocabularies are not comparable; bits per byte are.
 """
 
 from transformer.config import default_config

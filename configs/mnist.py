@@ -1,4 +1,4 @@
-"""A Transformer that reads handwritten digits: MNIST, or without a download those of scikit-learn.
+"""A Transformer for handwritten digits: MNIST or, without a download, scikit-learn's digits.
 
     python launch.py --mode=fetch --config=configs/mnist.py
     python launch.py --config=configs/mnist.py --workdir=runs/mnist
@@ -14,10 +14,10 @@ def get_config(corpus: str = "mnist"):
     """Returns the experiment on a corpus.
 
     Args:
-      corpus: "mnist" | "digits", 1,797 of 8 x 8 pixels.
+      corpus: "mnist" | "digits", 1,797 pictures of 8 x 8 pixels.
 
     Raises:
-      ValueError: another corpus.
+      ValueError: the corpus is unknown.
     """
     if corpus not in ("mnist", "digits"):
         raise ValueError(f"corpus '{corpus}' is unknown: choose mnist or digits")
@@ -46,7 +46,7 @@ def get_config(corpus: str = "mnist"):
     config.data.test_source = "t10k-images-idx3-ubyte"
     config.data.test_target = "t10k-labels-idx1-ubyte"
     config.data.validation_size = 5000 if corpus == "mnist" else 200
-    config.data.test_size = 300  # of digits, which have no test set
+    config.data.test_size = 300  # the digits have no test set
     config.data.batch_tokens = 6400
     config.data.num_buckets = 1
 

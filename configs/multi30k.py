@@ -3,10 +3,10 @@
     python launch.py --config=configs/multi30k.py --mode=fetch
     python launch.py --config=configs/multi30k.py --workdir=runs/multi30k_gpu
 
-The first command downloads the text (2 MB). 8,000 steps, for a GPU; for two cores see
-`multi30k_2cores.py`. Wu et al. give 41.02 BLEU, tokenised and lowercased, on test_2016_flickr. With
-`--config.data.path=DIR` the text is that of a folder of yours, which holds train, val and
-test_2016_flickr, each `.en` and `.de`, raw text, plain or gzip.
+The first command downloads the text (2 MB). 8,000 steps are for a GPU; for two cores see
+`multi30k_2cores.py`. Wu et al. report 41.02 BLEU, tokenised and lowercased, on test_2016_flickr.
+`--config.data.path=DIR` reads your own folder with train, val and test_2016_flickr, each as `.en`
+and `.de`, raw text, plain or gzip.
 """
 
 from transformer.config import default_config
@@ -34,8 +34,8 @@ def get_config():
     config.data.validation_source, config.data.validation_target = "val.en", "val.de"
     config.data.test_source = "test_2016_flickr.en"
     config.data.test_target = "test_2016_flickr.de"
-    config.data.batch_tokens = 8192  # the paper's two devices of 4,096
-    config.data.num_buckets = 4  # a GPU compiles for 20 s per shape, and trains for a minute
+    config.data.batch_tokens = 8192  # the paper's two devices with 4,096 each
+    config.data.num_buckets = 4  # a GPU compiles 20 s per shape, and trains for a minute
     config.tokenizer.vocab_size = 10_000
     config.tokenizer.byte_fallback = True
 

@@ -1,26 +1,26 @@
-"""Multi30k for one or two cores: `multi30k.py` with another optimizer, positions and schedule.
+"""Multi30k for one or two cores: `multi30k.py` with another optimizer, encoding and schedule.
 
     python launch.py --config=configs/multi30k_2cores.py --mode=fetch
     python launch.py --config=configs/multi30k_2cores.py --workdir=runs/multi30k
 
 Two seeds with --config.model.matmul_dtype=bfloat16, 0.61 seconds per step on one core of a Xeon:
 40.9 and 41.1 BLEU cased (sacreBLEU 13a), 41.4 and 41.6 tokenised and lowercased, on
-test_2016_flickr; of clean text 40.5 and 40.7, 40.9 and 41.1 (docs/results/multi30k.md).
+test_2016_flickr; on clean text, 40.5 and 40.7, 40.9 and 41.1 (docs/results/multi30k.md).
 
-It departs from the recipe to learn sooner: rotary positions, Muon instead of Adam, pre-norm, a
-cosine schedule to zero over the available steps, batches of half the size, and 6,000 instead of
-10,000 subwords, with which the output layer was half of the computation. With less time, set fewer
-steps: `--config.train.steps=4000`.
+The differences are for faster learning: rotary positions, Muon instead of Adam, pre-norm, a
+cosine schedule to zero over all steps, batches of half the size, and 6,000 instead of 10,000
+subwords, with which the output layer was half of the computation. If you have less time, set
+fewer steps: `--config.train.steps=4000`.
 """
 
 from transformer.config import load_page
 
 
 def get_config(text: str = ""):
-    """Returns the experiment; of "clean" text, without what `read_any_text` adds.
+    """Returns the experiment; "clean" text is without the changes of `read_any_text`.
 
     Raises:
-      ValueError: another text.
+      ValueError: the text is unknown.
     """
     if text not in ("", "clean"):
         raise ValueError(f"text '{text}' is unknown: choose clean, or leave it out with its colon")
@@ -47,9 +47,9 @@ def get_config(text: str = ""):
 
 
 def read_any_text(config):
-    """Lets a translator copy names and numbers, and read careless text.
+    """Makes a translator copy names and numbers, and read careless text.
 
-    On clean text it has the same BLEU (docs/results/robustness.md).
+    BLEU on clean text is the same (docs/results/robustness.md).
     """
     config.tokenizer.placeholders = True
     config.tokenizer.split_digits = True

@@ -2,8 +2,8 @@
 
     python launch.py --config=configs/next_word.py --workdir=runs/next_word
 
-It takes seconds on two cores. With a look-ahead mask, one pass over a sentence makes all of its
-predictions; `--config.data.each_position=True` makes one sequence per prediction, as necessary
+It takes seconds on two cores. With a causal mask, one pass over a sentence makes all of its
+predictions; `--config.data.each_position=True` makes one sequence per prediction, as is necessary
 without the mask. The losses are the same; configs/sweeps/next_word.py compares both.
 """
 

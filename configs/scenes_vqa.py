@@ -15,11 +15,11 @@ def get_config(model: str = "transformer"):
     """Returns the experiment with a Transformer or a baseline.
 
     Args:
-      model: "transformer" | "text_only": the same, which sees empty pictures | "bag_of_patches" |
+      model: "transformer" | "text_only", which is the same with empty pictures | "bag_of_patches" |
         "cnn_lstm".
 
     Raises:
-      ValueError: another model.
+      ValueError: the model is unknown.
     """
     if model not in MODELS:
         raise ValueError(f"model '{model}' is unknown: choose one of {', '.join(MODELS)}")
@@ -35,11 +35,11 @@ def get_config(model: str = "transformer"):
     config.model.d_model = 64
     config.model.d_ff = 128
     config.model.num_heads = 4
-    # With heads of 16, all of whose dimensions turn with the place, "same" is hardly learned.
+    # Heads of size 16 in which rotary positions rotate all dimensions hardly learn "same".
     config.model.head_size = 32
     config.model.num_encoder_layers = 6
     config.model.norm_position = "pre"
-    # Distances by rows and columns: without them, "left of" stays at chance.
+    # Distances in rows and columns: without them, "left of" stays at chance level.
     config.model.positions = "learned+grid_rotary+grid_bias"
     config.model.max_length = 64
     config.model.pooling = "first"
@@ -47,7 +47,7 @@ def get_config(model: str = "transformer"):
     config.model.dropout_residual = 0.0
 
     config.data.source = "scenes"
-    # With 60,000 scenes the model learns them by heart before it finds relations of two things.
+    # With 60,000 scenes, the model overfits before it learns relations of two objects.
     config.data.train_size = 200_000
     config.data.validation_size = 1000
     config.data.test_size = 2000

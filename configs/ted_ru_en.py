@@ -1,28 +1,28 @@
-"""TED talks, Russian to English (Qi et al. 2018), through TensorFlow Datasets or from its files.
+"""TED talks, Russian to English (Qi et al. 2018), from TensorFlow Datasets or from files.
 
     python launch.py --config=configs/ted_ru_en.py --workdir=runs/ted_ru_en
 
-Downloads `ted_hrlr_translate` (124 MB) on first use. Without TensorFlow Datasets:
+`ted_hrlr_translate` (124 MB) is downloaded on first use. Without TensorFlow Datasets:
 
     python launch.py --config=configs/ted_ru_en.py:files --mode=fetch
     python launch.py --config=configs/ted_ru_en.py:files --workdir=runs/ted_ru_en_files
 
-The model is that of the tutorial on this corpus: 4 layers of width 128, split encoding, 2^13
-subwords a side, at most 30 tokens. Two things differ: norms stand before the sub-layers, and Muon
-trains the kernels. With the tutorial's order and Adam, the cross-attention was still uniform after
-51 minutes (docs/results/russian.md, on other Russian text; on TED's it has not been trained here).
-No confirmed score of a Transformer on this pair is public; an LSTM reached 18.5 BLEU, with
-pretrained embeddings 21.2 (Qi et al. 2018, Table 3).
+The model is that of a tutorial on this corpus: 4 layers of width 128, split encoding, 2^13 subwords
+per side, at most 30 tokens. Two things differ: layers are pre-norm, and Muon trains the kernels.
+With the tutorial's post-norm and Adam, the cross-attention was still uniform after 51 minutes
+(docs/results/russian.md, on other Russian text; not yet trained on TED here).
+There is no confirmed public score of a Transformer on this pair; an LSTM has 18.5 BLEU, and 21.2
+with pretrained embeddings (Qi et al. 2018, Table 3).
 """
 
 from transformer.config import default_config
 
 
 def get_config(source: str = "tfds"):
-    """Returns the experiment on text of "tfds", or on "files" that were fetched.
+    """Returns the experiment on text from "tfds", or from fetched "files".
 
     Raises:
-      ValueError: another source.
+      ValueError: the source is unknown.
     """
     if source not in ("tfds", "files"):
         raise ValueError(f"source '{source}' is unknown: choose tfds or files")

@@ -10,13 +10,13 @@ from transformer.config import default_config
 
 
 def get_config(model: str = "transformer"):
-    """Returns the experiment with a Transformer, the mean of embeddings, or a recurrent model.
+    """Returns the experiment with a Transformer, a bag of embeddings, or a recurrent model.
 
     Args:
       model: "transformer" | "bag_of_embeddings" | "bigrams" (a bag with bigrams) | "recurrent".
 
     Raises:
-      ValueError: another model.
+      ValueError: the model is unknown.
     """
     if model not in ("transformer", "bag_of_embeddings", "bigrams", "recurrent"):
         raise ValueError(

@@ -2,11 +2,11 @@
 
     python launch.py --config=configs/transformer_base.py --workdir=runs/base
 
-Downloads `wmt14_translate/de-en` (1.6 GB) on first use. The paper: 27.3 BLEU (tokenised,
-compound-split) after 100,000 steps of 25,000 source and 25,000 target tokens on 8 GPUs in 12
-hours; sacreBLEU of such a model is 1 to 1.5 lower.
+`wmt14_translate/de-en` (1.6 GB) is downloaded on first use. The paper has 27.3 BLEU (tokenised,
+compound-split) after 100,000 steps with 25,000 source and 25,000 target tokens on 8 GPUs in 12
+hours; the sacreBLEU of such a model is 1 to 1.5 lower.
 
-Unlike there, products are bfloat16; pairs are cleaned, and none is longer than 128 subwords; and
+Unlike in the paper, matmuls are in bfloat16, pairs are cleaned and have at most 128 subwords, and
 the mean of the last checkpoints is used only if it scores best on validation (evaluate.checkpoint).
 """
 
@@ -22,7 +22,7 @@ def get_config():
     config.data.tfds_fields = ("en", "de")
     config.data.batch_tokens = 25_000
     config.data.batch_multiple = 64
-    # Letters, digits and signs are subwords; thousands of rare characters are not.
+    # Subwords cover letters, digits and signs, but not thousands of rare characters.
     config.tokenizer.character_coverage = 0.99999
     config.tokenizer.byte_fallback = True
     config.model.dtype = "bfloat16"

@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/transformer_big.py --workdir=runs/big
 
-The paper: 28.4 BLEU (tokenised, compound-split) after 300,000 steps on 8 GPUs in 3.5 days.
+The paper has 28.4 BLEU (tokenised, compound-split) after 300,000 steps on 8 GPUs in 3.5 days.
 """
 
 from transformer.config import load_page

@@ -1,4 +1,4 @@
-"""The classic tutorial's translator, from a file of English-German pairs such as Tatoeba's.
+"""The translator of a classic tutorial, for a file of English-German pairs such as Tatoeba's.
 
     python launch.py --config=configs/tutorial_en_de.py --mode=fetch
     python launch.py --config=configs/tutorial_en_de.py --workdir=runs/tutorial
@@ -7,7 +7,7 @@ The first command downloads Tatoeba's current pairs. For your own file, set `--c
 `--config.data.train_source`: one `English<TAB>German` per line, plain or gzip. 2,000 random pairs
 are held out, half for validation and half for test. On the 50,001 shortest pairs alone, 22 of the
 30 epochs took 30 minutes on two cores and reached 45 BLEU (one seed; docs/results/tutorial.md);
-the fetched file has more pairs.
+the downloaded file has more pairs.
 """
 
 from transformer.config import default_config

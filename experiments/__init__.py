@@ -1,1 +1,1 @@
-"""The use of the library: training, modes, sweeps, pages and figures."""
+"""Applications of the library: training, modes, sweeps, pages and figures."""

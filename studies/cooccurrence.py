@@ -4,25 +4,25 @@
     python -m studies.cooccurrence --loss=absolute
     python -m studies.cooccurrence --sentences=my_text.txt --output=runs/my_words
 
-Each word is one vector, drawn from a normal distribution and trained until the cosine of each two
-words says whether some sentence holds both. The vectors v_1 ... v_V minimise
+Each word is one vector, drawn from a normal distribution and trained until the cosine of each pair
+of words says whether they share a sentence. The vectors v_1 ... v_V minimise
 
     loss = 2 / (V (V - 1)) * sum over i < j of (cos(v_i, v_j) - t_ij)^2,
 
-where t_ij is 1 if a sentence holds both words and 0 if none does: orthogonal, since more than two
-groups of words cannot all point away from one another. With `--loss=absolute` it is the mean of
-|cos(v_i, v_j) - t_ij|: 1 - cos for two words that meet, and |cos| for two that never do. A word of
-two sentences that share no other cannot do justice to both: it ends between their directions, at
+where t_ij is 1 if a sentence has both words and 0 if none has. The target 0 is orthogonal, since
+more than two groups of words cannot all be opposite. With `--loss=absolute`, the loss is the mean
+of |cos(v_i, v_j) - t_ij|: 1 - cos for two words that share a sentence, and |cos| for others. A word
+in two sentences that share no other word cannot fit both: it ends between their directions, at
 cosines near 1 / sqrt(2).
 
-That words with like contexts have like meanings is the distributional hypothesis. The loss knows
-only who meets whom. But with the squared loss words that never meet and have neighbours in
-common come out nearer than words that have none, although the target of both is 0: the third line
-that the command prints.
+The distributional hypothesis says that words in similar contexts have similar meanings. The loss
+uses only which words share a sentence. But with the squared loss, words that never do and have a
+common neighbour end nearer to each other than words without one, although both targets are 0: see
+the third line that the command prints.
 
-Source: Harris 1954, "Distributional Structure". The least squares over pairs are those of
-Pennington et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with
-differences: its cosine is an inner product with two biases, its target the logarithm of the
+Source: Harris 1954, "Distributional Structure". Least squares over pairs are as in Pennington
+et al. 2014, "GloVe: Global Vectors for Word Representation", equation 8, with differences: GloVe
+has an inner product with two biases instead of the cosine, its target is the logarithm of the
 count, its weight grows with the count and is 0 for pairs that never meet, and each of its words
 has a second vector as context.
 """
@@ -52,7 +52,7 @@ from transformer.data.files.text import read_lines
 from transformer.errors import UserError
 from transformer.files import write_arrays
 
-# Two sentences of the kitchen, two of the sea, and one between them.
+# Two sentences about kitchens, two about the sea, and one that connects them.
 SENTENCES = (
     "Cooks stir hot soup with spoons.",
     "Cooks heat soup in copper pots.",
@@ -61,19 +61,19 @@ SENTENCES = (
     "Ships cross waves under white sails.",
 )
 PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
-LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # of the differences from the rule
-MAX_WORDS = 1000  # every pair is compared, and drawn
+LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # functions of cosines minus targets
+MAX_WORDS = 1000  # all pairs are compared and drawn
 LEARNING_RATE = 0.05
-COLOUR_MAP = "RdBu_r"  # red and blue stay apart for the colour-blind; white is 0
-CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: of a word, and of a heat map
+COLOUR_MAP = "RdBu_r"  # red and blue are distinguishable for the colour-blind; 0 is white
+CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: size of a word, limits of a heat map
 MAX_FONT, MIN_FONT = 7.0, 5.0  # points
 LOSS_HEIGHT = 0.9  # inches
 
 
 def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
-    """Returns the words of each sentence that has some, in lower case and without punctuation.
+    """Returns the words of each non-empty sentence, in lower case and without punctuation.
 
-    Messages call the text `source`.
+    `source` is the name of the text in messages.
     """
     split = []
     for sentence in sentences:
@@ -89,9 +89,9 @@ def split_words(sentences: Iterable[str], source: str) -> list[list[str]]:
 
 
 def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[np.ndarray, "V V"]]:
-    """Returns the words in the order of their first appearance, and who shares a sentence.
+    """Returns the words in order of appearance, and a matrix of which pairs share a sentence.
 
-    The matrix is symmetric; each word shares a sentence with itself.
+    The matrix is symmetric, and true on the diagonal.
     """
     words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
     member = np.array([[word in sentence for word in words] for sentence in sentences], np.int64)
@@ -99,7 +99,7 @@ def co_occurrence(sentences: Sequence[Sequence[str]]) -> tuple[list[str], Bool[n
 
 
 def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
-    """Returns the cosine of each two vectors."""
+    """Returns the cosine of each pair of vectors."""
     unit = vectors / jnp.linalg.norm(vectors, axis=-1, keepdims=True)
     return unit @ unit.T
 
@@ -107,8 +107,8 @@ def cosines(vectors: Float[Array, "V D"]) -> Float[Array, "V V"]:
 def pair_loss(
     vectors: Float[Array, "V D"], together: Bool[Array, "V V"], loss: str = "squared"
 ) -> Float[Array, ""]:
-    """Returns a loss of the module's docstring, for which each pair counts once."""
-    # Here each pair counts twice, and a word against itself adds nothing: 1 - 1.
+    """Returns a loss of the module's docstring, in which each pair counts once."""
+    # The sum has each pair twice; the diagonal is zero.
     error = jnp.where(jnp.eye(len(vectors), dtype=bool), 0, cosines(vectors) - together)
     return jnp.sum(LOSSES[loss](error)) / (len(vectors) * (len(vectors) - 1))
 
@@ -133,7 +133,7 @@ def train(
 def mean_cosines(
     similarity: Float[np.ndarray, "V V"], together: Bool[np.ndarray, "V V"]
 ) -> dict[str, float]:
-    """Returns the mean cosine of the pairs of each kind, of those kinds that there are."""
+    """Returns the mean cosine of each kind of pair that exists."""
     once = np.triu(np.ones_like(together), 1)
     linked = together.astype(np.int64) @ together > 0
     kinds = {
@@ -147,7 +147,7 @@ def mean_cosines(
 def neighbours(
     similarity: Float[np.ndarray, "V V"], words: Sequence[str], count: int = 3
 ) -> list[str]:
-    """Returns, for each word, its nearest others with their cosines, the nearest first."""
+    """Returns a line for each word with its nearest others and their cosines, nearest first."""
     return [
         ", ".join(f"{words[j]} {similarity[i, j]:.2f}" for j in found)
         for i, found in enumerate(nearest(similarity, count))
@@ -155,9 +155,9 @@ def neighbours(
 
 
 def build_figure(words: Sequence[str], together, before, after, losses) -> Figure:
-    """The cosines [V, V] before and after as heat maps, dots where words meet; and the loss.
+    """Returns heat maps of cosines [V, V] before and after, with dots for pairs; and the losses.
 
-    Beyond some 100 words only every n-th is named. The figure is outside pyplot.
+    With more than about 100 words, only every n-th has a label. The figure is outside pyplot.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
     figure = new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
@@ -179,7 +179,7 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
 
 
 def _draw_map(axes: Axes, words, similarity, together, pitch: float):
-    """One heat map, with `pitch` points from one word to the next; returns the image."""
+    """Draws one heat map, with `pitch` points from one word to the next; returns the image."""
     mesh = axes.imshow(similarity, cmap=COLOUR_MAP, vmin=-1, vmax=1)
     rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
     inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
@@ -194,7 +194,7 @@ def _draw_map(axes: Axes, words, similarity, together, pitch: float):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Trains the vectors that the command line describes; prints and draws the results."""
+    """Trains vectors as the command line says; prints and draws the results."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--sentences", type=Path, help="UTF-8 text, one sentence per line")
     parser.add_argument("--output", type=Path, default="runs/cooccurrence", help="folder to fill")

@@ -1,15 +1,15 @@
-"""Measures the pages of docs/results/ again: runs their commands, and collects the numbers.
+"""Reproduces the pages in docs/results/: runs their commands, and collects the numbers.
 
     CORPORA=~/corpora python -m studies.results
     CORPORA=~/corpora python -m studies.results --pages=positions,heads --workers=2
 
-The pages are those that the first table of docs/results/README.md lists, the commands of a page
-those of its first block of code. They stand there as they are typed by hand; $CORPORA is a folder
-with a folder for each corpus, as README.md describes. Each worker has one core and runs one page at
-a time; all of them train the trials of a sweep. A command that was stopped resumes where it was,
-and one that has finished ends at once, so the same command goes on after any interruption.
+The pages are those in the first table of docs/results/README.md; the commands of a page are those
+in its first block of code, written as a user would type them. $CORPORA is a folder with a folder
+for each corpus, see README.md. Each worker has one core and runs one page at a time; all workers
+train the trials of a sweep. A stopped command resumes, and a finished one ends at once, so after
+any interruption the same command continues.
 
-The scores of each run are written to docs/results/data/<name of its folder>.csv, and the minutes of
+The scores of each run are written to docs/results/data/<name of its folder>.csv; the minutes of
 all trainings are printed by page.
 """
 
@@ -41,14 +41,14 @@ FOLDER = re.compile(r"--workdir=(\S+)")
 
 
 class Job(NamedTuple):
-    """A page, and those of its commands that a worker runs in turn."""
+    """A page, and those of its commands that one worker runs in sequence."""
 
     page: str
     commands: list[str]
 
 
 def read_pages(folder: Path) -> dict[str, list[str]]:
-    """Returns the commands of each page in the table of a folder's README, each in one line."""
+    """Returns the commands of each page in the table of a folder's README, one per line."""
     pages = {}
     for page in LISTED.findall((folder / "README.md").read_text("utf-8")):
         [block, *_] = BLOCK.findall((folder / f"{page}.md").read_text("utf-8"))
@@ -60,7 +60,7 @@ def read_pages(folder: Path) -> dict[str, list[str]]:
 
 
 def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
-    """Returns the jobs: first all pages, then once more for each further worker their sweeps."""
+    """Returns a job for each page and, for each further worker, a job for each page's sweeps."""
     jobs = [Job(page, commands) for page, commands in pages.items()]
     for page, commands in pages.items():
         sweeps = [each for each in commands if re.search("=configs/sweeps/| --seeds=", each)]
@@ -69,16 +69,16 @@ def make_jobs(pages: Mapping[str, list[str]], workers: int) -> list[Job]:
 
 
 def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
-    """Runs jobs, one per core at a time; returns the commands that failed, with their log.
+    """Runs jobs, one per core at a time; returns the commands that failed, with their logs.
 
-    A job ends with its first failure, since its other commands may need what that should make.
+    A job ends at its first failure, since later commands may need the result.
     """
     cores: SimpleQueue[int] = SimpleQueue()
     for core in sorted(os.sched_getaffinity(0))[:workers]:
         cores.put(core)
 
     def pin() -> None:
-        os.sched_setaffinity(0, {cores.get()})  # of this thread, and of the processes it starts
+        os.sched_setaffinity(0, {cores.get()})  # for this thread, and the processes that it starts
 
     def run(job: Job) -> str:
         for command in job.commands:
@@ -99,7 +99,7 @@ def run_jobs(jobs: Sequence[Job], workers: int) -> list[str]:
 
 
 def flatten(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the scores of all splits of a run by `split_name`, without lists."""
+    """Returns the scores of a run's splits by `split_name`, without lists."""
     flat: dict[str, Any] = {}
     for name, value in results.items():
         if isinstance(value, dict):
@@ -110,7 +110,7 @@ def flatten(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def collect(folder: Path) -> list[dict[str, Any]]:
-    """Copies the scores of a run, or of the trials of a sweep, to DATA; returns a row for each."""
+    """Copies the scores of a run, or of a sweep's trials, to DATA; returns a row for each."""
     table, single, target = folder / "results.csv", folder / "results.json", DATA / folder.name
     if table.exists():
         text = table.read_text("utf-8")
@@ -127,7 +127,7 @@ def collect(folder: Path) -> list[dict[str, Any]]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Measures the pages that the command line names; prints what each took."""
+    """Reproduces the pages that the command line names; prints the time of each."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--pages", default="", help="names of pages, with commas; '': all")
     parser.add_argument("--workers", type=int, default=2, help="cores, one page each")

@@ -1,4 +1,4 @@
-"""All keys of a config as a page of the documentation, from their classes and comments."""
+"""Generates the documentation page of all config keys, from their classes and comments."""
 
 import math
 import re
@@ -24,7 +24,7 @@ COLUMNS = "| key | default | range | meaning | facts |\n|---|---|---|---|---|\n"
 
 
 def comments() -> Iterator[tuple[str, str, str, str]]:
-    """Yields (key, its own comment, the one directly above, the last one above) of each key."""
+    """Yields (key, its comment, the comment directly above, the last comment above) of each key."""
     sections = {c.__name__: name for name, (classes, _) in SECTIONS.items() for c in classes}
     for file in FILES:
         section, above, last = None, "", ""
@@ -39,7 +39,7 @@ def comments() -> Iterator[tuple[str, str, str, str]]:
 
 
 def page() -> str:
-    """Returns the page: a table for each section, and what the facts of the keys mean."""
+    """Returns the page: a table for each section, and the meaning of the keys' facts."""
     about = {key: own or above or f"see above: {last}" for key, own, above, last in comments()}
     text = HEAD.format(*FILES)
     for section in SECTIONS:

@@ -1,12 +1,12 @@
-"""The rooms of the code: their lines, and what each part of it may import."""
+"""The rooms of the code: their maximum lines, and the imports that each part may have."""
 
 from typing import NamedTuple
 
 
 class Room(NamedTuple):
-    """A part of the code, with the lines that are its goal and those that lint allows."""
+    """A part of the code, with its goal for lines (`budget`), and the limit in lint."""
 
-    paths: str  # separated by blanks; the longest that fits a file is its own
+    paths: str  # separated by blanks; a file belongs to the longest path that matches
     budget: int
     limit: int
 
@@ -49,7 +49,7 @@ ROOMS = {
     "studies": Room("studies", 900, 412),
 }
 
-# What a reader of the paper opens: it imports itself, these modules of ours, and these libraries.
+# What a reader of the paper opens: it imports only itself, these modules, and these libraries.
 CORE = (
     "transformer.data.batches",
     "transformer.data.buckets",
@@ -58,15 +58,15 @@ CORE = (
     "transformer.optim",
     "transformer.training.step",
 )
-# Variants that are not the paper's; `build` registers them.
+# Variants that are not in the paper; `build` registers them.
 OUTSIDE = tuple(
     f"transformer.model.{name}" for name in ("build", "classifier", "recurrent", "vision")
 )
 CORE_OURS = ("transformer.errors", "transformer.variants")
 CORE_LIBRARIES = {"jax", "flax", "optax", "numpy", "jaxtyping"}
 
-# What a part may import of ours besides itself; the longest name that fits a module is its part.
-# Within these bounds no two folders import one another, see `circles`.
+# The imports from this repository that each part may have, besides its own modules; a module
+# belongs to the longest name that matches. No two folders import one another, see `circles`.
 BASE = ("transformer.errors", "transformer.files", "transformer.variants")
 ALLOWED = {
     "transformer": (),
@@ -88,7 +88,7 @@ ALLOWED = {
     "transformer.operations": (*BASE, "transformer.data", "transformer.inference"),
     "transformer.model": BASE,
     "transformer.model.matmul": (),
-    "transformer.model.config": BASE,  # and no registry, so that every part of a model can read it
+    "transformer.model.config": BASE,  # no registry, so that every part of a model can import it
     "transformer.data": (*BASE, "transformer.config", "transformer.model.vision.inputs"),
     "transformer.mesh": ("transformer.errors",),
     "transformer.model.losses": ("transformer.model.matmul",),
@@ -172,7 +172,7 @@ ALLOWED = {
     "configs": ("transformer.config",),
 }
 
-# Modules apart from their one importer that are no doors, and why.
+# Modules with a single importer in another folder that are not doors, and the reason.
 AT_HOME = {
     "experiments.command.main": "the command of the installed package, with what it runs",
     "experiments.process.processes": "the ground floor has what starts processes",
@@ -183,8 +183,8 @@ AT_HOME = {
     "transformer.inference.pictures": "the classifiers of texts and of pictures lie in one folder",
     "transformer.model.recurrent.model": "a door; `build` also checks names behind it",
 }
-# Messages of the library that have a whole command to type and its flags, or flags to paste into
-# it: how many. All others name arguments and keys, since Python and a server have no flags.
+# The number of messages in the library with a complete command, or with flags to paste into one.
+# All other messages name arguments and keys, since Python and a server have no flags.
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
     "transformer/data/files/table.py": 1,

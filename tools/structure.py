@@ -1,9 +1,9 @@
-"""The structure of the code, checked in `make lint`: sizes, imports and words.
+"""Checks of the code's structure for `make lint`: sizes, imports and words.
 
     python -m tools.structure
 
-Prints the lines of each room with its budget, and each rule that is broken, with the file; the exit
-code is 1 if there is one. One pass reads each file; a rule is a function of what was read.
+Prints the lines of each room with its budget, and each broken rule with its file; the exit code is
+1 if there is any. Each file is read once; a rule is a function of all modules.
 """
 
 import ast
@@ -32,16 +32,16 @@ from tools.words import strange_words
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("transformer", "experiments", "configs", "studies", "launch")
-SOURCE = ("transformer", "experiments", "studies")  # whose lines are a budget
+SOURCE = ("transformer", "experiments", "studies")  # folders with a budget of lines
 PACKAGE_FILES = ("__init__.py", "py.typed")
-MAX_FILES = 14  # of a folder, those of PACKAGE_FILES apart
-MAX_LINES, MAX_BODY = 400, 50  # of a file, and of a function without its docstring
+MAX_FILES = 14  # files in a folder, without PACKAGE_FILES
+MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function without its docstring
 MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_575, 259, 41  # goals: 32,500, 225, 40
-MAX_ROOMS, MAX_ARROWS = 12, 30  # of `experiments`: folders, and which of them import which
+MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
 MAX_CORE = 4_786  # lines of the core shelf
 MAX_WHOLE_CONFIGS = 39  # functions that take the whole config
 MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
-# Names of values that are participles; a noun says what the value is.
+# Participles that are bad names for values; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
 MAX_PARTICIPLES = 90  # goal: 0
 
@@ -50,9 +50,9 @@ class Module(NamedTuple):
     """A source file.
 
     Attributes:
-      name: of the module, with dots.
-      path: relative to the root.
-      imports: modules of ours that it imports, anywhere in it.
+      name: dotted name of the module.
+      path: path relative to the root.
+      imports: modules of this repository that it imports, anywhere in the file.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Module(NamedTuple):
 
 
 def read(path: Path, source: str) -> Module:
-    """Returns a file of this path and source; the module of a name that it imports is looked up."""
+    """Returns the module of a file; imported names are resolved to their modules."""
     name = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
     tree = ast.parse(source)
     imports = frozenset(i for i in _imports(tree, path) if i.split(".")[0] in PACKAGES)
@@ -77,7 +77,7 @@ def _imports(tree: ast.AST, path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             # `from transformer import optim` imports a module, `from transformer.optim import x`
-            # may not: what is a file decides.
+            # may import another object: see whether there is a file.
             name = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             folder = ROOT.joinpath(*name.split("."))
             for inner in (folder / alias.name for alias in node.names):
@@ -90,7 +90,7 @@ def _within(module: str, part: str) -> bool:
 
 
 def wrong_imports(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Imports that the table of what a part may import does not have."""
+    """Yields a line for each import that ALLOWED does not list."""
     for module in modules.values():
         part = max((part for part in ALLOWED if _within(module.name, part)), key=len)
         allowed = (part, *ALLOWED[part])
@@ -106,7 +106,7 @@ def in_core(module: str) -> bool:
 
 
 def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Imports that open the core shelf."""
+    """Yields a line for each import of the core shelf from outside it."""
     for module in filter(lambda module: in_core(module.name), modules.values()):
         for name in _imports(module.tree, module.path):
             first, ours = name.split(".")[0], name in CORE_OURS or in_core(name)
@@ -115,7 +115,7 @@ def wrong_imports_of_the_core(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
-    """A config imports keys and their container alone, so that it is read before jax."""
+    """Yields imports of configs other than keys and their container, since these start no jax."""
     for module in modules.values():
         names = _imports(module.tree, module.path) if _within(module.name, "configs") else ()
         for name in names:
@@ -124,7 +124,7 @@ def wrong_imports_of_configs(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def circles(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Folders that import one another, also around others."""
+    """Yields a line with the folders that import one another, if there are any."""
     graph: dict[str, set[str]] = {}
     for module in modules.values():
         graph.setdefault(_room(module.name), set()).update(map(_room, module.imports))
@@ -136,7 +136,7 @@ def circles(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def _room(module: str) -> str:
-    """The folder of a module; where that has folders of its own, the module itself."""
+    """Returns the folder of a module; if that has folders with modules, the module itself."""
     folder = _folder(module)
     has_rooms = any(folder.glob("*/__init__.py"))
     return module if has_rooms or folder == ROOT else ".".join(folder.relative_to(ROOT).parts)
@@ -148,7 +148,7 @@ def _folder(module: str) -> Path:
 
 
 def room_arrows(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
-    """Returns the pairs of folders of `experiments` of which the first imports the second."""
+    """Returns the pairs of folders in `experiments` in which the first imports the second."""
     inside = [m for m in modules.values() if m.name.startswith("experiments.")]
     pairs = {(_room(m.name), _room(name)) for m in inside for name in m.imports & modules.keys()}
     return {(a, b) for a, b in pairs if a != b and b.startswith("experiments.")}
@@ -164,9 +164,9 @@ def importers(modules: Mapping[str, Module]) -> dict[str, list[str]]:
 
 
 def strangers(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Modules that lie apart from their one importer and are no door.
+    """Yields modules with a single importer, in another folder, that are not doors.
 
-    A door leads into its folder: it imports a module that no other folder does.
+    A door is the entry to its folder: it imports a module that no other folder imports.
     """
     users = importers(modules)
     folders = {name: {_folder(user) for user in users[name]} for name in modules}
@@ -180,7 +180,7 @@ def strangers(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def long_code(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Files and functions that are too long, and files that do not say what they are."""
+    """Yields files and functions that are too long, and files without a docstring."""
     for module in modules.values():
         if (lines := module.source.count("\n")) >= MAX_LINES:
             yield f"{module.path}: {lines} lines, of less than {MAX_LINES}"
@@ -199,7 +199,7 @@ def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Messages of the library that name flags of the command."""
+    """Yields messages of the library that name flags of the command."""
     for module in modules.values():
         if _within(module.name, "transformer"):
             prose = [node.value for node in ast.walk(module.tree) if isinstance(node, ast.Expr)]
@@ -214,7 +214,7 @@ def flags_in_messages(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Comparisons of a task's name, and matches: a fact of the task says what is meant by it."""
+    """Yields comparisons with a task's name, for which a fact of the task should be used."""
     for module in modules.values():
         for node in ast.walk(module.tree):
             sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
@@ -226,7 +226,7 @@ def names_of_tasks(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def participles(modules: Mapping[str, Module]) -> int:
-    """Returns how often a participle is the name of a value."""
+    """Returns the number of values whose name is a participle."""
     return sum(
         isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PARTICIPLES
         for module in modules.values()
@@ -235,7 +235,7 @@ def participles(modules: Mapping[str, Module]) -> int:
 
 
 def whole_configs(modules: Mapping[str, Module]) -> int:
-    """Returns how many functions take the whole config, in place of what they read of it."""
+    """Returns the number of functions that take the whole config."""
     return sum(
         isinstance(node, ast.arg) and node.arg == "config" and "ConfigDict" in _type_of(node)
         for name, module in modules.items()
@@ -261,7 +261,7 @@ RULES: tuple[Callable[[Mapping[str, Module]], Iterator[str]], ...] = (
 
 
 def long_folders() -> Iterator[str]:
-    """Folders with too many files; each experiment has a page in `configs`."""
+    """Yields folders with too many files; `configs` is exempt."""
     for place in (*SOURCE, "tests"):
         for folder in filter(Path.is_dir, [ROOT / place, *(ROOT / place).rglob("[!_.]*")]):
             files = [f for f in folder.iterdir() if f.is_file() and f.name not in PACKAGE_FILES]
@@ -270,7 +270,7 @@ def long_folders() -> Iterator[str]:
 
 
 def put_off() -> Iterator[str]:
-    """Marks of what is put off, and files whose name says nothing."""
+    """Yields marks of postponed work, and files with meaningless names."""
     marks = ("TO" + "DO", "FIX" + "ME", "XX" + "X")
     for path in (*texts("*.py"), *ROOT.glob("*.md")):
         if mark := next((mark for mark in marks if mark in path.read_text("utf-8")), ""):
@@ -280,13 +280,13 @@ def put_off() -> Iterator[str]:
 
 
 def texts(pattern: str) -> list[Path]:
-    """Returns our files of a pattern, tests included."""
+    """Returns the files of this repository with a pattern, tests included."""
     places = (*(p for p in PACKAGES if p != "launch"), "tests", "tools")
     return [ROOT / "launch.py", *(f for place in places for f in (ROOT / place).rglob(pattern))]
 
 
 def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
-    """Returns the table of the rooms, and what is over its limit."""
+    """Returns the table of the rooms, and a line for each exceeded limit."""
     lines = dict.fromkeys(ROOMS, 0)
     for module in modules.values():
         fits = {
@@ -329,7 +329,7 @@ def sizes(modules: Mapping[str, Module]) -> tuple[Table, list[str]]:
 
 
 def read_all() -> dict[str, Module]:
-    """Returns the modules of ours, without tests and tools, by name."""
+    """Returns the modules of this repository by name, without tests and tools."""
     paths = sorted(path.relative_to(ROOT) for path in texts("*.py"))
     modules = [
         read(path, (ROOT / path).read_text("utf-8"))

@@ -1,7 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017) in JAX and Flax.
 
 `transformer.load("runs/own")` returns a trained run, see `transformer.runs.loaded.LoadedRun`;
-`transformer.train` trains one. What the user can fix raises `transformer.UserError`.
+`transformer.train` trains one. Errors that the user can fix are `transformer.UserError`.
 
 Letters of dimensions, in jaxtyping signatures and einsum strings:
 
@@ -12,7 +12,7 @@ Letters of dimensions, in jaxtyping signatures and einsum strings:
     P  hypotheses per sentence in beam search
 
 Masks are boolean, True where a query may attend to a key. They are combined as booleans and
-applied once, in `model.attention.masked_softmax`; a query that may attend to nothing
+applied once, in `model.attention.masked_softmax`; a query that may attend to no key
 gets zeros.
 
 Reading order, with the sections of the paper:
@@ -28,7 +28,7 @@ Reading order, with the sections of the paper:
     optim/                5.3 optimizer and schedule; training/step.py: a training step
     data/ decoding/       5.1 batches.py, of buckets of lengths; 6.1 beam search; sampling
 
-The core shelf ends here; docs/architecture.md has the rest, of which it imports nothing.
+The core shelf ends here; docs/architecture.md describes the rest, which it does not import.
 """
 
 import importlib
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["LoadedRun", "UserError", "__version__", "import_marian", "load", "train"]
 __version__ = "0.1.0"
 
-# Imported when they are asked for: an import of this package does not start JAX.
+# Imported on first access, so that importing this package does not start JAX.
 EXPORTS = {
     "LoadedRun": "transformer.runs.loaded",
     "UserError": "transformer.errors",

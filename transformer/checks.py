@@ -28,10 +28,10 @@ from transformer.tasks.translation import check_vocabularies
 
 
 def check(config: ConfigDict, *uses: str) -> None:
-    """Checks those values of a config that can be checked without text and model.
+    """Checks the values of a config that can be checked without text and model.
 
     Args:
-      uses: of `USES`, what the config is for.
+      uses: the purposes of the config, from `USES`.
     """
     _check_values(config)
     for use in uses:
@@ -83,7 +83,7 @@ def _check_values(config: ConfigDict) -> None:
 
 
 def _check_value(key: str, value: Any, of: str = "") -> None:
-    """Raises UserError if a value is out of the range of its key, or none of its choices."""
+    """Raises UserError if a value is out of the range of its key, or not one of its choices."""
     about = KEYS[key]
     choices = value != about.default and about.choices and tuple(choices_of(key))
     check_value(f"config.{key}{of}", value, about._replace(choices=choices))
@@ -112,7 +112,7 @@ def _check_mesh(mesh: str, model: ConfigDict) -> None:
 
 
 def _check_pictures(config: ConfigDict) -> None:
-    """Raises UserError if training pictures are to be changed in an unknown way, or have none."""
+    """Raises UserError if an augmentation of pictures is unknown, or the task has no pictures."""
     changes = config.data.augment
     for name in filter(None, changes.split("+")):
         check_choice("config.data.augment", name, CHANGES)
@@ -137,7 +137,7 @@ def _check_pictures(config: ConfigDict) -> None:
 def _check_text(config: ConfigDict) -> None:
     """Checks the keys of the training text before it is read.
 
-    Whether files and data sets are there is left to the reading.
+    Reading checks whether files and data sets exist.
     """
     corpora, task = corpora_of(config.data), REGISTRY[config.task]
     for corpus in corpora:
@@ -152,9 +152,9 @@ def _check_text(config: ConfigDict) -> None:
 
 
 def _check_source(data: ConfigDict, task: type[Task]) -> None:
-    """Raises UserError if the settings of one text have an unknown name, or a rule that cannot be.
+    """Raises UserError if the settings of one text have an unknown name, or an invalid rule.
 
-    Each task reads other keys of them.
+    Each task reads other keys of these settings.
     """
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
@@ -175,9 +175,9 @@ def _check_corpora(data: ConfigDict, task: str) -> None:
 
 
 def _check_start(config: ConfigDict) -> None:
-    """Checks the keys that only a training reads.
+    """Checks the keys that only training reads.
 
-    A run that has been trained is used without the name of the run that it started from.
+    A trained run can be used without the run that it started from.
     """
     asks = REGISTRY[config.task].label_type == ANSWERS
     if wrong := [name for name in OF_ANSWERS if asks and name in config.data.augment.split("+")]:
@@ -211,9 +211,9 @@ def _check_model(config: ConfigDict) -> None:
     task.without_text(config).check_model()
 
 
-# What the parts of a config are checked for, besides their values.
+# The checks for each purpose of a config, besides its values.
 USES: dict[str, Callable[[ConfigDict], None]] = {
     "model": _check_model,
     "training": _check_start,
-    "later": _check_text,  # a training that starts much later
+    "later": _check_text,  # for training at a later time
 }

@@ -3,10 +3,10 @@
 import re
 
 MAX_VALUE_LENGTH = 200  # maximum characters of a user's value in a message
-MAX_LINE_LENGTH = 1200  # characters of a message
-# And what else tears a line or a cell apart.
+MAX_LINE_LENGTH = 1200  # maximum characters of a message
+# Other characters that would break a line or a cell.
 ENDS_OF_LINES = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
-# What Markdown may take for markup. Between letters or digits, `_` is a letter.
+# Characters that Markdown may read as markup. Between letters or digits, `_` is a letter.
 MARKDOWN = re.compile(
     r"""[\\`*\[\]~^$] | (?<![^\W_])_ | _(?![^\W_]) | <(?=[a-zA-Z/!?]) | &(?=\#?\w+;)""", re.VERBOSE
 )
@@ -15,19 +15,19 @@ MARKDOWN = re.compile(
 class UserError(Exception):
     """A mistake in a config, file, checkpoint or sentence.
 
-    Its message is one line that names the value and the fix; the command prints it, without a
+    The message is one line that names the value and the fix; the command prints it, without a
     traceback, and exits with code 2.
     """
 
 
 class RunError(UserError):
-    """An error of this one run: other runs of a sweep can continue."""
+    """An error of only this run: other runs of a sweep can continue."""
 
 
 class LostError(UserError):
-    """Another process of a training is lost; all can be started again, as `code` says to scripts.
+    """Another training process is lost; `code` signals scripts that all can be started again.
 
-    It is EX_TEMPFAIL of <sysexits.h>.
+    The code is EX_TEMPFAIL of <sysexits.h>.
     """
 
     code = 75
@@ -43,12 +43,12 @@ def shorten(text: object, most: int = MAX_VALUE_LENGTH) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Returns a text as Markdown that shows it as it is, on one line; a table escapes `|`."""
+    """Returns text as Markdown that displays it literally, on one line; tables must escape `|`."""
     return MARKDOWN.sub(r"\\\g<0>", " ".join(ENDS_OF_LINES.sub(" ", text).split()))
 
 
 def one_line(message: str) -> str:
-    """Returns a message as one printable line; a long one is cut in the middle, not at its end.
+    """Returns a message as one printable line; a long one is shortened in the middle.
 
     Line breaks become spaces; control characters and lone surrogates become escapes, so that a
     value cannot move the cursor.

@@ -1,9 +1,9 @@
-"""Files that are whole or not there, also after a power loss, and JSON that may be damaged.
+"""Atomic files, complete or absent even after a power loss, and JSON that may be damaged.
 
-A shape describes a valid value: a type, where `float` allows any number and `int` no boolean; a
-tuple of alternative shapes; `[shape]`, a list; `Each(shape)`, an object whose values all have that
-shape; or {key: shape}, an object with these keys and perhaps others. A key that ends in "?" may be
-missing.
+A shape describes a valid value: a type, where `float` allows any number and `int` excludes
+booleans; a tuple of alternative shapes; `[shape]`, a list; `Each(shape)`, an object whose values
+all have that shape; or {key: shape}, an object with at least these keys. A key that ends in "?" may
+be missing.
 """
 
 import contextlib
@@ -30,19 +30,19 @@ from transformer.errors import UserError
 # In the wheel, the folders `experiments` and `configs` are in this package.
 INSTALLED = importlib.util.find_spec(f"{__package__}.experiments") is not None
 LAUNCH = "transformer-jax" if INSTALLED else "python launch.py"
-SEAL = "sha256"  # key of a JSON object in a file: the digest of all others
-MAX_FILE = 2**26  # bytes of a file that is read at once, unless its reader knows better
+SEAL = "sha256"  # key of a JSON object in a file: the digest of all other keys
+MAX_FILE = 2**26  # bytes of a file that is read at once, unless the reader sets a limit
 MAX_LINE = 2**30  # bytes of a line of JSON, such as a document
-MAX_UNPACKED = 2**28  # bytes of the arrays of a compressed file
+MAX_UNPACKED = 2**28  # maximum bytes of the arrays of a compressed file
 DAMAGE = (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError)
 DAMAGE += (zipfile.BadZipFile, zlib.error)
 MAX_NUMBER = 2**63
-# Ends the name of what is being written, after the process and this machine.
+# Suffix of unfinished files and folders, after process id and machine.
 PARTIAL = f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}.partial"
 
 
 def import_sibling(name: str) -> ModuleType:
-    """Returns a module of `experiments` or `configs`, of which the library imports nothing else."""
+    """Returns a module of `experiments` or `configs`, the library's only way to import these."""
     return importlib.import_module(f"{__package__}.{name}" if INSTALLED else name)
 
 
@@ -54,7 +54,7 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
     file. If two processes write the same file, one of them wins.
 
     Args:
-      binary: bytes; otherwise UTF-8 text without conversion of line breaks.
+      binary: write bytes; otherwise UTF-8 text without conversion of line breaks.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.{PARTIAL}")
     options: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
@@ -62,20 +62,20 @@ def whole_file(path: Path, binary: bool = False) -> Iterator[Any]:
         with partial.open("wb" if binary else "w", **options) as file:
             yield file
             file.flush()
-            # Without it, the new name may reach the disk before the content.
+            # Without fsync, the new name may reach the disk before the content.
             os.fsync(file.fileno())
         partial.replace(path)
         sync(path.parent)
     except BaseException as error:
         partial.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
-            error.filename = str(path)  # a full disk names none
+            error.filename = str(path)  # the error of a full disk has no name
         raise
 
 
 @contextlib.contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
-    """An empty folder, to be renamed to the path when it is complete; otherwise it is deleted."""
+    """Yields an empty folder, to be renamed to the path when complete; otherwise it is deleted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     delete_leftovers(path)
     prefix = f"{path.name}.{os.getpid()}."
@@ -87,11 +87,11 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 
 def delete_leftovers(path: Path) -> None:
-    """Deletes what killed processes of this machine have left of writing a file or a folder."""
+    """Deletes unfinished files and folders of killed processes of this machine."""
     partial = re.compile(rf"{re.escape(path.name)}\.(\d{{1,9}})\.(\w+\.)?{re.escape(PARTIAL)}")
     for match in filter(None, map(partial.fullmatch, os.listdir(path.parent))):
         try:
-            os.kill(int(match[1]), 0)  # which asks whether there is such a process
+            os.kill(int(match[1]), 0)  # only tests whether the process exists
         except ProcessLookupError:
             leftover = path.with_name(match[0])
             (shutil.rmtree if leftover.is_dir() else os.unlink)(leftover)
@@ -101,7 +101,7 @@ def delete_leftovers(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(place: str | Path) -> Iterator[None]:
-    """Names a place in errors of the system that name none, as that of a full disk."""
+    """Adds a file name to system errors without one, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -122,7 +122,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def seal_of(content: Mapping[str, Any]) -> str:
-    """Returns the digest of a JSON object, whatever the order of its keys."""
+    """Returns the digest of a JSON object, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -157,21 +157,21 @@ class Each(NamedTuple):
 
 
 class OddFileError(OSError):
-    """A file is no regular one, or larger than it can be."""
+    """A file is not a regular file, or is too large."""
 
 
 class DamageError(Exception):
-    """A file is not what was written."""
+    """A file differs from what was written."""
 
 
 def open_file(path: Path, limit: int | None = None) -> io.BufferedReader:
-    """Opens a regular file for reading; it never waits, as a pipe would let it.
+    """Opens a regular file for reading, without blocking on a pipe.
 
     Args:
-      limit: bytes that the file may have; None for any number.
+      limit: maximum bytes of the file; None for any number.
 
     Raises:
-      OddFileError: it is a pipe or a device, or larger; the error names the file.
+      OddFileError: it is a pipe or a device, or too large; the error names the file.
     """
     file = open(  # noqa: SIM115
         path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
@@ -194,7 +194,7 @@ def read_file(path: Path, limit: int = MAX_FILE) -> bytes:
 
 
 def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
-    """Opens a file, see `open_file`; raises UserError, which ends with `fix`, if it cannot."""
+    """Opens a file, see `open_file`; on failure raises UserError, which ends with `fix`."""
     try:
         return open_file(path, limit)
     except FileNotFoundError:
@@ -206,7 +206,7 @@ def open_input(path: Path, limit: int | None, fix: str) -> io.BufferedReader:
 
 
 def digest_file(path: Path, fix: str) -> str:
-    """Returns the digest of a regular file; raises UserError, which ends with `fix`, without it."""
+    """Returns the digest of a regular file; on failure raises UserError, which ends with `fix`."""
     with open_input(path, None, fix) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -214,7 +214,7 @@ def digest_file(path: Path, fix: str) -> str:
 def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
     """Copies a regular file, see `whole_file`; returns its digest.
 
-    Raises UserError, which ends with `fix`, if it is missing or has another digest than `digest`.
+    Raises UserError, which ends with `fix`, if it is missing or does not match `digest`.
     """
     copied = digest_file(path, fix)
     if digest not in ("", copied):
@@ -226,10 +226,10 @@ def copy_file(path: Path, target: Path, fix: str, digest: str = "") -> str:
 
 @contextlib.contextmanager
 def open_arrays(path: Path) -> Iterator[Any]:
-    """The arrays of an npz file by name, each of which is read when it is asked for.
+    """Yields the arrays of an npz file by name; each is read on access.
 
     Raises:
-      ValueError: one is missing or damaged, or they would fill the memory.
+      ValueError: one is missing or damaged, or they would exceed the memory limit.
     """
     import numpy as np
 
@@ -246,7 +246,7 @@ def open_arrays(path: Path) -> Iterator[Any]:
 
 
 def read_json(path: Path, shape: Any, fix: str) -> Any:
-    """Returns the content of a UTF-8 JSON file that has a shape.
+    """Returns the content of a UTF-8 JSON file of a given shape.
 
     Raises UserError, which ends with `fix`, such as "restore the original", if it is missing or
     damaged, or has another shape.
@@ -261,12 +261,12 @@ def read_json(path: Path, shape: Any, fix: str) -> Any:
 def read_json_lines(
     path: Path, shape: Any, fix: str, digest: Any = None
 ) -> Iterator[tuple[int, Any]]:
-    """Yields the number, from one, and the value of each line of a UTF-8 file of JSON.
+    """Yields the number, from one, and the value of each line of a UTF-8 file of JSON lines.
 
-    Raises UserError as `read_json`, and names the line.
+    Raises UserError as `read_json` does, with the line number.
 
     Args:
-      digest: of hashlib, which the lines are added to.
+      digest: a hash object of hashlib, which is updated with the lines.
     """
     with open_input(path, None, fix) as file:
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE), b""), 1):
@@ -295,7 +295,7 @@ def read_sealed(path: Path, shape: Any) -> dict[str, Any]:
 def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
     """Returns the value of a JSON text without its seal, and the error if it is invalid.
 
-    An object without a seal is not from `write_json`, or was changed by somebody who removed it.
+    An object without a seal was not written by `write_json`, or was changed and its seal removed.
     """
     try:
         value = json.loads(data.decode("utf-8"))
@@ -311,7 +311,7 @@ def parse_json(data: bytes, shape: Any) -> tuple[Any, str | None]:
 
 
 def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
-    """Returns a description of the first mismatch of a value and a shape, or None; see this module.
+    """Returns the first mismatch between a value and a shape, or None; see the module docstring.
 
     Args:
       place: dotted keys that lead to the value.
@@ -334,7 +334,7 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
             elif key == name:
                 return f"{prefix}{key} is missing"
     elif isinstance(shape, Each):
-        inner = [("a key", key, str) for key in value]  # which may have half a character
+        inner = [("a key", key, str) for key in value]  # keys may have lone surrogates
         inner += [(ascii(key)[1:-1][:30], each, shape.shape) for key, each in value.items()]
     elif isinstance(shape, list):
         inner = [(i, each, shape[0]) for i, each in enumerate(value)]

@@ -1,4 +1,4 @@
-"""The mesh of devices that compute one model, and which of them have which part of an array."""
+"""The mesh of devices that compute one model, and the sharding of arrays on it."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from transformer.errors import UserError
 
 AXES = ("data", "fsdp", "tensor")
-# The axis that the devices of `tensor` divide, by the parameter's name: heads, the inner features
+# The axis divided among the devices of `tensor`, by the parameter's name: heads, the inner features
 # of a feed-forward layer, and the vocabulary (Shoeybi et al. 2019, "Megatron-LM", section 3).
 DIVIDED = (
     (r"(query|key|value|inner|gate)/(kernel|bias)$", -1),
@@ -39,7 +39,7 @@ def mesh_sizes(sizes: str) -> dict[str, int]:
 
 
 def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
-    """Returns the mesh of `train.mesh`; `data` has the devices that the other axes leave.
+    """Returns the mesh of `train.mesh`; `data` gets the devices that the other axes leave.
 
     Raises:
       UserError: the axes do not divide the devices.
@@ -56,7 +56,7 @@ def make_mesh(devices: Sequence[Any], sizes: str) -> Mesh:
 
 
 def refuse_mesh(sizes: str) -> None:
-    """Raises UserError if a mesh is asked for; of runs that train together, each has one device."""
+    """Raises UserError if a mesh is requested; each of several vmapped runs has one device."""
     if mesh_sizes(sizes):
         raise UserError(
             f"config.train.mesh={sizes} is for runs that train one after another: set "
@@ -68,7 +68,7 @@ def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
     """Returns the sharding of each array of a state, of parameters or of a gradient.
 
     Args:
-      fsdp: whether the devices of that axis divide it; otherwise each has it whole.
+      fsdp: whether the devices of that axis divide it; otherwise each holds all of it.
     """
 
     def place(path, array) -> NamedSharding:
@@ -81,7 +81,7 @@ def layout(mesh: Mesh, tree: Any, fsdp: bool = True) -> Any:
             if fits and size > 1:
                 axes[max(fits, key=lambda i: (array.shape[i], i))] = by
 
-        if name.startswith("opt_state/"):  # of arrays of a shape, whose names differ
+        if name.startswith("opt_state/"):  # arrays whose names differ between optimizers
             divide("tensor", range(array.ndim))
         elif axis := next((axis for names, axis in DIVIDED if re.search(names, name)), None):
             divide("tensor", [array.ndim + axis])

@@ -1,7 +1,7 @@
-"""What a trained model does with texts: plans a request without the model, and computes its items.
+"""The operations of a trained model on texts: requests are planned without it, then computed.
 
-Shell, Python and HTTP are doors to an operation: a door reads its input into a `Request`, chooses
-the batches, and writes the results.
+Shell, Python and HTTP are interfaces to an operation: each reads its input into a `Request`,
+chooses the batches, and writes the results.
 """
 
 import functools
@@ -20,30 +20,30 @@ from transformer.inference.generator import Generator
 from transformer.inference.hypotheses import Translation
 from transformer.inference.segments import Layout, Segmenter, join
 
-Program = tuple[int, Callable[[], object]]  # for texts of a number of tokens, and compiles it
+Program = tuple[int, Callable[[], object]]  # (number of tokens, function that compiles it)
 
 
 class TextScore(NamedTuple):
-    """The log-probability of a text in nats, and the number of tokens that it is the sum over."""
+    """The log-probability of a text in nats, and the number of tokens that it is summed over."""
 
     log_prob: float
     tokens: int
 
 
 class Request(NamedTuple):
-    """Texts, or pairs of a text and its translation, and what is asked for of each."""
+    """Texts, or pairs of a text and its translation, and the results requested for each."""
 
     texts: Sequence[Any]
-    count: int = 1  # maximum results of a text
-    source_tag: str | None = None  # put before every text; None if each begins with its own
+    count: int = 1  # maximum results per text
+    source_tag: str | None = None  # put before every text; None if each starts with its own
     first: int = 1  # number of the first text
-    place: str = "text {}"  # of a text in messages, given its number
-    is_file: bool = False  # lines of a file have their tags; other breaks in one are characters
-    max_tokens: int = 0  # of all texts to translate; 0 without a limit
+    place: str = "text {}"  # name of a text in messages, given its number
+    is_file: bool = False  # lines of a file have their tags; other line breaks are text
+    max_tokens: int = 0  # total over all texts to translate; 0 without a limit
 
 
 class Plan(NamedTuple):
-    """The items of a request, the numbers of their texts, and what joins the items' results."""
+    """The items of a request, the numbers of their texts, and how the items' results are joined."""
 
     items: Sequence[Any]
     numbers: Sequence[int]
@@ -51,12 +51,12 @@ class Plan(NamedTuple):
 
 
 class Operation:
-    """What a trained model does with texts; by default, an item is a text."""
+    """An operation of a trained model on texts; by default, an item is a text."""
 
     name: ClassVar[str]
-    max_length: int  # tokens of a text that the model reads
-    max_best: int | None = 1  # results that a text can have; None without a limit
-    workers = 1  # batches that are best computed at the same time
+    max_length: int  # maximum tokens of a text
+    max_best: int | None = 1  # maximum results per text; None without a limit
+    workers = 1  # best number of concurrent batches
     has_pairs = False  # whether texts are pairs
 
     def __init__(self, predictor: Any, variables: Variables, config: ConfigDict, folder: Path):
@@ -79,7 +79,7 @@ class Operation:
         raise NotImplementedError
 
     def checked(self, text: str, place: str) -> str:
-        """Returns a text, unless the model refuses it: a language model has no unknown words."""
+        """Returns a text if the model accepts it: language models reject unknown words."""
         if isinstance(self.predictor, Generator):
             self.measure(text, place)
         return text
@@ -95,9 +95,9 @@ class Operation:
         """Returns the results of each item, best first; they do not depend on the other items.
 
         Args:
-          numbers: of the texts, for warnings and random draws; by default, each is the first.
-          rows: of a batch, for which `programs` has compiled; by default, the items determine it.
-          done: called with the number of items that are done since the last call.
+          numbers: text numbers, for warnings and random draws; by default, all are the first.
+          rows: number of rows compiled by `programs`; by default, the items determine it.
+          done: called with the number of items completed since the last call.
         """
         padded = [*items, *list(items[-1:]) * (rows - len(items))]
         return self._compute(padded, count, numbers, done)[: len(items)]
@@ -133,7 +133,7 @@ class Operation:
 
 
 class Caption(Operation):
-    """Captions of pictures, given the names of their files."""
+    """Captions pictures, given their file names."""
 
     name = "caption"
 
@@ -148,7 +148,7 @@ class Caption(Operation):
 
 
 class Translate(Caption):
-    """Translations; an item is a segment of a text."""
+    """Translates texts; an item is a segment of a text."""
 
     name = "translate"
 
@@ -188,7 +188,7 @@ class Translate(Caption):
 
 
 class Score(Operation):
-    """Log-probabilities of texts, or of translations given their texts."""
+    """Computes log-probabilities of texts, or of translations given their texts."""
 
     name = "score"
 
@@ -217,7 +217,7 @@ class Score(Operation):
 
 
 class Generate(Operation):
-    """Continuations of prompts."""
+    """Continues prompts."""
 
     name = "generate"
 
@@ -230,10 +230,10 @@ class Generate(Operation):
         return len(self.predictor.read_prompt(item, place)), 0
 
     def programs(self, rows):
-        # A program is for all lengths. Each sample is a row: up to `rows` samples of one text need
-        # all powers of two up to that. Several samples of several texts are compiled when they are
-        # asked for: they take more memory, and are rarely needed. Padded prompts are searched a
-        # batch at a time; the last one may have fewer.
+        # A program handles all lengths. Each sample is a row: up to `rows` samples of one text need
+        # all powers of two up to that. Several samples of several texts are compiled on demand,
+        # since they take more memory and are rare. Padded prompts are searched in one batch at a
+        # time; the last batch may have fewer.
         size = self.predictor.decode.batch_size
         searched = (1, min(rows, size), rows % size or 1)
         counts = range(1, rows + 1) if self.max_best is None else searched
@@ -245,7 +245,7 @@ class Generate(Operation):
 
 
 class Classify(Operation):
-    """The most probable classes of texts, or of what lines say of pictures."""
+    """Returns the most probable classes of texts, or of pictures named in lines."""
 
     name = "classify"
 

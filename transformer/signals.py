@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM, which get a printed answer at once, even while XLA compiles."""
+"""SIGINT and SIGTERM, which are acknowledged at once, even while XLA compiles."""
 
 import contextlib
 import logging
@@ -19,11 +19,11 @@ COPY_SECONDS = 1.0  # seconds within which a second signal counts as a copy of t
 GRACE = 3.0  # seconds that an interrupted program may take to end by itself
 
 T = TypeVar("T")
-_threads: list[threading.Thread] = []  # whose results may be missing when the process ends
+_threads: list[threading.Thread] = []  # threads whose results may be missing when the process ends
 
 
 class StoppedError(Exception):
-    """A signal came before the work was done."""
+    """A signal arrived before the work was done."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -73,14 +73,14 @@ class _Answering:
                 end(128 + byte[0])
             if not first:
                 first = time.monotonic()
-                with contextlib.suppress(OSError):  # nobody reads any more
+                with contextlib.suppress(OSError):  # the pipe has no reader any more
                     self._say(f"{name(byte[0])}: {self.answer}")
                 self._said.set()
                 self._answered(byte[0])
         os.close(pipe)
 
     def _say(self, line: str) -> None:
-        """Is called in the watching thread."""
+        """Prints a line; called in the watching thread."""
 
     def _handle(self, number: int, frame: Any) -> None:
         """Called in the main thread as soon as Python can run it."""
@@ -96,12 +96,12 @@ class StopSignals(_Answering):
 
     def __init__(self):
         super().__init__()
-        self._events: queue.SimpleQueue = queue.SimpleQueue()  # which a handler may write to
+        self._events: queue.SimpleQueue = queue.SimpleQueue()  # handlers may write to it
 
     def wait_for(self, work: Callable[[], T], waiting: Callable[[], None]) -> T:
-        """Returns the result of `work()`, called in another thread: signals do not wait for it.
+        """Returns the result of `work()`, called in another thread, so that signals need not wait.
 
-        Raises StoppedError if a signal came first; the result of the work is then ignored.
+        Raises StoppedError if a signal arrived first; the result of the work is then ignored.
 
         Args:
           waiting: called once a second.
@@ -163,14 +163,14 @@ def name(number: int) -> str:
 
 
 def call_aside(work: Callable[[], None]) -> None:
-    """Calls `work()` in a thread for which the end of the process does not wait."""
+    """Calls `work()` in a thread that does not delay the end of the process."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     _threads.append(thread)
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process; at once if a thread is still in a call that cannot be stopped."""
+    """Ends the process; immediately if a thread is still in a call that cannot be stopped."""
     if any(thread.is_alive() for thread in _threads):
         end(code)
     sys.exit(code)

@@ -1,6 +1,6 @@
-"""The files that registered variants, such as a positional encoding: a run names those it needs.
+"""Records of the files that register variants, such as positional encodings, used by a run.
 
-A run's folder may be a stranger's, so no file is executed for its sake: the user names it.
+A run's folder may come from a stranger, so no file in it is executed: the user names the files.
 """
 
 import functools
@@ -20,17 +20,17 @@ MARK = " with sha256 "
 NO_FILE = "code of a notebook or prompt"
 VARIANT_FILES: dict[
     str, str
-] = {}  # by name of a variant: the file that registered it, and its digest
+] = {}  # by variant name: the file that registered the variant, and its digest
 MODULES: list[str] = []  # files that the user named to be run first
 V = TypeVar("V")
 
 
 class Registry(dict[str, V]):
-    """Values by name; of one that is added later, the file that adds it is remembered."""
+    """Values by name; for a value that is added later, the file that adds it is recorded."""
 
     def __setitem__(self, name: str, value: V) -> None:
         frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_name != "<module>":  # of a file that is imported
+        while frame.f_back and frame.f_code.co_name != "<module>":  # in an imported file
             frame = frame.f_back
         path = Path(frame.f_code.co_filename)
         owner = VARIANT_FILES.get(name, "the library").partition(MARK)[0]
@@ -42,7 +42,7 @@ class Registry(dict[str, V]):
 
 
 def save(folder: Path, content: Any) -> None:
-    """Writes which files registered the variants that a config or trials name, if any did."""
+    """Writes the files that registered the variants in a config or trials, if there are any."""
     words = re.findall(r"[\w.:-]+", json.dumps(content))
     if used := {name: VARIANT_FILES[name] for name in words if name in VARIANT_FILES}:
         trained = {step.parents[1] for step in folder.rglob("checkpoints/[0-9]*")}
@@ -52,13 +52,13 @@ def save(folder: Path, content: Any) -> None:
 
 
 def read(folder: Path) -> dict[str, str]:
-    """Returns the entries of a run or sweep as in `VARIANT_FILES`; empty without variants."""
+    """Returns the entries of a run or sweep as in `VARIANT_FILES`; {} without variants."""
     path = folder / VARIANTS_FILE
     return read_json(path, Each(str), "restore it") if path.exists() else {}
 
 
 def check(folder: Path) -> None:
-    """Raises UserError if a variant of a run or sweep is not registered; warns of another file."""
+    """Raises UserError if a run's or sweep's variant is not registered; warns of a changed file."""
     for name, there in read(folder).items():
         there, _, trained = there.partition(MARK)
         if name not in VARIANT_FILES:
@@ -73,6 +73,6 @@ def check(folder: Path) -> None:
             _warn_once(f"warning: {place}: {changed if digest and trained else unknown}")
 
 
-@functools.cache  # all trials of a sweep have it
+@functools.cache  # shared by all trials of a sweep
 def _warn_once(line: str) -> None:
     logging.getLogger(__name__).warning(line)

@@ -1,1 +1,1 @@
-"""Recipes: the keys that the size of a training text sets, a module for each task."""
+"""Recipes: the keys that depend on the size of a training text, with a module for each task."""

@@ -1,8 +1,8 @@
-"""The recipe "size" of classifiers: what one is trained with, by its number of training texts.
+"""The recipe "size" for classifiers: training settings by the number of training texts.
 
-A corpus takes the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
-Keys that are not here keep the values of `configs/own_labels.py`. docs/classification.md has what
-is measured.
+A corpus uses the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
+Keys that are not here have the values in `configs/own_labels.py`. docs/classification.md has the
+measurements.
 """
 
 # The keys that each column of a row sets.
@@ -14,12 +14,12 @@ KEYS = (
     ("train.steps",),
     ("train.patience",),
 )
-# Sizes that are lowered to a tenth of a small text each, so that a fifth at most is held out.
+# Sizes that are at most a tenth of a small text each, so that a fifth at most is held out.
 HELD_OUT = ("data.validation_size", "data.test_size")
-# The columns of a file, by their names and content.
+# Keys of a file's columns, which are guessed by name and content.
 COLUMNS = ("data.text_field", "data.label_field")
 UNIT = "texts"
-LIMIT = 1_000_000  # steps: more than the epochs have, which end the training
+LIMIT = 1_000_000  # steps; never reached, since the number of epochs ends the training
 REASON = "the mean of embeddings of subwords and bigrams, as in fastText (Joulin et al. 2017)"
 
 # {training texts: (the reason in a line, a value for each of KEYS)}

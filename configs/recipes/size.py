@@ -1,9 +1,9 @@
-"""The recipe "size": what a translator is trained with, by its number of training pairs.
+"""The recipe "size" for translators: training settings by the number of training pairs.
 
-A corpus takes the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
-Keys that are not here keep the values of `configs/own_text.py`: pre-norm, the schedule
-inverse_sqrt, one joint vocabulary. The comment of each row says what it follows;
-docs/results/corpus_size.md, what is measured.
+A corpus uses the row whose number is nearest on a logarithmic scale: `process/recipe.py`.
+Keys that are not here have the values in `configs/own_text.py`: pre-norm, the schedule
+inverse_sqrt, one joint vocabulary. The comment of each row names its sources;
+docs/results/corpus_size.md has the measurements.
 """
 
 # The keys that each column of a row sets.
@@ -25,24 +25,24 @@ KEYS = (
     ("train.patience",),
     ("evaluate.average_last_n",),
 )
-# Sizes that are lowered to a tenth of a small text each, so that a fifth at most is held out.
+# Sizes that are at most a tenth of a small text each, so that a fifth at most is held out.
 HELD_OUT = ("data.validation_size", "data.test_size")
 COLUMNS = ()
 UNIT = "pairs"
-LIMIT = 1_000_000  # steps: more than the epochs have, which end the training
+LIMIT = 1_000_000  # steps; never reached, since the number of epochs ends the training
 
 # {training pairs: (the reason in a line, a value for each of KEYS)}
 ROWS = {
     # Sennrich and Zhang 2019 (5,000 sentences and more, recurrent): 2,000 subwords, batches of
     # 1,000 tokens. Araabi and Monz 2020 (5,000 sentences): dropout 0.3, fewer layers, heads and
-    # inner units, much label smoothing; this row goes further in size, less far in smoothing. Many
-    # epochs, since an epoch has about 25 batches: 20 epochs of 2,000 pairs learnt little here.
+    # inner units, much label smoothing; this row has a smaller model, and less smoothing. There are
+    # many epochs, since each has about 25 batches: 20 epochs of 2,000 pairs learnt little here.
     1_000: (
         "a small model, 2,000 subwords, small batches and high dropout, as for 5,000 sentences in "
         "Sennrich and Zhang 2019 and in Araabi and Monz 2020",
         (128, 256, 4, 2, 0.3, 2000, 1024, 1, 2e-3, 400, 200, LIMIT, 200, 0.2, 10, 5),
     ),
-    # The same sources.
+    # The sources are the same as for the row above.
     3_000: (
         "a small model, 2,000 subwords, small batches and high dropout, as for 5,000 sentences in "
         "Sennrich and Zhang 2019 and in Araabi and Monz 2020",
@@ -55,9 +55,9 @@ ROWS = {
         "Sennrich and Zhang 2019",
         (128, 256, 4, 4, 0.3, 4000, 2048, 1, 2e-3, 800, 80, LIMIT, 400, 0.1, 10, 5),
     ),
-    # Wu et al. 2021 on Multi30k (29,000 pairs): this model has 41.02 BLEU, larger ones overfit
-    # (39.68 and 38.33). Here the model, dropout, subwords and batches of this row had 39.2 after
-    # 5,000 steps of another schedule (docs/results/multi30k.md).
+    # Wu et al. 2021 on Multi30k (29,000 pairs): this model has 41.02 BLEU, and larger ones overfit
+    # (39.68 and 38.33). Here, the model, dropout, subwords and batches of this row had 39.2 after
+    # 5,000 steps with another schedule (docs/results/multi30k.md).
     30_000: (
         "the model of Multi30k (29,000 pairs): larger ones overfit (Wu et al. 2021)",
         (128, 256, 4, 4, 0.3, 6000, 4096, 1, 4e-3, 1000, 60, LIMIT, 0, 0.1, 10, 5),
@@ -68,13 +68,13 @@ ROWS = {
         "between the models of Multi30k (29,000 pairs) and of IWSLT14 (160,000)",
         (256, 1024, 4, 4, 0.3, 8000, 4096, 1, 1e-3, 1000, 40, LIMIT, 0, 0.1, 5, 5),
     ),
-    # fairseq's transformer_iwslt_de_en, for the 160,000 pairs of IWSLT14: rate, warm-up, dropout,
-    # smoothing and batches, too.
+    # fairseq's transformer_iwslt_de_en, for the 160,000 pairs of IWSLT14, with its rate, warm-up,
+    # dropout, smoothing and batches.
     200_000: (
         "fairseq's model of IWSLT14 (160,000 pairs)",
         (512, 1024, 4, 6, 0.3, 10_000, 4096, 1, 5e-4, 4000, 40, LIMIT, 0, 0.1, 5, 5),
     ),
-    # The base model with more dropout and smaller updates than for the next row. The peak of the
+    # The base model with more dropout and smaller updates than in the next row. The peak learning
     # rate is that of Vaswani et al. 2017: 512^-0.5 * 4000^-0.5.
     1_000_000: (
         "the base model of Vaswani et al. 2017 with more dropout and fewer subwords",

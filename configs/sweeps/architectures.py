@@ -1,18 +1,18 @@
-"""Transformer or recurrence? At equal parameters, three seeds each.
+"""Transformers and recurrent models with equal numbers of parameters, three seeds each.
 
     python launch.py --config=configs/sweeps/architectures.py --workdir=runs/architectures
     python launch.py --config=configs/sweeps/architectures.py:multi30k \\
         --workdir=runs/architectures_multi30k
 
-The recurrent models have one layer per side, of the width that gives them the Transformer's number
-of parameters: an LSTM with additive attention (Bahdanau et al. 2015), with and without peepholes
-(Gers and Schmidhuber 2000), one with multiplicative (Luong et al. 2015), one without any (Sutskever
-et al. 2014), and a GRU.
+Recurrent models have one layer per side, with the width that gives the Transformer's number of
+parameters: an LSTM with additive attention (Bahdanau et al. 2015), with and without peepholes
+(Gers and Schmidhuber 2000), one with multiplicative attention (Luong et al. 2015), one without
+attention (Sutskever et al. 2014), and a GRU.
 """
 
 from transformer.config import load_page
 
-# (cell, attention): width, at each size.
+# (cell, attention): width at each size
 WIDTHS = {
     ("lstm", "additive"): {"grammar": 72, "copy": 72, "multi30k": 146},
     ("lstm_peephole", "additive"): {"grammar": 72, "copy": 72, "multi30k": 146},

@@ -1,11 +1,11 @@
-"""How much text? A translator of your own text, trained on parts of it.
+"""How much text is enough? A translator of your own text, trained on parts of it.
 
     python launch.py --config=configs/sweeps/corpus_size.py:1000,3000,10000,0 \\
         --workdir=runs/corpus_size --config.data.path=DIR \\
         --config.data.train_source=FILE --config.data.train_target=FILE
 
-The numbers are those of the training pairs, 0 for all; each smaller part is within the larger ones,
-and all have the same validation and test set. Each part takes its own row of the recipe
+The arguments are numbers of training pairs, 0 for all. Smaller parts are subsets of larger ones,
+and all have the same validation and test set. Each part has its own row of the recipe
 (configs/recipes/size.py), or none with `--config.recipe=none`.
 """
 
@@ -15,10 +15,10 @@ SIZES = "1000,3000,10000,0"
 
 
 def get_config(sizes: str = SIZES):
-    """Returns the configuration.
+    """Returns the experiment.
 
     Raises:
-      ValueError: a size is no number of pairs.
+      ValueError: a size is not a number of pairs.
     """
     for size in sizes.split(","):
         if not size.isdecimal():

@@ -1,4 +1,4 @@
-"""How many heads? Table 3 (A) of Vaswani et al. 2017, with a constant number of parameters.
+"""The number of heads: Table 3 (A) of Vaswani et al. 2017, with a constant number of parameters.
 
 python launch.py --config=configs/sweeps/heads.py --workdir=runs/heads
 python launch.py --config=configs/sweeps/heads.py:multi30k --workdir=runs/heads_multi30k

@@ -1,4 +1,4 @@
-"""Predicts all positions of a sentence at once or one at a time: equal losses, different cost.
+"""Predicts all positions of a sentence at once, or one at a time: same losses, different cost.
 
 python launch.py --config=configs/sweeps/next_word.py --workdir=runs/next_word_sweep
 """

@@ -1,4 +1,4 @@
-"""Positional encodings compared, three seeds each, five on the built-in grammar.
+"""Positional encodings compared, with three seeds each, or five on the built-in grammar.
 
     python launch.py --config=configs/sweeps/positions.py --workdir=runs/positions
     python launch.py --config=configs/sweeps/positions.py:copy --workdir=runs/positions_copy
@@ -6,8 +6,8 @@
 
     python launch.py --config=configs/sweeps/positions.py:mnist --workdir=runs/positions_mnist
 
-On `copy`, models that learn from sequences of 4 to 12 letters are also tested on ones of 24:
-none copies any of these completely (docs/results/positions.md).
+On `copy`, models that are trained on sequences of 4 to 12 letters are also tested on 24 letters:
+no model copies any of these without an error (docs/results/positions.md).
 """
 
 from transformer.config import load_page

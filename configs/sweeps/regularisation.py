@@ -1,6 +1,6 @@
-"""How much regularisation? Dropout by label smoothing, Table 3 (D) of Vaswani et al. 2017.
+"""Dropout and label smoothing: Table 3 (D) of Vaswani et al. 2017.
 
-On pictures, `:mnist`, dropout by its place.
+On pictures (`:mnist`), it compares the places of dropout.
 
     python launch.py --config=configs/sweeps/regularisation.py --workdir=runs/regularisation
     python launch.py --config=configs/sweeps/regularisation.py:multi30k \\

@@ -1,8 +1,8 @@
-"""Scores with and without the root of d_k [3.2.1], over the width of a head and the rate.
+"""Attention with and without the factor 1/sqrt(d_k) [3.2.1], by head size and learning rate.
 
     python launch.py --config=configs/sweeps/scale.py --workdir=runs/scale
 
-The width of all heads together stays: one of 64 numbers, or four of 16.
+The width of all heads together is constant: one head of size 64, or four of size 16.
 """
 
 from transformer.config import load_page

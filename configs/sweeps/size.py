@@ -1,17 +1,17 @@
-"""How large? Table 3 (B) and (C) of Vaswani et al. 2017: head width, depth, width, inner width.
+"""The model size: Table 3 (B) and (C) of Vaswani et al. 2017: head size, depth, width, d_ff.
 
 python launch.py --config=configs/sweeps/size.py --workdir=runs/size
 python launch.py --config=configs/sweeps/size.py:multi30k --workdir=runs/size_multi30k
 
-The peak rate is inverse to the width (Yang et al. 2022, "Tensor Programs V"): at one rate for all,
-which is best at the width of the baseline, twice the width learns less.
+The peak learning rate is inverse to the width (Yang et al. 2022, "Tensor Programs V"): at the best
+rate for the width of the baseline, twice the width learns less.
 """
 
 from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    global base, rate  # what the changes of sweep() are relative to
+    global base, rate  # the changes in sweep() are relative to these
     config = load_page("sweeps.sizes").get_config(size)
     config.name = "size"
     base, rate = config.model, config.optimizer.learning_rate

@@ -1,14 +1,14 @@
-"""The bases of the included sweeps."""
+"""The base configs of the included sweeps."""
 
 from transformer.config import load_page
 
 
 def get_config(size: str = "grammar"):
-    """Returns the built-in grammar, `copy` or MNIST at a size of a minute per run,
-    or a small model of Multi30k: 15 epochs, 8 to 12 minutes per run on one core.
+    """Returns a config for the built-in grammar, `copy` or MNIST that takes a minute per run,
+    or a small model for Multi30k: 15 epochs, 8 to 12 minutes per run on one core.
 
     Raises:
-      ValueError: another size.
+      ValueError: the size is unknown.
     """
     if size == "multi30k":
         return _small_multi30k()
@@ -33,13 +33,13 @@ def get_config(size: str = "grammar"):
     if size == "copy":
         config.data.source = "copy"
         config.tokenizer.kind = "word"
-        config.tokenizer.vocab_size = 20  # 16 letters, and four that are taken
+        config.tokenizer.vocab_size = 20  # 16 letters and four special tokens
     return config
 
 
 def _small_multi30k():
-    """Returns `multi30k_2cores.py` with half the layers, fewer subwords, less dropout and smaller
-    batches, which learn more per minute of a core, without a beam and a mean of checkpoints."""
+    """Returns `multi30k_2cores.py` with half the layers, fewer subwords, less dropout, and smaller
+    batches, which learn more per minute of a core; without beam search and checkpoint averaging."""
     config = load_page("multi30k_2cores").get_config("clean")
     config.model.num_encoder_layers = 2
     config.model.num_decoder_layers = 2
@@ -68,7 +68,7 @@ def _small_mnist():
     config.model.d_ff = 128
     config.model.num_encoder_layers = 3
     config.data.augment = ""
-    config.data.batch_tokens = 2176  # 128 pictures of a class token and 16 patches
+    config.data.batch_tokens = 2176  # 128 pictures with a class token and 16 patches
     config.optimizer.learning_rate = 1e-3
     config.train.steps = 1000
     config.train.evaluate_every = 100

@@ -2,8 +2,8 @@
 
     python launch.py --config=configs/sweeps/toy_reviews.py --workdir=runs/order_of_words
 
-Of every kind of review but "plain", each text has a twin of the same words and the other class, so
-a mean of embeddings is always right on exactly half of them.
+In all kinds of review except "plain", each text has a twin with the same words and the other
+class, so a mean of embeddings is right on exactly half of them.
 """
 
 from transformer.config import load_page
@@ -21,5 +21,5 @@ def sweep():
         ("recurrent", 0),
     )
     for kind, bigrams in models:
-        for seed in range(9):  # the Transformer learns double negation with some of them
+        for seed in range(9):  # the Transformer learns double negation with some seeds only
             yield {"model.architecture": kind, "model.bigram_buckets": bigrams, "seed": seed}

@@ -1,6 +1,6 @@
-"""Pictures of a classifier: confusion matrix, calibration, a map of texts, and pooling weights.
+"""Figures of a classifier: confusion matrix, calibration, map of texts, and pooling weights.
 
-Each function returns a figure outside pyplot, with an Agg canvas; its `savefig` writes it.
+Each function returns a figure outside pyplot, with an Agg canvas; `savefig` writes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,18 +17,18 @@ from ..display import plotting
 from ..display.labels import AS_TEXT, fonts_for, text_widths, visible
 from ..display.vector_space import tsne
 
-CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches, of the confusion matrix
-MAX_NUMBERED = 20  # classes whose cells have numbers
-ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and the width they may take
-ROW_OF_NEXT = 1.4  # rows from the last of a text to the first of the next
+CONFUSION_CELL, CONFUSION_SIDE = 0.75, 16.0  # inches: a cell of the matrix, its maximum side
+MAX_NUMBERED = 20  # with more classes, the cells have no numbers
+ROW, LINE = 0.24, 6.0  # inches: height of a row of tokens, and its maximum width
+ROW_OF_NEXT = 1.4  # rows from the last row of a text to the first of the next
 TOKEN_FONT = 8.5  # points
 TOKEN_GAP, BOX_GAP, MARGIN = 0.04, 0.02, 0.1  # inches
 
 
 def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -> Figure:
-    """The confusion matrix, true classes in rows: fractions of each in colour, texts in figures."""
+    """Draws the confusion matrix, true classes in rows: fractions as colours, counts as numbers."""
     size = min(max(2.0, CONFUSION_CELL * len(labels)), CONFUSION_SIDE)
-    figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # square cells
+    figure = plotting.new_figure(size + 1.9, size + 0.9, "compressed")  # cells are square
     axes = figure.subplots()
     fractions = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     mesh = axes.imshow(fractions, cmap=plotting.SEQUENTIAL, vmin=0, vmax=1)
@@ -48,9 +48,9 @@ def confusion_figure(confusion: Int[np.ndarray, "C C"], labels: Sequence[str]) -
 
 
 def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
-    """The ROC curves of classes against all others, and their areas; of two classes one suffices.
+    """Draws ROC curves, each class against all others, with areas; a single curve for two classes.
 
-    Of many classes, those of the smallest areas have colours and names.
+    If there are many classes, only those with the smallest areas have colours and names.
     """
     figure = plotting.new_figure(4.2, 4.2)
     axes = figure.subplots()
@@ -73,9 +73,9 @@ def roc_figure(curves: Mapping[str, Any], scores: Mapping[str, Any]) -> Figure:
 
 
 def reliability_figure(curve: Reliability) -> Figure:
-    """The reliability diagram: accuracy over confidence, and below how many texts each bin has.
+    """Draws the reliability diagram: accuracy over confidence, above the number of texts per bin.
 
-    Below the diagonal a classifier is surer than it is right, above it less sure.
+    Below the diagonal a classifier is overconfident, above it underconfident.
 
     Source: Guo et al. 2017, figure 1.
     """
@@ -98,9 +98,9 @@ def reliability_figure(curve: Reliability) -> Figure:
 def embedding_map(
     embeddings: Float[np.ndarray, "N E"], classes: Int[np.ndarray, "N"], labels: Sequence[str]
 ) -> Figure:
-    """A map of three texts or more by the vectors that a classifier pooled, see `tsne`.
+    """Draws a t-SNE map of at least three texts by a classifier's pooled vectors, see `tsne`.
 
-    `classes` has the number of each text's class, from zero.
+    `classes` has the class index of each text, from zero.
     """
     points = tsne(np.asarray(embeddings, np.float32))
     figure = plotting.new_figure(5.2, 4.6)
@@ -117,11 +117,11 @@ def embedding_map(
 
 
 class ReadText(NamedTuple):
-    """A text as attention pooling read it."""
+    """A text with its attention pooling weights."""
 
     tokens: Sequence[str]
-    weights: Float[np.ndarray, "N"]  # of the tokens; they sum to one
-    truth: str  # name of a class; '' if it is unknown
+    weights: Float[np.ndarray, "N"]  # per token; they sum to one
+    truth: str  # the true class; '' if it is unknown
     predicted: str
 
 
@@ -136,16 +136,16 @@ class _Box(NamedTuple):
 
 
 def reading_figure(texts: Sequence[ReadText]) -> Figure:
-    """Texts as rows of boxes, each the darker the more of the weight its token has.
+    """Draws texts as rows of boxes; a token's box is darker the larger its weight is.
 
-    The scale of each text goes from zero to its largest weight, which is printed above it, after
-    the true and the predicted class, in bold if they differ. A long text takes several rows.
+    The scale of each text goes from zero to its largest weight, which is printed above it after
+    the true and the predicted class; these are bold if they differ. A long text takes several rows.
     """
     words = [word for text in texts for word in (*text.tokens, text.truth, text.predicted)]
     style = {"fontsize": TOKEN_FONT, **_text_style(words)}
     covered = fonts_for(frozenset("".join(words)))[1]
     boxes: list[_Box] = []
-    headings: list[tuple[float, str, bool]] = []  # row, text, and whether the class is wrong
+    headings: list[tuple[float, str, bool]] = []  # row, text, and whether the prediction is wrong
     row = 0.0
     for text in texts:
         weights = np.asarray(text.weights, np.float64)
@@ -158,7 +158,7 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
         row = boxes[-1].row + ROW_OF_NEXT
     widths = text_widths([heading for _, heading, _ in headings], {**style, "fontweight": "bold"})
     width, height = max(*widths, *(box.x + box.width for box in boxes)), row * ROW
-    # Measured in inches from the upper left corner, inside a margin.
+    # In inches from the upper left corner, inside a margin.
     figure = plotting.new_figure(width + 2 * MARGIN, height + 2 * MARGIN, layout=None)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-MARGIN, width + MARGIN), ylim=(height + MARGIN, -MARGIN))
@@ -183,17 +183,17 @@ def reading_figure(texts: Sequence[ReadText]) -> Figure:
 
 
 def visible_label(label: str) -> str:
-    """The name of a class, every character of which shows."""
+    """Returns the name of a class with every character visible."""
     return visible(label, fonts_for(frozenset(label))[1] | {" "}).replace("␣", " ")
 
 
 def _text_style(texts: Sequence[str]) -> dict[str, Any]:
-    """How matplotlib draws these texts: as they are, in fonts that have their letters."""
+    """Returns matplotlib's options for these texts: plain text in fonts that have the letters."""
     return {"fontfamily": fonts_for(frozenset("".join(texts)))[0], **AS_TEXT}
 
 
 def _wrap(names: list[str], fractions: np.ndarray, row: float, style: dict) -> list[_Box]:
-    """The boxes of one text, which starts in this row."""
+    """Returns the boxes of one text, which starts in this row."""
     boxes, x = [], 0.0
     for name, width, fraction in zip(names, text_widths(names, style), fractions, strict=True):
         if x and x + width > LINE:

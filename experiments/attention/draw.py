@@ -1,4 +1,4 @@
-"""Draws the attention of a text: pictures of its heads, their arrays, and the explorer of both."""
+"""Draws the attention of a text: pictures of its heads, their arrays, and the explorer."""
 
 import hashlib
 import logging
@@ -20,11 +20,11 @@ NO_ATTENTION = (
     "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
     "--config.model.recurrent_attention=additive"
 )
-MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: of the text; of its digest
+MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: text, digest
 
 
 def text_folder(run: Path, text: str, *others: str | None) -> Path:
-    """Returns the folder, in a run's, for a text and others: a translation, a picture's path."""
+    """Returns a folder below a run's, named by a text and `others`: a translation or a picture."""
     readable = re.sub(r"\W+", "_", text).strip("_")[:MAX_NAME_LENGTH]
     digest = hashlib.sha256(repr((text, *others)).encode()).hexdigest()[:DIGEST]
     return run / "figures" / "_".join(filter(None, ("attention", readable, digest)))
@@ -39,8 +39,8 @@ def draw_attention(
     by kind, `value_norms/<kind>`, and `source_tokens`, `target_tokens` (read) and `written_tokens`;
     `np.load` reads it without pickle.
 
-    The explorer also shows the snapshots of the run, and opens at the layer and head that are asked
-    for, which are drawn alone. `steps` are of the checkpoints that the model is the mean of.
+    The explorer also shows the snapshots of the run. If a layer or head is selected, it opens
+    there, and the pictures show only that. `steps` are the averaged checkpoints of the model.
     """
     layer, head, kinds = options.layer, options.head, explorer.kinds_to_draw(seen, options)
     place.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def draw_attention(
 
 
 def show_attention(seen: Attention, run: Path) -> None:
-    """Draws the attention of a finished run over an example; nothing of a model without any."""
+    """Draws the attention of a finished run on an example; does nothing if there is none."""
     if seen.weights:
         steps = known_results(run)["averaged_steps"]
         for file in draw_attention(seen, steps, run / "figures" / "attention", run, Options()):
@@ -75,11 +75,11 @@ def show_attention(seen: Attention, run: Path) -> None:
 
 
 def hide_end_of_sentence(seen: Attention) -> Attention:
-    """Returns attention without the source's `</s>`, each row brought back to a sum of one.
+    """Returns attention without the source's `</s>`, with each row renormalised to sum to one.
 
-    Trained heads rest on `</s>` when they have nothing to fetch, and that column then outshines
-    the rest. It goes as a key from `cross` and `encoder_self`, and as a query from `encoder_self`
-    too, so that the map stays square. A row whose whole mass was on `</s>` becomes zeros.
+    Trained heads attend to `</s>` when there is nothing to fetch, and its column then outshines the
+    rest. It is dropped as a key of `cross` and `encoder_self`, and as a query of `encoder_self`, so
+    that this map stays square. A row that had all its weight on `</s>` becomes zeros.
     """
     weights, value_norms = dict(seen.weights), dict(seen.value_norms)
     for kind in weights.keys() & {"encoder_self", "cross"}:

@@ -1,7 +1,7 @@
 """The attention explorer: every head of a sentence in one HTML file that needs no network.
 
-It shows the sentence that was asked for, and the snapshot sentences that a run kept at its
-evaluations. Its numbers are the float32 arrays, bit for bit.
+It shows the given sentence, and the snapshot sentences that a run saved at its evaluations. Its
+numbers are the float32 arrays, bit for bit.
 """
 
 import base64
@@ -25,13 +25,13 @@ from .snapshots import of_same_sentence, read_snapshots
 logger = logging.getLogger(__name__)
 
 TEMPLATE = "explorer.html"
-FRAME_HEIGHT = 760  # pixels within a notebook: all heads of a short sentence
+FRAME_HEIGHT = 760  # pixels in a notebook: fits all heads of a short sentence
 SIDES = ("source", "target")
 KIND_NAMES = {kind: names._asdict() for kind, names in KINDS.items()}
-# Characters of base64 in a page: with its styles, scripts and tokens it stays under 2 MB.
+# Characters of base64 in a page, which stays under 2 MB with styles, scripts and tokens.
 MAX_CHARACTERS = 1_800_000
-MAX_FRAMES = 32  # checkpoints of a sentence that are read: no slider needs more
-MIN_FRAMES = 4  # checkpoints of a sentence: rather fewer sentences than fewer of these
+MAX_FRAMES = 32  # checkpoints read per sentence, enough for a slider
+MIN_FRAMES = 4  # checkpoints per sentence; sentences are dropped first
 MAX_TOKEN_LENGTH, MAX_TITLE_LENGTH = 60, 300  # characters
 UNREAD = "too long for the model, which does not read the last {}"
 OMITTED = (
@@ -41,20 +41,20 @@ OMITTED = (
 
 
 class Example(NamedTuple):
-    """A sentence and its attention at one checkpoint or several, over the same tokens."""
+    """A sentence and its attention at one or more checkpoints, over the same tokens."""
 
-    labels: tuple[str, ...]  # of the checkpoints
+    labels: tuple[str, ...]  # names of the checkpoints
     frames: tuple[Attention, ...]
-    length: int = sys.maxsize  # tokens of a side on a page, an end-of-sentence the last of them
+    length: int = sys.maxsize  # maximum tokens per side on a page, including an end-of-sentence
 
     @property
     def omitted(self) -> tuple[int, int]:
-        """How many tokens of the source and of the target a page leaves out."""
+        """The numbers of source and target tokens that a page leaves out."""
         source, target = self.frames[0].source_tokens, self.frames[0].target_tokens
         return max(0, len(source) - self.length), max(0, len(target) - self.length)
 
     def size(self, length: int) -> int:
-        """Returns the characters of a checkpoint with this many tokens a side: 4 for 3 bytes."""
+        """Returns the characters of a checkpoint with `length` tokens per side, 4 per 3 bytes."""
         total = 0
         weights, norms = self.frames[0].weights, self.frames[0].value_norms
         for kind, array in weights.items():
@@ -66,7 +66,7 @@ class Example(NamedTuple):
 
 
 def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
-    """Returns the kinds that have the layer and head that are asked for, or raises UserError."""
+    """Returns the kinds of attention that have the selected layer and head, or raises UserError."""
     kinds = [kind for kind in KINDS if kind in seen.weights]
     for axis, (name, number) in enumerate({"layer": options.layer, "head": options.head}.items()):
         if number is not None:
@@ -81,9 +81,9 @@ def kinds_to_draw(seen: Attention, options: Options) -> list[str]:
 def write_explorer(
     path: Path, given: Example, tracked: Sequence[Example], options: Options
 ) -> Path:
-    """Writes the explorer of a sentence and, as far as there is room, of others; returns `path`.
+    """Writes the explorer of a sentence and of the others that fit; returns `path`.
 
-    A sentence too long for the page is cut, checkpoints are thinned: the page and the log say so.
+    If a sentence is cut or checkpoints are thinned to fit the page, the page and the log say so.
     """
     examples, notes = fit(given, tracked)
     for note in notes:
@@ -92,7 +92,7 @@ def write_explorer(
 
 
 def element(seen: Attention) -> str:
-    """Returns the explorer of one text as an element of a notebook, apart from its styles."""
+    """Returns the explorer of one text as a notebook element, without its styles."""
     example = _shorten(Example(("",), (seen,)))
     notes = [f"{note}; `weights` has them all" for note in _note(OMITTED, example.omitted)]
     page = web_page.render(TEMPLATE, **_values([example], notes, Options()))
@@ -103,14 +103,14 @@ def element(seen: Attention) -> str:
 
 
 def live_example(seen: Attention) -> dict[str, Any]:
-    """Returns attention, cut if need be, and its notes, for an explorer on a page."""
+    """Returns attention, cut if necessary, and its notes, as data for a page's explorer."""
     example = _shorten(Example(("",), (seen,)))
     notes = _note(UNREAD, seen.unread) + _note(OMITTED, example.omitted)
     return {**_encode(example), "notes": notes}
 
 
 def live_values() -> dict[str, Any]:
-    """Returns the data of an explorer that has no sentence yet."""
+    """Returns the data of an explorer without a sentence."""
     view = {"kind": "", "layer": 1, "head": 1, "view": "heads", "end": "shown"}
     return {"kinds": KIND_NAMES, "examples": [], "notes": [], "open": view}
 
@@ -121,7 +121,7 @@ def read_examples(folder: Path) -> list[Example]:
     examples = []
     for n in range(len(snapshots[-1].sentences) if snapshots else 0):
         chosen = _evenly(of_same_sentence(snapshots, n), MAX_FRAMES)
-        frames = [  # read from their files once
+        frames = [  # one read per file
             each._replace(weights=dict(each.weights), value_norms=dict(each.value_norms))
             for each in (snapshot.sentences[n] for snapshot in chosen)
         ]
@@ -130,11 +130,11 @@ def read_examples(folder: Path) -> list[Example]:
 
 
 def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list[str]]:
-    """Returns the examples that a page has room for, and a line on each thing left out.
+    """Returns the examples that fit on a page, and a note on each thing left out.
 
-    The given sentence loses its last tokens, but for an end-of-sentence, only if it does not fit by
-    itself. Of the snapshot sentences there are as many as leave room for `MIN_FRAMES` checkpoints,
-    or one, and of the checkpoints, evenly chosen, as many as fit.
+    The given sentence loses its last tokens, except an end-of-sentence, only if it alone does not
+    fit. Snapshot sentences are dropped until `MIN_FRAMES` checkpoints of each fit, or until one is
+    left; then as many evenly spaced checkpoints are kept as fit.
     """
     first, rest = _shorten(given), list(tracked)
     notes = [f"{note}; attention.npz has them all" for note in _note(OMITTED, first.omitted)]
@@ -156,21 +156,21 @@ def fit(given: Example, tracked: Sequence[Example]) -> tuple[list[Example], list
 
 
 def _note(text: str, tokens: tuple[int, int]) -> list[str]:
-    """A line on how many tokens of each side are missing, if any are."""
+    """Returns a line with the number of missing tokens on each side, if any are missing."""
     sides = zip(tokens, SIDES, strict=True)
     counts = " and ".join(f"{count:,} {side} tokens" for count, side in sides if count)
     return [text.format(counts)] if counts else []
 
 
 def _evenly(items: Sequence[Any], count: int) -> list[Any]:
-    """Evenly chosen items from the first to the last; if it is one, the last."""
+    """Returns `count` evenly spaced items from the first to the last; the last if it is one."""
     total = len(items)
     chosen = np.linspace(total - 1, 0, min(count, total)).round().astype(int)[::-1]
     return [items[i] for i in chosen]
 
 
 def _shorten(example: Example) -> Example:
-    """The example with as many tokens a side as a page has room for."""
+    """Returns the example with as many tokens per side as fit on a page."""
     first = example.frames[0]
     length = max(len(first.source_tokens), len(first.target_tokens))
     while length > 1 and len(example.frames) * example.size(length) > MAX_CHARACTERS:
@@ -182,12 +182,12 @@ def _shorten(example: Example) -> Example:
 
 
 def _values(examples: Sequence[Example], notes: list[str], options: Options) -> dict[str, Any]:
-    """The values of the explorer's template; it opens at the first example."""
+    """Returns the values for the explorer's template; it opens at the first example."""
     seen = examples[0].frames[-1]
     data = {
         "kinds": KIND_NAMES,
         "examples": [_encode(example) for example in examples],
-        "notes": _note(UNREAD, seen.unread) + notes,  # of the first the model itself warns
+        "notes": _note(UNREAD, seen.unread) + notes,  # the model itself warns about the first
         "open": {
             "kind": kinds_to_draw(seen, options)[-1],
             "layer": options.layer or 1,
@@ -200,7 +200,7 @@ def _values(examples: Sequence[Example], notes: list[str], options: Options) -> 
 
 
 def _encode(example: Example) -> dict[str, Any]:
-    """An example as the page's script reads it."""
+    """Returns an example as data for the page's script."""
     seen = example.frames[-1]
     places = {side: _first(getattr(seen, f"{side}_tokens"), example.length) for side in SIDES}
     places["written"] = places["target"]
@@ -240,8 +240,8 @@ def _encode(example: Example) -> dict[str, Any]:
 
 
 def _encode_picture(picture: GridPicture) -> dict[str, Any]:
-    """A picture as the page shows it."""
-    from PIL import Image  # which texts do not need
+    """Returns a picture as data for the page's script."""
+    from PIL import Image  # not needed for texts
 
     file = io.BytesIO()
     Image.fromarray(picture.pixels.squeeze()).save(file, "PNG")
@@ -250,7 +250,7 @@ def _encode_picture(picture: GridPicture) -> dict[str, Any]:
 
 
 def _first(tokens: Sequence[str], length: int) -> list[int]:
-    """The numbers of the first tokens, the last of them an end-of-sentence if there is one."""
+    """Returns the indices of the first tokens; the last is an end-of-sentence if there is one."""
     places = list(range(min(length, len(tokens))))
     if places and tokens[-1] == END_OF_SENTENCE:
         places[-1] = len(tokens) - 1
@@ -258,6 +258,6 @@ def _first(tokens: Sequence[str], length: int) -> list[int]:
 
 
 def _text(tokens: Sequence[str]) -> str:
-    """The tokens as a text to be known by."""
+    """Returns the tokens as the title of their text."""
     pieces = [token for token in tokens if token not in ("<s>", END_OF_SENTENCE)]
     return web_page.shortened("".join(pieces).replace("▁", " ").strip(), MAX_TITLE_LENGTH)

@@ -1,9 +1,9 @@
 """Heat maps of attention: one figure per layer and kind of attention, one map per head.
 
-Rows are queries, columns are keys, both named as `transformer.analysis.attention` says. The colour
-scale is fixed at 0 to 1, so that maps, layers and figures are comparable.
+Rows are queries, columns are keys, named as in `transformer.analysis.attention`. The colour scale
+is fixed at 0 to 1, so that maps, layers and figures are comparable.
 
-Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for chosen heads.
+Source: Vaswani et al. 2017, figures 3 to 5, which draw such maps for selected heads.
 """
 
 import itertools
@@ -21,21 +21,21 @@ from transformer.errors import UserError
 from ..display.labels import TickLabels, text_widths
 from ..display.plotting import SEQUENTIAL, add_colour_bar, new_figure
 
-CELL, MAX_SIDE = 0.21, 5.0  # inches that a token asks for, and that a map may take
-LINED_CELL = 0.12  # inches from which hairlines tell cells apart
-MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: the longest title and axis label, of a small map
-FONT_SIZES = 6.0, 9.0  # points; a report shows them at `report_page.SHOWN` pixels an inch
-TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points and inches, of a map's title
+CELL, MAX_SIDE = 0.21, 5.0  # inches: preferred size of a token, maximum side of a map
+LINED_CELL = 0.12  # inches: larger cells are separated by hairlines
+MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: fits the longest title and axis label
+FONT_SIZES = 6.0, 9.0  # points; a report shows them at `report_page.SHOWN` pixels per inch
+TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points and inches: title of a map
 AROUND, TOP, GAP = (
     0.45,
     0.4,
     0.16,
-)  # inches: axis label and margin, the figure's title, between maps
+)  # inches: axis label and margin, figure title, gap between maps
 COLOUR_BAR, MIN_COLOUR_BAR, COLOUR_BAR_LABELS = 0.13, 1.1, 0.65  # inches
 
 
 def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | None) -> Figure:
-    """Returns the heat maps of `Attention.figure`, which says what is not there."""
+    """Returns the figure for `Attention.figure`; UserError if kind, layer or head is missing."""
     if not seen.weights:
         raise UserError("this model has no attention to draw")
     kind = [kind for kind in KINDS if kind in seen.weights][-1] if kind is None else kind
@@ -48,10 +48,10 @@ def checked_figure(seen: Attention, kind: str | None, layer: int, head: int | No
 
 
 def build_figure(seen: Attention, kind: str, layer: int, only_head: int | None = None) -> Figure:
-    """Returns the figure of one layer: a map per head; layer and head count from 1."""
+    """Returns the figure of one layer, with a map per head; layers and heads count from 1."""
     heads = np.asarray(seen.weights[kind][layer - 1], dtype=np.float32)
     numbers = [only_head] if only_head else list(range(1, len(heads) + 1))
-    # Never taller than wide: 4 heads stand 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
+    # Never taller than wide: 4 heads are 2 x 2, 8 heads 2 x 4, 16 heads 4 x 4.
     across = math.ceil(len(numbers) / math.isqrt(len(numbers)))
     rows = [numbers[i : i + across] for i in range(0, len(numbers), across)]
     queries, keys = seen.names(kind)
@@ -74,14 +74,14 @@ def draw_maps(
     above: Sequence[Sequence[str]],
     right: Sequence[str] = (),
 ) -> Figure:
-    """Returns a figure of rows of maps, which are one image: axes of each would take seconds.
+    """Returns a figure of rows of maps, drawn as one image: separate axes would take seconds.
 
     The figure is as large as the maps and their labels need.
 
     Args:
-      names: of the tokens in the rows and in the columns of each map.
-      cell: inches of a token.
-      above: titles of the maps of each row, or of the first alone.
+      names: the tokens in the rows and in the columns of each map.
+      cell: inches per token.
+      above: titles of the maps in each row, or in the first alone.
       right: labels of the rows of maps.
     """
     sides = [len(tokens) for tokens in names]
@@ -119,7 +119,7 @@ def draw_maps(
     for y, label in zip(tops, right, strict=False):
         place = image.shape[1] - 0.5, y + sides[0] / 2 - 0.5
         axes.annotate(label, place, (5, 0), ha="left", va="center", **beyond)
-    # The colour bar is as tall as the first row of maps: a longer one says no more.
+    # The colour bar is as tall as the first row of maps.
     tall = max(cell * sides[0], MIN_COLOUR_BAR) / height
     bar = axes.inset_axes((1 + after / width, 1 - tall, COLOUR_BAR / width, tall))
     add_colour_bar(mesh, [0, 0.5, 1], "attention weight", cax=bar)
@@ -127,7 +127,7 @@ def draw_maps(
 
 
 def _draw_lines(axes: Axes, x: float, y: float, sides: Sequence[int], lined: bool) -> None:
-    """The frame of a map from this corner on, and hairlines between its cells."""
+    """Draws the frame of a map with its corner at (x, y), and hairlines between its cells."""
     frame = {"fill": False, "linewidth": 0.5, "edgecolor": "0.5", "clip_on": False}
     axes.add_patch(Rectangle((x, y), sides[1], sides[0], **frame))
     if lined:

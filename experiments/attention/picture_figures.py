@@ -1,7 +1,7 @@
-"""Attention drawn over the picture that it looks at, one panel for each head or word.
+"""Attention over a picture, with a panel for each head or word.
 
-Each function returns a figure outside pyplot, with an Agg canvas. A patch is the brighter the more
-weight it has: of a panel, the largest weight is fully bright, and printed over it.
+Each function returns a figure outside pyplot, with an Agg canvas. A patch is brighter the larger
+its weight is: the largest weight of a panel is fully bright, and printed on it.
 """
 
 import textwrap
@@ -19,10 +19,10 @@ from transformer.analysis.pointing import Box, rollout
 from ..display.labels import AS_TEXT, fonts_for, visible
 from ..display.plotting import new_figure
 
-PANEL, GAP, TITLE, PAD = 1.2, 0.15, 0.35, 0.03  # inches: a panel's side, above, around
+PANEL, GAP, TITLE, PAD = 1.2, 0.15, 0.35, 0.03  # inches: panel side, gap, space above and around
 SMALL = 7.5  # points
 DIM = 0.25  # brightness of a patch without weight
-TINT = 120, 60, 0  # of a patch of a grey picture with the largest weight
+TINT = 120, 60, 0  # colour of the patch with the largest weight in a grey picture
 MAX_ACROSS = 8  # panels in a row
 WORD_MARK = "▁"  # begins a word's first token
 
@@ -41,7 +41,7 @@ class Example(NamedTuple):
 
 
 def heads_figure(seen: Attention, title: str) -> Figure:
-    """What the class token looks at: the heads of each layer in a row, and last the rollout."""
+    """Draws the class token's attention: a row of heads per layer, and the rollout at the end."""
     (pixels, grid), weights = _picture(seen), seen.weights["encoder_self"]
     layers, heads = weights.shape[:2]
     patches = 1 + grid**2
@@ -57,9 +57,9 @@ def heads_figure(seen: Attention, title: str) -> Figure:
 
 
 def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
-    """Returns the words of a question or a caption, and what each looks at: the last layer's mean.
+    """Returns the words of a question or caption, and their mean attention to patches, last layer.
 
-    A word of a caption looks while it is written.
+    A caption's word has the attention of the step that writes it.
     """
     first = 1 + _picture(seen).grid ** 2
     if seen.target_tokens:
@@ -69,7 +69,7 @@ def words_of(seen: Attention) -> tuple[list[str], Float[np.ndarray, "words P"]]:
 
 
 def words_figure(seen: Attention, title: str) -> Figure:
-    """What each word of a question or a caption looks at, see `words_of`."""
+    """Draws the attention of each word of a question or a caption, see `words_of`."""
     pixels, (words, weights) = _picture(seen).pixels, words_of(seen)
     family, covered = fonts_for(frozenset("".join(words)))
     figure, panels = _grid(-(-len(words) // MAX_ACROSS), min(len(words), MAX_ACROSS), title)
@@ -83,9 +83,9 @@ def words_figure(seen: Attention, title: str) -> Figure:
 
 
 def examples_figure(examples: Sequence[Example], head: tuple[int, int]) -> Figure:
-    """Pictures as they are, and as the class token sees them by one head, [layer, head] from one.
+    """Draws pictures, plain and with the class token's attention in a head (layer, head), from one.
 
-    Boxes are around the things that an answer rests on.
+    Boxes mark the objects that determine the answer.
     """
     name = f"class token, layer {head[0]}, head {head[1]}"
     figure, panels = _grid(2, len(examples), name)
@@ -112,7 +112,7 @@ def _picture(seen: Attention) -> GridPicture:
 
 
 def _grid(down: int, across: int, title: str) -> tuple[Figure, Any]:
-    """A figure of square panels below a title, and its panels by row and column."""
+    """Returns a figure of square panels below a title, and its panels by row and column."""
     figure = new_figure(max(across * PANEL, 3.0), down * (PANEL + GAP) + TITLE)
     figure.set_layout_engine("compressed", w_pad=PAD, h_pad=PAD, wspace=0, hspace=0)
     figure.suptitle(title, fontsize=9, **AS_TEXT)
@@ -126,13 +126,13 @@ def _show(axes: Axes, picture: np.ndarray) -> None:
 
 
 def _draw(axes: Axes, pixels: Pixels, weights: Float[np.ndarray, "P"]) -> None:
-    """A picture, each patch of which is as bright as its weight says."""
+    """Draws a picture with the brightness of each patch by its weight."""
     grid = round(len(weights) ** 0.5)
     largest = max(float(weights.max()), 1e-9)
     bright = DIM + (1 - DIM) * (weights / largest).reshape(grid, grid)
     size = len(pixels) // grid
     factors = np.kron(bright, np.ones((size, size)))[..., None]
-    # What is black stays so however bright: grey pictures get a colour as well.
+    # Black stays black at any brightness, so patches of grey pictures get a colour as well.
     tint = np.multiply(TINT, factors - DIM) if pixels.shape[-1] == 1 else 0.0
     _show(axes, np.minimum(pixels * factors + tint, 255).astype(np.uint8))
     axes.text(

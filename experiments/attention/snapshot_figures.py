@@ -1,8 +1,8 @@
-"""Attention heads over a training run: curves of their statistics, and strips of maps.
+"""Attention heads during training: curves of their statistics, and strips of maps.
 
 In `figures/attention_snapshots/`, `curves.png` has a column for each kind of attention and a panel
-for each of its statistics, in which a line is a head and its colour the layer; `strip_<n>.png`
-shows the n-th tracked sentence, n from 1: each row is a head, each column a checkpoint.
+for each of its statistics, with a line per head, coloured by layer; `strip_<n>.png` shows the n-th
+tracked sentence, n from 1, with a row per head and a column per checkpoint.
 """
 
 import itertools
@@ -25,20 +25,20 @@ PANEL_TITLES = {
     "diagonality": "diagonality",
     "end_fraction": "fraction on </s>",
     "distance": "mean distance (tokens)",
-    # `--mode=align` scores the test set instead.
+    # On the tracked pairs; `--mode=align` scores the test set.
     "aer": "alignment error rate\n(tracked pairs, by output)",
 }
-# The rows of the figure: no kind has two of one row, and kinds that have none leave a gap.
+# Statistics by row of the figure; a kind has at most one per row, or leaves a gap.
 PANEL_ROWS = (("relative_entropy",), ("diagonality",), ("end_fraction",), ("distance", "aer"))
-PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches, of a panel of curves with its labels
-FEW = 30  # checkpoints that still show as single marks
-STEPS, HEADS = 8, 6  # columns and rows of a strip at most
-WIDEST, AROUND = 12.0, 1.9  # inches: of a strip, and of what stands on both sides of its maps
-CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: of a token, of a map of many, between maps
+PANEL_WIDTH, PANEL_HEIGHT = 3.1, 1.75  # inches: a panel of curves with its labels
+FEW = 30  # maximum number of checkpoints with a mark each
+STEPS, HEADS = 8, 6  # maximum columns and rows of a strip
+WIDEST, AROUND = 12.0, 1.9  # inches: width of a strip, and of the labels next to its maps
+CELL, MAX_SIDE, GAP = 0.125, 2.4, 0.16  # inches: a token, a map with many tokens, between maps
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draws the snapshots of a run; returns the files."""
+    """Draws the snapshots of a run; returns the paths of the pictures."""
     snapshots, place = read_snapshots(folder), folder / "figures" / "attention_snapshots"
     drawn = {}
     if any(snapshot.statistics for snapshot in snapshots):
@@ -102,10 +102,10 @@ def _draw_heads(axes: Axes, steps: list[int], values: np.ndarray, name: str, col
 
 
 def strip_figure(snapshots: Sequence[SavedSnapshot], n: int) -> Figure | None:
-    """Returns the strip of the n-th sentence of the last snapshot, n from zero; None of nothing.
+    """Returns the strip of the last snapshot's n-th sentence, n from zero; None without attention.
 
-    It is of cross-attention if there is any. Of many heads, those are shown which align best in the
-    end; without known links, those whose attention is the least spread out.
+    It shows cross-attention if there is any. If there are many heads, it shows those with lowest
+    final alignment error rate or, without gold links, with the lowest entropy.
     """
     last, same = snapshots[-1].sentences[n], of_same_sentence(snapshots, n)
     kind = next((kind for kind in ("cross", *KINDS) if kind in last.weights), None)
@@ -122,7 +122,7 @@ def strip_figure(snapshots: Sequence[SavedSnapshot], n: int) -> Figure | None:
     if ranks is not None:
         heads = sorted(sorted(heads, key=lambda head: ranks[head])[:HEADS])
     heads = heads[:HEADS]
-    columns = [same[i].sentences[n].weights[kind] for i in chosen]  # read from files here
+    columns = [same[i].sentences[n].weights[kind] for i in chosen]  # files are read here
     return draw_maps(
         KINDS[kind].title,
         [[weights[head] for weights in columns] for head in heads],

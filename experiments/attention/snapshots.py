@@ -13,9 +13,9 @@ folder, which `np.load` reads without pickle. It holds
   if the model reads one text alone.
 
 The statistics are those of `transformer.analysis.statistics`, and `aer`, `precision` and `recall`
-of `cross`, if gold word links are known. These are over the tracked pairs of the validation set
-alone, and by output: a word's links are read off the rows that make it. `--mode=align` scores the
-whole test set, by output and by input, so its numbers are others.
+of `cross`, if gold word links are known. The latter cover only the tracked pairs of the validation
+set, and rows by output: a word's links come from the rows that generate it. `--mode=align` scores
+the whole test set, with rows by output and by input, so its numbers are different.
 """
 
 import collections
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class SavedSnapshot(NamedTuple):
-    """The sentences, whose arrays are `SavedArrays`, and `statistics[kind][name]` of a step."""
+    """A step's sentences, whose arrays are `SavedArrays`, and `statistics[kind][name]`."""
 
     step: int
     sentences: list[Attention]
@@ -44,9 +44,9 @@ class SavedSnapshot(NamedTuple):
 
 
 class SavedArrays(collections.UserDict[str, Any]):
-    """The arrays right below a place in a file, by the last part of their name.
+    """The arrays directly below a place in a file, by the last part of their name.
 
-    Each is read whenever it is asked for, since those of a long run would fill the memory.
+    Each is read at every access, since the arrays of a long run would fill the memory.
     """
 
     def __init__(self, path: Path, place: str, names: Iterable[str]):
@@ -62,7 +62,7 @@ class SavedArrays(collections.UserDict[str, Any]):
 
 
 def read_snapshots(folder: Path) -> list[SavedSnapshot]:
-    """Returns the snapshots of a run's folder by their steps, without files that are damaged."""
+    """Returns the snapshots in a run's folder, sorted by step, without damaged files."""
     snapshots = []
     for path in snapshot_files(folder):
         try:
@@ -89,7 +89,7 @@ def read_snapshots(folder: Path) -> list[SavedSnapshot]:
 
 
 def of_same_sentence(snapshots: Sequence[SavedSnapshot], n: int) -> list[SavedSnapshot]:
-    """Returns the snapshots whose n-th sentence, n from zero, is that of the last of them."""
+    """Returns the snapshots whose n-th sentence, n from zero, is the same as in the last one."""
 
     def identity(snapshot: SavedSnapshot) -> tuple:
         sentence = snapshot.sentences[n]
@@ -100,6 +100,6 @@ def of_same_sentence(snapshots: Sequence[SavedSnapshot], n: int) -> list[SavedSn
 
 
 def _below(place: str, names: Iterable[str]) -> dict[str, str]:
-    """The names right below a place, by their last part."""
+    """Returns the names directly below a place, by their last part."""
     start = f"{place}/"
     return {name[len(start) :]: name for name in names if name.startswith(start)}

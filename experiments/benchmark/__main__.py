@@ -2,9 +2,9 @@
 
     python -m experiments.benchmark --out=DIR [--parts=tiny,start] [--data=FOLDER] [--peers=torch]
 
-DIR/benchmark.json holds the results; as `--baseline` of a later start it says what became slower
-since, and the exit code is then 1. Without --baseline it is docs/results/speed.json on a CPU.
-There, `base` and `big`, the paper's models, are measured only if they are named.
+DIR/benchmark.json holds the results. As the `--baseline` of a later benchmark, it is compared
+with the new results; if something became slower, that is printed and the exit code is 1. On a
+CPU, docs/results/speed.json is the default, and the paper's `base` and `big` run only if named.
 """
 
 import sys
@@ -27,8 +27,8 @@ transformer_base = load_page("transformer_base")
 transformer_big = load_page("transformer_big")
 
 BASELINE = ROOT / "docs" / "results" / "speed.json"
-FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens of each side
-# Of each part its kind, see `measurements.KINDS`, and its workload, given the folder of Multi30k.
+FULL_SHAPE = Shape(768, 32, 32)  # the paper's batches: 25,000 tokens per side
+# Kind (see `measurements.KINDS`) and workload of each part, given the folder of Multi30k.
 BENCH_PARTS: dict[str, tuple[str, Callable[[Path | None], Workload]]] = {
     "base": ("training", lambda data: Workload(transformer_base.get_config(), FULL_SHAPE)),
     "big": ("training", lambda data: Workload(transformer_big.get_config(), FULL_SHAPE)),
@@ -72,7 +72,7 @@ def _run_parts(arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0, 1 if something is worse, or 2 after a line on a user error."""
+    """Returns the exit code: 0, 1 if something is slower, or 2 after a line on a user error."""
     return process.exit_code(
         lambda: _run_parts(arguments), place="--out", memory="the number of --peers"
     )

@@ -37,7 +37,7 @@ OTHER_HEAD = ("part", "", "")
 def benchmark(run: Run, options: Options) -> None:
     """Measures a config and prints tables; with --output, also writes the numbers as JSON.
 
-    Nothing is trained that is kept, and no folder of a run is made.
+    No training result is saved, and no run folder is created.
     """
     share_device()
     config, translates = run.config, "translate" in REGISTRY[run.config.task].operations
@@ -58,15 +58,15 @@ def benchmark(run: Run, options: Options) -> None:
 
 
 def share_device() -> None:
-    """Lets several processes have one GPU: none reserves most of its memory when it starts.
+    """Lets several processes share one GPU: none reserves most of its memory when it starts.
 
-    Call it before JAX has started its backend; processes that are started inherit it.
+    Call it before JAX has started its backend; child processes inherit the setting.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def choose(text: str | None, parts: Sequence[str]) -> list[str]:
-    """Returns the parts of a flag, names with commas between, in their order; all if it is None."""
+    """Returns the comma-separated parts of a flag, in the order of `parts`; all if it is None."""
     names = parts if text is None else text.split(",")
     for name in names:
         if name not in parts:
@@ -75,7 +75,7 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
 
 
 def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
-    """Prints a benchmark, and what is worse than before; returns whether anything is."""
+    """Prints a benchmark, and what is worse than before; returns whether anything is worse."""
     print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
     if not before:
         return False
@@ -89,9 +89,9 @@ def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str
 
 
 def training_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yields a row of each system that trains: medians, and quartiles in parentheses.
+    """Yields a row for each system that trains: medians, with quartiles in parentheses.
 
-    Those in float32 come first.
+    Systems in float32 come first.
     """
     for name, part in parts.items():
         measured = part["numbers"]
@@ -115,7 +115,7 @@ def _spread_text(number: Mapping[str, float], form: str) -> str:
 
 
 def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yields (part, name, value) of all else."""
+    """Yields (part, name, value) of all other numbers."""
     for name, part in parts.items():
         measured = part["numbers"]
         yield name, "work", part["workload"]
@@ -145,7 +145,7 @@ def other_rows(parts: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def print_tables(parts: Mapping[str, Any], title: str) -> None:
-    """Prints both tables."""
+    """Prints the table of training and that of all other numbers."""
     training, others = list(map(list, training_rows(parts))), list(map(list, other_rows(parts)))
     if training:
         print_rows(Table(title, TRAINING_HEAD, training, len(TRAINING_HEAD)))

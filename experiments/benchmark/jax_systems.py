@@ -1,6 +1,6 @@
-"""The systems that are ours: the compiled step, the whole loop, decoding, and large products.
+"""The systems of this library: the compiled step, the whole loop, decoding, and large matmuls.
 
-Each gets an order with a workload and `turn`, see `turns.rotate`.
+Each function takes an order with a workload, and `turn`, see `turns.rotate`.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ from .turns import Turn
 from .workloads import first_sources, make_task, read_workload, shapes_of
 
 FOREVER = 10**6  # steps
-MAX_TIMES = 4  # of decoding in a round; after many sentences it compiles other programs
+MAX_TIMES = 4  # repetitions of decoding per round; after many sentences it compiles other programs
 
 
 def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Multiplies square matrices, `size` wide, in a chain of `products` that is one program."""
+    """Multiplies square matrices of width `size`, `products` times in one program."""
     size, products = order["size"], order["products"]
     x = jax.random.normal(jax.random.key(0), (size, size), jnp.float32)
-    weights = (x / size**0.5).astype(order["dtype"])  # the product is as large as its factor
+    weights = (x / size**0.5).astype(order["dtype"])  # scaled so that products keep their size
     x = x.astype(order["dtype"])
 
     @jax.jit
-    def chain(x, weights):  # an argument, since a constant would be a part of the program
+    def chain(x, weights):  # an argument, since constants are compiled into the program
         return jax.lax.fori_loop(0, products, lambda _, x: x @ weights, x)
 
     jax.block_until_ready(chain(x, weights))
@@ -49,9 +49,9 @@ def multiply(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Takes `steps` steps of the plan's next batches, which lie on the device already.
+    """Trains `steps` steps on the next batches of the plan, which are on the device already.
 
-    With `trace` the first steps, one of each shape, are also taken for JAX's profiler.
+    With `trace`, the first steps, one per shape, are also recorded by JAX's profiler.
     """
     task, trainer = _start_trainer(order)
     steps, state, put = order["steps"], trainer.fresh_state(), trainer.placement.put_batch
@@ -62,7 +62,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
     def take(batches: Sequence[Any]) -> list[Any]:
         nonlocal state
-        metrics, queue = [], StepQueue()  # each step under way holds memory
+        metrics, queue = [], StepQueue()  # each unfinished step holds memory
         for batch in batches:
             state, sums = trainer.train_step(state, batch, trainer.hparams)
             metrics.append(sums)
@@ -84,7 +84,7 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
     )
     for number in itertools.count():
         batches = [task.plan[i] for i in range(number * steps, (number + 1) * steps)]
-        positions = sum(map(_target_positions, batches))  # of one side
+        positions = sum(map(_target_positions, batches))  # tokens of one side
         batches = [put(batch) for batch in batches]
         start = time.monotonic()
         metrics = take(batches)
@@ -102,9 +102,9 @@ def _target_positions(batch: Any) -> int:
 
 
 def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
-    """The task of an order and the trainer of its run, in a process prepared like a training's."""
+    """Returns an order's task and trainer, in a process prepared as for training."""
     keep_program_memory()
-    if "programs" in order:  # where the loop finds what the step compiles
+    if "programs" in order:  # a cache that step and loop share
         keep_programs(Path(order["programs"]))
     workload = read_workload(order)
     config = workload.config
@@ -115,7 +115,7 @@ def _start_trainer(order: Mapping[str, Any]) -> tuple[Task, Trainer]:
 
 
 class _AskedPlan(Plan):
-    """The batches of a plan, after one of each shape, `steps` whenever `turn` returns."""
+    """Batches of a plan: first one of each shape, then `steps` more each time `turn` returns."""
 
     def __init__(self, plan: Plan, steps: int, turn: Turn, prefetch: int):
         self._plan, self._steps, self._turn, self._prefetch = plan, steps, turn, prefetch
@@ -125,7 +125,7 @@ class _AskedPlan(Plan):
         return self._plan[i]
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[Any]:
-        """Yields the batches; the time since some were asked for ends with the last one's step."""
+        """Yields the batches; the time of `steps` batches ends when the last one's step is done."""
         yield from (shape.batch for shape in shapes_of(self._plan))
         batches = self._plan.start_at(i, lambda *order: prefetch(self._prefetch, *order), part)
         jax.block_until_ready(jax.live_arrays())
@@ -133,7 +133,7 @@ class _AskedPlan(Plan):
         while True:
             start = time.monotonic()
             yield from itertools.islice(batches, self._steps)
-            jax.block_until_ready(jax.live_arrays())  # the state that the last step is making
+            jax.block_until_ready(jax.live_arrays())  # until the last step's state is computed
             self._turn({"seconds": time.monotonic() - start})
 
 
@@ -142,14 +142,14 @@ def loop(order: Mapping[str, Any], turn: Turn) -> None:
     task, trainer = _start_trainer(order)
     data = trainer.runs[0].config.data
     task.plan = _AskedPlan(task.plan, order["steps"], turn, data.prefetch)
-    data.prefetch = 0  # the loop itself shall ask for a batch when it is its turn
+    data.prefetch = 0  # the loop must not prefetch: the plan does
     trainer.run()
 
 
 def decode(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Translates the first `sentences` of the validation text with weights that are not trained.
+    """Translates the first `sentences` of the validation text with untrained weights.
 
-    So few translations end before their limit, and the search takes nearly as long as it can.
+    Few translations then end before the maximum length, so the search takes about its longest.
     """
     workload = read_workload(order)
     task = make_task(workload)

@@ -1,6 +1,6 @@
-"""The kinds of measurement: training, decoding and start, each of one workload.
+"""The kinds of measurement: training, decoding and startup, each on one workload.
 
-Peers get the sizes and numbers of our model, and its batches or sentences.
+Peers have the sizes of our model, and the same batches or sentences.
 """
 
 import contextlib
@@ -40,35 +40,35 @@ logger = logging.getLogger(__name__)
 
 OURS = f"{__package__}.jax_systems"
 TRAINING = importlib.util.resolve_name("..command.main", __package__)
-# Operations of a round's steps, the most steps, and the width of the products, on a CPU and
-# on an accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
+# FLOPs of a round's steps, maximum number of steps, and width of the matmuls, on a CPU and on an
+# accelerator. Tiny models are far from its peak, and 400 steps of them take some seconds.
 ROUND_FLOPS, MAX_STEPS = (1.2e11, 2e14), (20, 400)
 SIZES, PRODUCTS = (2048, 8192), 4
 DECODED_SENTENCES = 128
-COLD, WARM = 1, 3  # starts
+COLD, WARM = 1, 3  # number of starts
 INSTALL = "pip install -r requirements-peers.txt"
 POSITIONS, NORM_POSITIONS = ("sinusoidal", "split"), ("post", "pre")
-TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # by the platform of JAX
-LAST_STEP = "step 2/"  # the start of the line by which a training says that it has been taken
+TORCH_DEVICES = {"cpu": "cpu", "gpu": "cuda"}  # device names by JAX platform
+LAST_STEP = "step 2/"  # start of the line that is logged after the second step
 
 
 class Setting(NamedTuple):
-    """How to measure."""
+    """The settings of a measurement."""
 
-    rounds: int = 5  # in which all systems measure in turn
-    peers: tuple[str, ...] = ()  # names of other systems, which get the same batches or sentences
+    rounds: int = 5  # in each, all systems measure in turn
+    peers: tuple[str, ...] = ()  # names of other systems; they get the same batches or sentences
     trace: Path | None = None  # folder of profiler traces
 
 
 def matmul(workload: Workload) -> MeasuredSystem:
-    """Returns the system that all others are related to."""
+    """Returns the system that multiplies large matrices, the reference of all others."""
     size = SIZES[jax.default_backend() != "cpu"]
     order = {"size": size, "products": PRODUCTS, "dtype": workload.config.model.dtype}
     return MeasuredSystem(f"{OURS}.multiply", order)
 
 
 def measure_training(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns what the step, the whole loop and the peers take for the same batches."""
+    """Returns the measurements of the step, the whole loop and the peers on the same batches."""
     task = make_task(workload)
     shapes = shapes_of(task.plan)
     batches = sum(shape.batches for shape in shapes)
@@ -107,7 +107,7 @@ def _training_results(
 
 
 def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns what translating takes with the weights of the seed."""
+    """Returns the measurements of translation with the initial weights of the seed."""
     task = make_task(workload)
     lines = first_sources(task, DECODED_SENTENCES)
     order = {**workload.order(), "sentences": DECODED_SENTENCES}
@@ -129,13 +129,13 @@ def measure_decoding(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
-    """Returns the seconds to the second step, with and without compiled programs from before."""
-    task = make_task(workload)  # whose text is then in the cache
+    """Returns the seconds until the second step, with an empty and a filled cache of programs."""
+    task = make_task(workload)  # writes its text to the user's cache
     starts: dict[str, tuple[list[float], list[float]]] = {"cold": ([], []), "warm": ([], [])}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cache = folder / "cache"
-        cache.mkdir()  # with all that is in the user's, by links, but without compiled programs
+        cache.mkdir()  # links to the user's cache, except compiled programs
         users = cache_folder(workload.config.data).absolute()
         for path in users.iterdir() if users.is_dir() else ():
             if path.name != "programs":
@@ -151,7 +151,7 @@ def measure_start(workload: Workload, setting: Setting) -> dict[str, Any]:
 
 
 def second_step(workload: Workload, run: Path, cache: Path) -> float:
-    """Returns the seconds until a training in the folder `run` has taken its second step."""
+    """Returns the seconds until a training in the folder `run` has logged its second step."""
     run.mkdir()
     write_json(run / "config.json", workload.config.to_dict())
     flags = [f"--workdir={run}", f"--config.data.cache_dir={cache}", "--config.train.log_every=1"]
@@ -171,14 +171,14 @@ def second_step(workload: Workload, run: Path, cache: Path) -> float:
 
 
 def describe(workload: Workload, task: Task) -> str:
-    """Returns a line that is the same for the same work."""
+    """Returns a one-line description, which is equal for equal work."""
     model, config = workload.config.model, workload.config
     first = ("num_encoder_layers", "num_decoder_layers", "d_model", "positions", "dtype")
     encoder, decoder, width, positions, dtype = (model[name] for name in first)
     parameters = sum(x.size for x in jax.tree.leaves(task.predictor.param_shapes()))
     layers = f"{encoder} + {decoder} layers of {width}, {positions}, {dtype}"
     values, usual = flatten(config), flatten(default_config())
-    # Keys that change what is computed, with other values than the paper's.
+    # Keys that change the computation and differ from the paper's values.
     keys = sorted((*(f"model.{name}" for name in {*model} - {*first}), *having("work")))
     others = (key for key in keys if values[key] != usual[key])
     changed = "".join(f", {key.partition('.')[2]}={values[key]}" for key in others)
@@ -198,7 +198,7 @@ KINDS = {"training": measure_training, "decoding": measure_decoding, "start": me
 
 
 def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict[str, Any]:
-    """Measures parts, each a kind and its workload; returns the benchmark, as its file has it."""
+    """Measures parts, each (kind, workload); returns the content of benchmark.json."""
     results = {}
     for name, (kind, workload) in parts.items():
         logger.info(f"measuring: {name}")
@@ -210,7 +210,7 @@ def measure(parts: Mapping[str, tuple[str, Workload]], setting: Setting) -> dict
 
 
 def choose_peers(text: str | None) -> list[str]:
-    """Returns the peers of a flag, names with commas between; those installed if it is None."""
+    """Returns the comma-separated peers of a flag; the installed ones if it is None."""
     missing = {
         name: [package for package in peer.packages if not importlib.util.find_spec(package)]
         for name, peer in PEERS.items()
@@ -230,7 +230,7 @@ def choose_peers(text: str | None) -> list[str]:
 
 
 def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
-    """Returns the peers of a kind, if they compute what a config does; if not, a line says why."""
+    """Returns the peers of a kind; none, with a line of log, if they compute something else."""
     names = [name for name in names if PEERS[name].kind == kind and not PEERS[name].keys]
     difference = _describe_difference(task, kind == "training")
     if names and difference:
@@ -239,7 +239,7 @@ def comparable(names: Sequence[str], kind: str, task: Task) -> list[str]:
 
 
 def _describe_difference(task: Task, trains: bool) -> str:
-    """What the peers do not compute as a config does, or ''."""
+    """Returns what the peers do not compute as a config does, or ''."""
     config = task.config
     if type(task.predictor) is not Translator:
         return f"config.task={config.task} cannot be compared: peers translate"
@@ -265,7 +265,7 @@ def _describe_difference(task: Task, trains: bool) -> str:
 def training_peers(
     names: Sequence[str], workload: Workload, task: Task, steps: int, rounds: int, folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns the systems of peers that train on a task's first batches, written into a folder."""
+    """Returns peers that train on a task's first batches, which are written to `folder`."""
     systems, config, ours = {}, workload.config, having("peers")
     for name in (name for name in names if PEERS[name].keys):  # our step with other keys
         changed = copy.deepcopy(config)
@@ -294,9 +294,9 @@ def training_peers(
 def decoding_peers(
     names: Sequence[str], workload: Workload, task: Any, lines: Sequence[str], folder: Path
 ) -> dict[str, MeasuredSystem]:
-    """Returns the systems of peers that translate lines with our weights, written into a folder.
+    """Returns peers that translate `lines` with our weights, which are written to `folder`.
 
-    Each of their translations has as many tokens as ours may have on average.
+    Each of their translations has as many tokens as our maximum, on average.
     """
     config, decode = workload.config, workload.config.decode
     if not (names := comparable(names, "decoding", task)):
@@ -304,7 +304,7 @@ def decoding_peers(
     predictor, params = task.predictor, task.draw_params(jax.random.key(config.seed))
     model = predictor.model.config
     sizes = model.source_vocab_size, model.target_vocab_size
-    numbers = ([str(i) for i in range(size)] for size in sizes)  # its tokens are ours
+    numbers = ([str(i) for i in range(size)] for size in sizes)  # tokens are named by our ids
     make_spec(model, params, *numbers).save(str(folder))
     sentences = predictor.source_tokenizer.encode(lines)
     limits = (int(decode.max_ratio * (len(ids) + 1) + decode.max_extra) for ids in sentences)
@@ -317,7 +317,7 @@ def decoding_peers(
 
 
 def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, MeasuredSystem]:
-    """The systems of peers, which may fail, that get this order with their own options."""
+    """Returns the peers as optional systems, with this order and their own options."""
     return {
         name: MeasuredSystem(PEERS[name].function, {**order, **PEERS[name].options}, optional=True)
         for name in names
@@ -325,7 +325,7 @@ def _start_systems(names: Sequence[str], order: Mapping[str, Any]) -> dict[str, 
 
 
 def _batch_arrays(batches: Sequence[Any]) -> dict[str, np.ndarray]:
-    """The arrays of batches by name; without rows of padding alone, which attention cannot read."""
+    """Returns arrays by name, without rows of padding alone, which PyTorch's attention rejects."""
     arrays = {}
     for i, batch in enumerate(batches):
         rows = (batch.labels != PAD_ID).any(axis=1)

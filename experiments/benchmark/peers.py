@@ -1,6 +1,6 @@
-"""The systems that training and decoding are compared with; no JAX is imported.
+"""Other systems to compare training and decoding with; no JAX is imported.
 
-Each gets an order, see `measurements`, and `turn`, see `turns.rotate`.
+Each function takes an order, see `measurements`, and `turn`, see `turns.rotate`.
 """
 # pyright: reportMissingImports=false
 
@@ -18,7 +18,7 @@ from transformer.model.config import ModelConfig
 from ..process.process import keep_freed_memory
 from .turns import Turn, cores
 
-Weights = Mapping[str, np.ndarray]  # by their paths in our parameters, and those of `positions`
+Weights = Mapping[str, np.ndarray]  # by paths in our parameters; `positions` has the encodings
 
 
 class Peer(NamedTuple):
@@ -27,13 +27,13 @@ class Peer(NamedTuple):
     title: str
     packages: tuple[str, ...]
     function: str
-    kind: str = "training"  # of measurement, see `measurements.KINDS`
-    by_default: bool = True  # whether it is measured unless others are named
-    options: Mapping[str, Any] = MappingProxyType({})  # of its order
-    keys: Mapping[str, str] = MappingProxyType({})  # of the config: of a system that is ours
+    kind: str = "training"  # kind of measurement, see `measurements.KINDS`
+    by_default: bool = True  # whether it is measured if no peers are named
+    options: Mapping[str, Any] = MappingProxyType({})  # added to its order
+    keys: Mapping[str, str] = MappingProxyType({})  # config keys, if it is our own system
 
     def varied(self, title: str, by_default: bool = True, **options: Any) -> "Peer":
-        """Returns the same with further options, and with more in its title."""
+        """Returns the peer with further options and a longer title."""
         options = {**self.options, **options}
         return self._replace(title=self.title + title, by_default=by_default, options=options)
 
@@ -43,14 +43,14 @@ HUGGING_FACE = TORCH._replace(
     title="Hugging Face", packages=("torch", "transformers"), options={"marian": True}
 )
 CTRANSLATE2 = Peer("CTranslate2", ("ctranslate2",), f"{__package__}.peers.translate", "decoding")
-# Those that compile for minutes or are of a lower precision are measured only if they are named.
+# Peers that compile for minutes or have a lower precision are measured only if they are named.
 PEERS = {
     "torch": TORCH,
     "torch_compile": TORCH.varied(", torch.compile", by_default=False, compile=True),
     "torch_bfloat16": TORCH.varied(", bfloat16", by_default=False, bfloat16=True),
     "hugging_face": HUGGING_FACE,
 }
-# Their processes keep freed memory, as that of our trainings does.
+# Peers whose process keeps freed memory, as our training process does.
 PEERS |= {
     f"{name}_keep": peer.varied(", memory kept", peer.by_default, keep=True)
     for name, peer in PEERS.items()
@@ -72,7 +72,7 @@ PEERS |= {
 
 
 def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
-    """Trains a model of PyTorch on the batches in their order, `steps` of them each time."""
+    """Trains a PyTorch model on the batches in order, `steps` of them per turn."""
     import torch
 
     if order.get("keep"):
@@ -107,7 +107,7 @@ def train(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
 
 def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
-    """Returns the model of an order, and its logits as a function of source and target."""
+    """Returns the model of an order, and a function from source and target to its logits."""
     import torch
 
     config, rates = ModelConfig(**order["model"]), order["rates"]
@@ -124,13 +124,13 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
         from .torch_model import TorchTranslator
 
         model = logits = TorchTranslator(config, rates)
-    if order.get("compile"):  # for each shape
-        torch._dynamo.config.recompile_limit = 64  # by default the ninth runs uncompiled
+    if order.get("compile"):  # compiled for each shape
+        torch._dynamo.config.recompile_limit = 64  # by default the ninth shape is not compiled
         logits = torch.compile(logits, dynamic=False)
     if not order.get("bfloat16"):
         return model, logits
 
-    def rounded(source: Any, target: Any) -> Any:  # products in bfloat16, as `autocast` chooses
+    def rounded(source: Any, target: Any) -> Any:  # matmuls in bfloat16, as in `autocast`
         with torch.autocast(order["device"], torch.bfloat16):
             return logits(source, target).float()
 
@@ -138,11 +138,11 @@ def make_model(order: Mapping[str, Any]) -> tuple[Any, Callable]:
 
 
 def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
-    """Returns the model of `transformers` with our sizes: Marian, or M2M100 if norms come first."""
+    """Returns Marian of `transformers` in our sizes, or M2M100 for a pre-norm config."""
     kind = "M2M100" if config.normalizes_input else "Marian"
     model = "M2M100ForConditionalGeneration" if config.normalizes_input else "MarianMTModel"
     both: dict[str, float] = {"attention_heads": config.num_heads, "ffn_dim": config.d_ff}
-    both["layerdrop"] = 0.0  # M2M100 leaves layers out by default
+    both["layerdrop"] = 0.0  # M2M100 drops layers by default
     settings = getattr(package, f"{kind}Config")(
         **{"vocab_size": config.target_vocab_size, "d_model": config.d_model},
         encoder_layers=config.num_encoder_layers,
@@ -160,7 +160,7 @@ def make_marian(package: Any, config: ModelConfig, **dropouts: float) -> Any:
 
 
 def make_step(model: Any, logits: Callable, order: Mapping[str, Any]) -> Callable:
-    """Returns the training step: a function of source, target and labels that returns the loss."""
+    """Returns the training step, a function from source, target and labels to the loss."""
     import torch
 
     settings = order["optimizer"]

@@ -1,4 +1,4 @@
-"""The mode `plan`: the memory, disk and time that a training takes, before it is started."""
+"""The mode `plan`: predicts the memory, disk space and time of a training run."""
 
 import contextlib
 import dataclasses
@@ -33,10 +33,10 @@ from .workloads import BucketShape, shapes_of
 
 logger = logging.getLogger(__name__)
 
-TOKEN_BYTES = 4  # of the cache
-STEPS = 20  # measured, over all shapes
-MAX_SECONDS = 60.0  # after which no further step is measured
-MEMORY_FRACTION = 0.8  # of the free memory that a training should need at most
+TOKEN_BYTES = 4  # in the token cache
+STEPS = 20  # measured steps, over all shapes
+MAX_SECONDS = 60.0  # maximum time of these steps
+MEMORY_FRACTION = 0.8  # maximum fraction of the free memory to use
 MEMORY_ADVICE = (
     "lower --config.data.batch_tokens (a larger --config.optimizer.gradient_accumulation_steps "
     "keeps the size of an update), --config.tokenizer.vocab_size, --config.model.d_model, the "
@@ -46,33 +46,33 @@ MEMORY_ADVICE = (
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The costs of the steps of a run."""
+    """The measured costs of a run."""
 
-    steps: int  # of the whole run
-    ending: str  # the setting that ends it there
+    steps: int  # number of steps in the whole run
+    ending: str  # the setting that determines the last step
     state_bytes: int  # parameters, optimizer state and averages
-    step_bytes: list[int]  # of a step of each shape, the state included
-    compile_seconds: float  # of the programs of all shapes
-    step_seconds: Sequence[Sequence[float]] = ()  # of each shape; none if the memory is too small
-    evaluation_seconds: float = 0.0  # of one during training, with a model that was not trained
+    step_bytes: list[int]  # memory of a step at each shape, including the state
+    compile_seconds: float  # for the programs of all shapes
+    step_seconds: Sequence[Sequence[float]] = ()  # per shape; empty if the memory is too small
+    evaluation_seconds: float = 0.0  # one evaluation during training, with untrained weights
 
     @property
     def needed_bytes(self) -> int:
-        """The memory of the largest step, and of the copy of the state while it is saved."""
+        """The memory of the largest step, plus a copy of the state while it is saved."""
         return max(self.step_bytes) + self.state_bytes
 
     def fits(self, free: int) -> bool:
-        """Whether this number of bytes of free memory is enough."""
+        """Returns whether `free` bytes of memory are enough."""
         return self.needed_bytes <= MEMORY_FRACTION * free
 
 
 def plan(run: Run, options: Options) -> None:
-    """Prints what training a config takes; with --output, also writes it as JSON.
+    """Prints the costs of training a config; with --output, also writes them as JSON.
 
-    The text is prepared as training would prepare it, so a later training finds it in the cache,
-    and the compiled programs too.
+    The text is prepared as for training, so a later training finds it and the compiled programs in
+    the cache.
 
-    Of the folder of the run to come, the disk is looked at; it is not created.
+    It checks the free disk space for the run's folder, and does not create the folder.
     """
     with contextlib.ExitStack() as stack:
         file = options.output and stack.enter_context(open_output(options.output))
@@ -88,10 +88,10 @@ def plan(run: Run, options: Options) -> None:
 
 
 def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
-    """Returns the plan as JSON has it: text, shapes, parameters, flops, memory, disk and time.
+    """Returns the plan for JSON: text, shapes, parameters, FLOPs, memory, disk and time.
 
-    Bytes, seconds and floating-point operations are plain numbers. If the `free` bytes of memory
-    are too few, `time` is None and `advice` says what to change.
+    Units are bytes, seconds and floating-point operations. If the `free` bytes of memory do not
+    suffice, `time` is None and `advice` says what to change.
     """
     shapes, config = shapes_of(task.plan), task.config
     measured = measure(task, shapes, free)
@@ -101,7 +101,7 @@ def estimate(task: Task, folder: Path, free: int) -> dict[str, Any]:
     summary, tokens = task.data_summary(), task.train_tokens
     every = config.train.evaluate_every or task.plan.epoch_length
     evaluations = math.ceil(measured.steps / every)
-    # The last ones that are kept, as many up to the best, and the one that is being written.
+    # The last `keep`, as many up to the best one, and the one that is being written.
     keep = max(config.train.keep_last, config.evaluate.average_last_n)
     checkpoints = 1 + min(2 * keep, evaluations)
     time = _run_time(measured, config.train, shapes, evaluations) if measured.step_seconds else None
@@ -175,7 +175,7 @@ def _run_time(
 
 
 def free_memory() -> int:
-    """Returns the free bytes of the first device, or of the machine if that is a CPU."""
+    """Returns the free bytes of the first device, or of the host if that is a CPU."""
     stats = jax.devices()[0].memory_stats() or {}
     if "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -183,14 +183,14 @@ def free_memory() -> int:
 
 
 def process_memory() -> int:
-    """Returns the most bytes that this process, libraries included, has held; 0 if not on a CPU."""
+    """Returns the peak memory of this process in bytes, libraries included; 0 unless on a CPU."""
     return peak_memory() if jax.default_backend() == "cpu" else 0
 
 
 def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
-    """Compiles the training step for each shape, and takes some steps if `free` bytes suffice."""
+    """Compiles the training step for each shape, and runs some steps if `free` bytes suffice."""
     with (
-        tempfile.TemporaryDirectory() as name,  # a run has a folder, and this one leaves none
+        tempfile.TemporaryDirectory() as name,  # a run needs a folder, which is deleted here
         contextlib.closing(TrainingRun(task, task.config, Path(name))) as run,
     ):
         trainer = Trainer([run])
@@ -219,9 +219,9 @@ def measure(task: Task, shapes: list[BucketShape], free: int) -> Measured:
 
 
 def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
-    """The seconds of STEPS steps over shapes, by how often they occur, but one of each at least."""
+    """Returns the seconds of STEPS steps, spread over shapes by frequency, at least one of each."""
     start = monotonic()
-    first = [step(i) for i in range(len(weights))]  # slower than others: memory is fetched
+    first = [step(i) for i in range(len(weights))]  # slower, since memory is allocated
     seconds: list[list[float]] = [[] for _ in weights]
     wanted = [max(1, round(STEPS * weight / sum(weights))) for weight in weights]
     for turn in range(max(wanted)):
@@ -232,7 +232,7 @@ def _time_steps(step: Any, weights: list[int]) -> list[list[float]]:
 
 
 def _time_evaluation(task: Task, params: Any) -> float:
-    """The seconds of an evaluation during training, by one batch of translations."""
+    """Returns the seconds of an evaluation during training, timed on one batch of translations."""
     parts = 1
     if task.is_translated:
         settings, size = ConfigDict(task.config.to_dict()), task.config.decode.batch_size
@@ -241,7 +241,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
         settings.evaluate.max_sentences = size
         task = task.with_config(settings)
     seconds = 0.0
-    for _ in range(2):  # the first compiles
+    for _ in range(2):  # the first one compiles
         start = monotonic()
         task.evaluate(params, "validation", final=False)
         seconds = monotonic() - start
@@ -251,7 +251,7 @@ def _time_evaluation(task: Task, params: Any) -> float:
 def mean_seconds(
     shapes: list[BucketShape], seconds: Sequence[Sequence[float]], choose: Any = np.median
 ) -> float:
-    """Returns the seconds of a step, one number of each shape's, averaged over an epoch."""
+    """Returns the mean seconds per step over an epoch, given the seconds at each shape."""
     weights = [shape.batches for shape in shapes]
     return float(np.average([choose(of_shape) for of_shape in seconds], weights=weights))
 
@@ -260,7 +260,7 @@ def mean_seconds(
 
 
 def print_plan(estimates: Mapping[str, Any]) -> None:
-    """Prints a plan, see `estimate`, with what to change."""
+    """Prints a plan, see `estimate`, with advice."""
     table = Table("", "estimate", title=f"{estimates['name']} on {estimates['device']}")
     for section in (_text_rows, _model_rows, _memory_rows, _disk_rows, _time_rows):
         for name, value in section(estimates):
@@ -333,7 +333,7 @@ def _time_rows(estimates: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as text: 4.2 s, or hours, minutes and seconds from a minute on."""
+    """Returns seconds as text, such as 4.2 s; from a minute on, hours, minutes and seconds."""
     if seconds < 60:
         return f"{seconds:.2g} s"
     return str(datetime.timedelta(seconds=round(seconds)))

@@ -1,9 +1,9 @@
-"""The numbers of a benchmark from its rounds, and what became slower since an earlier one.
+"""The numbers of a benchmark, and what became slower since an earlier one.
 
-They are medians and quartiles. The cost of a time is what large matrix products need for as many
-floating-point operations, as measured in the same round: 1.5 means that it took 1.5 times as long
-as they would. Where operations are not counted, the cost is in units of 1e12 of them. Costs are
-compared, so that a slow machine of one kind is not taken for slow code.
+They are medians and quartiles over rounds. The cost of a time is relative to large matmuls in the
+same round: 1.5 means 1.5 times the time that matmuls with the same number of FLOPs would take. If
+FLOPs are not counted, the cost is the number of FLOPs that matmuls do in the time, in units of
+1e12. Costs are compared, so that a slow machine is not taken for slow code.
 """
 
 import json
@@ -19,7 +19,7 @@ UNIT = 1e12  # operations
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z")
 MATMUL, STEP, OURS_LOW = "matmul", "step", "ours_bfloat16"
 OURS = (STEP, "loop", "decoding", "cold", "warm")
-# The quantities that are compared, what they are called, and the growth that is no news.
+# The quantities that are compared: key -> (name, growth that is ignored).
 COMPARED = {
     "cost": ("time", 0.05),
     "compile_cost": ("compilation", 0.15),
@@ -28,7 +28,7 @@ COMPARED = {
 STARTS, START_MARGIN = ("cold", "warm"), 0.15
 Numbers = Sequence[float] | np.ndarray
 Spread = dict[str, float]
-SystemRecords = Mapping[str, Mapping[str, Any]]  # what `turns.rotate` returns
+SystemRecords = Mapping[str, Mapping[str, Any]]  # by system, see `turns.rotate`
 
 
 def spread(values: Numbers) -> Spread:
@@ -38,15 +38,15 @@ def spread(values: Numbers) -> Spread:
 
 
 def column(records: SystemRecords, system: str, key: str) -> np.ndarray:
-    """Returns a number of each round of a system."""
+    """Returns the values of a key in the rounds of a system."""
     return np.array([row[key] for row in records[system]["rounds"]], float)
 
 
 def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
     """Returns {system: {quantity: spread}} of systems that train on the same batches.
 
-    `tokens_per_second` are real target tokens, `fraction` is of the speed of large products, and
-    `ratio` relates the time to that of our step, of the same precision if that was measured.
+    `tokens_per_second` counts real target tokens, `fraction` is relative to the speed of large
+    matmuls, and `ratio` to the time of our step, in the same precision if that was measured.
     """
     speed = column(records, MATMUL, "flops_per_second")
     work = {key: column(records, STEP, key) for key in ("steps", "tokens", "flops")}
@@ -73,7 +73,7 @@ def training_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
 
 
 def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
-    """Returns `seconds`, `cost` and `ratio` to the time of ours, of each system that translates."""
+    """Returns `seconds`, `cost`, and `ratio` to our time, of each system that translates."""
     speed = column(records, MATMUL, "flops_per_second")
     ours, numbers = column(records, "decoding", "seconds"), {}
     for name, record in records.items():
@@ -84,14 +84,14 @@ def decoding_numbers(records: SystemRecords) -> dict[str, dict[str, Any]]:
 
 
 def timed_numbers(seconds: Numbers, speed: Numbers) -> dict[str, Spread]:
-    """Returns `seconds` and their `cost`, given the speed of large products at the time of each."""
+    """Returns `seconds` and `cost`, given the speed of large matmuls measured with each time."""
     return {"seconds": spread(seconds), "cost": spread(np.multiply(seconds, speed) / UNIT)}
 
 
 def quantity(number: float, unit: str) -> str:
-    """Returns a number with a prefix of a thousand's power, such as 1.5 GB."""
+    """Returns a number with an SI prefix, such as 1.5 GB."""
     power = 0
-    while number >= 999.5 and power < len(PREFIXES) - 1:  # which three digits round up
+    while number >= 999.5 and power < len(PREFIXES) - 1:  # 999.5 is shown as 1e+03
         number, power = number / 1000, power + 1
     return f"{number:.3g} {PREFIXES[power]}{unit}"
 
@@ -100,7 +100,7 @@ def quantity(number: float, unit: str) -> str:
 
 
 class QuantityChange(NamedTuple):
-    """A quantity relative to an earlier one, and whether it is worse beyond margin and noise."""
+    """A quantity's ratio to an earlier one, and whether it is worse beyond margin and noise."""
 
     part: str
     system: str
@@ -110,7 +110,7 @@ class QuantityChange(NamedTuple):
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChange]:
-    """Returns the changes of all that both benchmarks have measured of the same workloads."""
+    """Returns the changes of all quantities that both benchmarks measured on the same workloads."""
     changes = []
     for name, part in new["parts"].items():
         before = old["parts"].get(name, {})
@@ -127,7 +127,7 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[QuantityChan
 
 
 def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
-    """Returns the ratio of the medians; worse is beyond the margin, with quartiles apart."""
+    """Returns the ratio of medians, and whether it exceeds the margin with separate quartiles."""
     ratio = new["median"] / old["median"]
     return ratio, ratio > 1 + margin and new["low"] > old["high"]
 
@@ -135,7 +135,7 @@ def relate(old: Spread, new: Spread, margin: float) -> tuple[float, bool]:
 def report(
     old: Mapping[str, Any], new: Mapping[str, Any], changes: Sequence[QuantityChange]
 ) -> list[str]:
-    """Returns lines: on what the baseline was measured, and each change that is worse."""
+    """Returns lines with the machine of the baseline, and each change for the worse."""
     then = old["environment"]
     commit = f", commit {then['code']['commit'][:7]}" if then["code"] else ""
     lines = [f"compared with the baseline of {machine(then)}{commit}"]

@@ -1,4 +1,4 @@
-"""Our model as a PyTorch user writes it: `torch.nn.Transformer` with embeddings."""
+"""Our model as a PyTorch user would write it: `torch.nn.Transformer` with embeddings."""
 # pyright: reportMissingImports=false
 
 import math
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from transformer.data.tokenizer import PAD_ID
 from transformer.model.config import ModelConfig
 
-# Of a layer: the modules by the name of their dropout in our config.
+# Dropout in our config -> dropout modules of a PyTorch layer.
 DROPOUTS = {"activation": ("dropout",), "residual": ("dropout1", "dropout2", "dropout3")}
 
 
 class TorchTranslator(nn.Module):
-    """Logits of each next target token; the masks let PyTorch take its fastest attention.
+    """Logits of each next target token; the masks allow PyTorch's fastest attention.
 
     Args:
-      rates: of dropout, named as those of ours.
+      rates: dropout rates, named as in our config.
     """
 
     def __init__(self, config: ModelConfig, rates: dict[str, float]):
@@ -41,7 +41,7 @@ class TorchTranslator(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Returns the logits, [batch, target length, vocabulary], of padded token ids."""
         padding, length = source == PAD_ID, target.shape[1]
-        # Padding stands at a target's end, so that the causal mask hides it from real tokens.
+        # Padding is at a target's end, so that the causal mask hides it from real tokens.
         features = self.transformer(
             self._embed(self.source, source),
             self._embed(self.target, target),
@@ -57,7 +57,7 @@ class TorchTranslator(nn.Module):
 
 
 def _transformer(config: ModelConfig, rates: dict[str, float]) -> nn.Transformer:
-    """The stacks; only those of pre-norm layers end with a norm, as ours."""
+    """Returns both stacks; they end with a norm only if layers are pre-norm, as ours do."""
     width, heads, pre = config.d_model, config.num_heads, config.normalizes_input
     sizes = {"d_model": width, "nhead": heads, "dim_feedforward": config.d_ff}
     settings = {**sizes, "batch_first": True, "norm_first": pre}

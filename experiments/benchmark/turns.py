@@ -1,10 +1,10 @@
-"""Measures several systems in turn, each in a process of its own that it asks for each measurement.
+"""Measures several systems in turn, each in its own process.
 
     python -m experiments.benchmark.turns MODULE.FUNCTION ORDER
 
-is such a process. The function gets the order (JSON) and `turn`, by which it hands over a record
-and waits for the next request: once when it is ready, and then after each measurement. This module
-imports no framework, so that the memory of a process is that of the one system.
+starts such a process. The function gets the order (JSON) and `turn`, a function that sends a record
+and waits for the next request: first when the system is ready, then after each measurement. This
+module imports no framework, so that a process's memory is that of its system alone.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ Turn = Callable[[dict[str, Any]], None]
 
 
 class MeasuredSystem(NamedTuple):
-    """What is measured: a function of the worker, its order as JSON, and whether it may fail."""
+    """A system to measure: its function `module.name`, its order, and whether it may fail."""
 
     function: str
     order: Mapping[str, Any]
@@ -39,11 +39,11 @@ class MeasuredSystem(NamedTuple):
 def rotate(
     systems: Mapping[str, MeasuredSystem], rounds: int, folder: Path
 ) -> dict[str, dict[str, Any]]:
-    """Returns what each system says of itself, and its `rounds`: a record of each measurement.
+    """Returns each system's first record, and its `rounds`: a record of each measurement.
 
-    Each system is made ready alone, one after the other. Then all measure in turn, so that a change
-    of the machine's speed concerns all of them. An optional system that fails has an `error`
-    instead; another one raises its RunError. The folder gets the logs.
+    Systems are prepared one after the other, and then measure in turn, so that a change of the
+    machine's speed affects all of them. If an optional system fails, its record has an `error`; for
+    any other, the RunError is raised. The logs are written to `folder`.
     """
     records: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
@@ -102,16 +102,16 @@ def start_system(
 
 
 def start_module(arguments: Sequence[str], **options: Any) -> subprocess.Popen:
-    """Starts a module of ours, its name first, where paths of a config start; prints to a pipe."""
+    """Starts `python -m` with the arguments in the current folder, with a pipe for its output."""
     paths = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    # By -P, no module in that folder is taken for one of ours or of a library.
+    # -P: no module in the current folder shadows ours or a library's.
     command = [sys.executable, "-P", "-m", *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, **options)
 
 
 def ending(log: Path) -> str:
-    """Returns the last line of what a process has printed."""
+    """Returns the last line that a process has printed."""
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "without a word"
 
@@ -121,13 +121,13 @@ def ending(log: Path) -> str:
 
 def cores() -> int:
     """Returns the number of cores that this process may use."""
-    has = hasattr(os, "sched_getaffinity")  # of Linux
+    has = hasattr(os, "sched_getaffinity")  # on Linux
     return len(os.sched_getaffinity(0)) if has else os.cpu_count() or 1
 
 
 def serve(name: str, order: str) -> None:
-    """Serves a system until nobody asks any more."""
-    # Libraries print to the descriptors that are left: those of the log.
+    """Runs a system until its input is closed."""
+    # Standard output now goes to the log, since libraries print to it.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
     sys.stdin.readline()

@@ -1,4 +1,4 @@
-"""Workloads: a config with its own text, or with tokens of a fixed shape; and their batches."""
+"""Workloads: a config with its own text, or with random tokens of a fixed shape."""
 
 import itertools
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from transformer.tasks.translation import TranslationTask, TranslationText, make
 
 multi30k = load_page("multi30k")
 
-DROPOUT = 0.3  # of all kinds, in the workload "tiny"
-FIRST_ID = 4  # after padding, unknown, begin and end
+DROPOUT = 0.3  # of every kind, in the workload "tiny"
+FIRST_ID = 4  # after padding, unknown, bos and eos
 
 
 class Shape(NamedTuple):
-    """Batches of random tokens, and the tokens of the shortest sentence, its end included."""
+    """The shape of random batches, and the tokens of the shortest sentence with its end."""
 
     rows: int
     length: int
@@ -35,24 +35,24 @@ class Shape(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """What is trained: a config, on its own text if `shape` is None."""
+    """A config to train, on its own text if `shape` is None."""
 
     config: ConfigDict
     shape: Shape | None = None
 
     def order(self) -> dict[str, Any]:
-        """Returns it as JSON has it."""
+        """Returns the workload for JSON."""
         return {"config": self.config.to_dict(), "shape": self.shape}
 
 
 def read_workload(order: Mapping[str, Any]) -> Workload:
-    """Returns the workload of an order."""
+    """Returns the workload of an order, see `Workload.order`."""
     shape = order["shape"] and Shape(*order["shape"])
     return Workload(complete(ConfigDict(order["config"])), shape)
 
 
 class BucketShape(NamedTuple):
-    """Batches of one shape: how many an epoch has, and one of them."""
+    """Batches of one shape: their number per epoch, and one of them."""
 
     rows: int
     length: int
@@ -61,7 +61,7 @@ class BucketShape(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """Tokens of a batch, of one side, padding included."""
+        """The tokens of a batch on one side, including padding."""
         return self.rows * self.length
 
 
@@ -80,14 +80,14 @@ def shapes_of(plan: Plan) -> list[BucketShape]:
 
 
 class Vocabulary(Tokenizer):
-    """A tokenizer that knows no text, only how many tokens there are."""
+    """A tokenizer without text, which only has a vocabulary size."""
 
     def __init__(self, size: int):
         self.model, self.origin, self.vocab_size = b"", "", size
 
 
 class RandomBatches(Plan[Batch]):
-    """Batches of one shape, whose sentences are of all lengths equally often."""
+    """Random batches of one shape, with sentence lengths distributed uniformly."""
 
     epoch_length = 1000
 
@@ -107,7 +107,7 @@ class RandomBatches(Plan[Batch]):
 
 
 class RandomTask(TranslationTask):
-    """The training of a translator on random tokens, in batches of one shape."""
+    """Translation of random tokens, in batches of one shape."""
 
     plan: Any
 
@@ -135,12 +135,12 @@ def make_task(workload: Workload) -> Task:
 
 
 def first_sources(task: Any, count: int) -> list[str]:
-    """Returns the sources of a translator's first validation pairs."""
+    """Returns the source sentences of a translator's first validation pairs."""
     return [pair.source for pair in itertools.islice(task.text.pairs["validation"], count)]
 
 
 def tiny() -> Workload:
-    """Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, all dropouts on."""
+    """Returns Transformer-Tiny (Wu et al. 2021): 256 sentences of up to 16 tokens, all dropouts."""
     config = multi30k.get_config()
     for name in ("embedding", "residual", "attention", "activation"):
         config.model[f"dropout_{name}"] = DROPOUT
@@ -149,12 +149,12 @@ def tiny() -> Workload:
 
 
 def tutorial() -> Workload:
-    """The tutorial's translator on its batches: 64 sentences, all padded to 41 tokens."""
+    """Returns the tutorial's translator on its batches: 64 sentences, all padded to 41 tokens."""
     return Workload(load_page("tutorial_en_de").get_config(), Shape(64, 41, 4))
 
 
 def text(data: Path | None) -> Workload:
-    """Multi30k, in this folder, as two cores train it; without it, the quickstart."""
+    """Returns the config for Multi30k on two cores, in this folder; the quickstart without one."""
     if data is None:
         return Workload(load_page("quickstart").get_config())
     config = load_page("multi30k_2cores").get_config()
@@ -163,7 +163,7 @@ def text(data: Path | None) -> Workload:
 
 
 def text_of_peers(data: Path | None) -> Workload:
-    """The same with the positions and the optimizer that the peers have."""
+    """Returns the same with the positions and the optimizer of the peers."""
     workload = text(data)
     workload.config.model.positions = "split"
     workload.config.optimizer.name = "adam"
@@ -171,7 +171,7 @@ def text_of_peers(data: Path | None) -> Workload:
 
 
 def find_data(flag: Path | None) -> Path | None:
-    """Returns the folder of Multi30k: that of the flag, or the fetched one, if it is there."""
+    """Returns the folder of Multi30k: that of the flag, or the fetched one; None without either."""
     folder = flag.expanduser() if flag else corpus_folder(multi30k.get_config().data)
     if any(folder.glob("train.en*")):
         return folder.absolute()

@@ -1,4 +1,4 @@
-"""The commands, and `train` for those that use this code from Python."""
+"""The commands, and `train` for use from Python."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 
 def train(config: Any, workdir: str | Path, settings: Mapping[str, Any]) -> Path:
     """Trains a run, see `transformer.train`; returns its folder."""
-    # Here, so that the command answers a misspelt flag before jax has started.
+    # Imported here, so that the command rejects a misspelt flag before jax has started.
     from transformer.config import assign, complete
     from transformer.errors import UserError
     from ..process.config import Experiment, read_experiment

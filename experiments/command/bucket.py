@@ -1,12 +1,12 @@
 """A run's folder in a bucket, such as `--workdir=s3://bucket/run` or `gs://bucket/run`.
 
-A command works in a copy on this machine that no other command uses meanwhile, and what it has
-changed there is uploaded: of a training every few seconds and at its end. So nothing else of the
-program knows of buckets, and a store needs neither renames nor appends. fsspec has the stores; the
-package of one is installed for it.
+A command works in a local copy, locked against other commands, and uploads what it has changed: a
+training every few seconds and at its end. The rest of the program therefore needs no support for
+buckets, and the store needs neither renames nor appends. fsspec opens the stores; each of them
+needs its own package.
 
-Only a training deletes objects, and who replaces one knows which: a command that does not train
-leaves an object alone that another one has written meanwhile.
+Only a training deletes objects. A command that does not train replaces no object that another
+command has written meanwhile.
 """
 
 import contextlib
@@ -33,16 +33,16 @@ from transformer.runs.workdir import locked
 
 COPIES = "~/.cache/transformer/buckets"
 EVERY = 10.0  # seconds between two uploads
-STALE = 60.0  # seconds without an upload after which a training has ended without saying so
-ROUNDS = 10  # of downloads, while a training elsewhere uploads
-LOCKS = "locks"  # a folder of numbered objects; the last one is that of the process that trains
-STATE = "copy.json"  # of the copy, see `Bucket`
-# Names of files that are not uploaded, and parts of such names.
+STALE = 60.0  # seconds without an upload, after which a training is taken for dead
+ROUNDS = 10  # maximum downloads while another training uploads
+LOCKS = "locks"  # folder of numbered objects; the last one belongs to the process that trains
+STATE = "copy.json"  # state of the copy, see `Bucket`
+# Names, and parts of names, of files that are not uploaded.
 LOCAL = ("lock", STATE)
 HALF = (".partial", ".orbax-checkpoint-tmp/", "/deleted/", "/unreadable_")
 LOGS = (METRICS, EVENTS)
-RECORD = "record.json"  # without which a checkpoint is not whole
-# In place of an object's identity: its upload, or its download, has begun.
+RECORD = "record.json"  # a checkpoint without it is incomplete
+# Placeholders for an object's identity while it is uploaded or downloaded.
 UPLOADING, DOWNLOADING = "uploading", "downloading"
 AT_ONCE = 2**25  # bytes that s3fs uploads in one request, which can have a condition
 
@@ -50,31 +50,31 @@ logger = logging.getLogger(__name__)
 
 
 class Bucket:
-    """A folder of a store and its copy on this machine.
+    """A folder of a store and its local copy.
 
-    The state of the copy has the number of the last training that it knows, and of each file the
-    object's identity (None if there is none) and, if both are equal, size and time here.
+    The state of the copy has the number of the last training that it knows and, for each file, the
+    object's identity (None if there is none) and, if the local file is the same, its size and time.
 
     Args:
-      url: of the folder.
+      url: the URL of the folder.
     """
 
     def __init__(self, url: str):
-        import fsspec  # most commands need none
+        import fsspec  # most commands do not need it
 
         self.url = url.rstrip("/")
         key = hashlib.sha256(self.url.encode()).hexdigest()[:16]
         self.copy = Path(COPIES).expanduser() / f"{self.url.rpartition('/')[2]}-{key}"
         self._files: dict[str, list[Any]] = {}
-        self._last, self._saved = 0, [0]  # the number, and size and time of the state's file
-        self._number, self._held = 0, -math.inf  # of the own lock, and when it was written last
-        self._after: list[int] = []  # size and time of the state from which this training goes on
+        self._last, self._saved = 0, [0]  # the last training's number; stat of the state file
+        self._number, self._held = 0, -math.inf  # number of our lock, and time of its last update
+        self._after: list[int] = []  # stat of the state from which this training resumes
         with self._named():
             self._store, self._root = fsspec.url_to_fs(self.url)
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Names the store in what it raises, which is of its package."""
+        """Adds the store's name to errors of its package."""
         try:
             yield
         except UserError:
@@ -87,7 +87,7 @@ class Bucket:
             ) from error
 
     def lock_copy(self, held: contextlib.ExitStack) -> None:
-        """Takes the first copy that no other command uses, until `held` ends."""
+        """Locks the first copy that no other command uses, until `held` is closed."""
         first = self.copy
         for number in itertools.count(2):
             with contextlib.suppress(UserError):
@@ -96,7 +96,7 @@ class Bucket:
             self.copy = first.with_name(f"{first.name}.{number}")
 
     def _objects(self) -> dict[str, str]:
-        """The identity of each file in the bucket."""
+        """Returns the identity of each file in the bucket."""
         self._store.invalidate_cache()
         objects = self._store.find(self._root, detail=True)
         names = {path[len(self._root) + 1 :]: info for path, info in objects.items()}
@@ -109,9 +109,9 @@ class Bucket:
         }
 
     def open_copy(self, training: bool) -> None:
-        """Takes the lock if it is of a training, and makes the copy equal to the bucket.
+        """Takes the lock for a training, and makes the copy equal to the bucket.
 
-        If nobody else has trained there since, what a killed command has changed here stays.
+        Local changes of a killed command are kept if nobody else has trained in the bucket since.
         """
         self.copy.mkdir(parents=True, exist_ok=True)
         last, state = -1, self.copy / STATE
@@ -124,19 +124,19 @@ class Bucket:
             if training:
                 self._after = _file_stat(state) if same else []
                 self.take(holder)
-            for _ in range(ROUNDS):  # until nobody has changed anything meanwhile
+            for _ in range(ROUNDS):  # until nothing has changed meanwhile
                 if not self._download(same):
                     break
-        _delete_empty_folders(self.copy)  # of checkpoints
-        if not training:  # which uploads what it writes, not what a killed one has left
+        _delete_empty_folders(self.copy)  # of deleted checkpoints
+        if not training:  # others upload only their own changes, not those of a killed one
             stats = {name: _file_stat(self.copy / name) for name in self._names()}
             self._files = {name: [self._files[name][0], *stat] for name, stat in stats.items()}
 
     def _download(self, same: bool) -> bool:
-        """Downloads what is new in the bucket, but for checkpoints without record.
+        """Downloads what is new in the bucket, except incomplete checkpoints.
 
         Args:
-          same: whether files stay that have changed here alone.
+          same: whether to keep files that have changed only locally.
 
         Returns whether there was anything new.
         """
@@ -165,10 +165,10 @@ class Bucket:
         return bool(new)
 
     def upload(self) -> None:
-        """Uploads what has changed here, as a kill would leave the folder.
+        """Uploads local changes in an order that is consistent at any interruption.
 
-        Logs come first: a record follows from lines that are older than the last one. Then come
-        the oldest changes.
+        Logs come first, since records are made from lines that precede the last one. Other files
+        follow, the oldest change first.
         """
         files = {name: _file_stat(self.copy / name) for name in self._names()}
         changed = [name for name in files if self._files.get(name, [0])[1:] != files[name]]
@@ -182,12 +182,12 @@ class Bucket:
         with self._named():
             for name in sorted(changed, key=lambda name: (not _is_log(name), files[name][1:])):
                 self._hold()
-                # What has changed meanwhile may follow from files that are not uploaded yet.
+                # Files changed since then may depend on files that are not uploaded yet.
                 if _is_log(name) or _file_stat(self.copy / name) == files[name]:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         self._put(name, files[name])
             self._hold()
-            for name in sorted(gone, key=lambda name: not name.endswith(RECORD)):  # this first
+            for name in sorted(gone, key=lambda name: not name.endswith(RECORD)):  # records first
                 if self._files[name][0] not in (None, DOWNLOADING):
                     with contextlib.suppress(FileNotFoundError):
                         self._store.rm_file(f"{self._root}/{name}")
@@ -196,9 +196,9 @@ class Bucket:
             self._save()
 
     def _put(self, name: str, stat: list[int]) -> None:
-        """Uploads a file; of a command that does not train, unless another one changed its object.
+        """Uploads a file; if not training, only if no other command has changed its object.
 
-        Stores that know such conditions check them, too: of an object that is new, and s3fs.
+        Stores with conditional writes check this, too: all for new objects, s3fs also for others.
         """
         path, there = self.copy / name, f"{self._root}/{name}"
         identity, how = self._files.get(name, [None])[0], {}
@@ -211,12 +211,12 @@ class Bucket:
                 self._store.put_file(str(path), there, **how)
                 self._files[name] = [self._current(there), *stat]
                 return
-        except Exception:  # each package has its own for such a condition
+        except Exception:  # the class for a failed condition depends on the package
             if self._current(there) == identity:
                 raise
         if self._number:
             self._held = -math.inf
-            self._hold()  # which ends a training that has lost the lock
+            self._hold()  # ends a training that has lost the lock
             self._files[name] = [self._current(there)]
             self._put(name, stat)
         else:
@@ -226,7 +226,7 @@ class Bucket:
             )
 
     def _current(self, there: str) -> str | None:
-        """The identity of an object; None if there is none."""
+        """Returns the identity of an object; None if it does not exist."""
         self._store.invalidate_cache()
         try:
             return _object_identity(self._store.info(there, refresh=True))
@@ -234,25 +234,25 @@ class Bucket:
             return None
 
     def _save(self, uploading: Iterable[str] = ()) -> None:
-        """Writes the state of the copy."""
+        """Saves the state of the copy."""
         files = self._files | {name: [UPLOADING] for name in uploading}
         write_json(self.copy / STATE, {"last": self._last, "files": files})
         self._saved = _file_stat(self.copy / STATE)
 
     def _names(self) -> Iterator[str]:
-        """The files of the copy that belong into the bucket."""
+        """Yields the names of files in the copy that belong to the bucket."""
         for path in self.copy.rglob("*"):
             name = path.relative_to(self.copy).as_posix()
             if path.is_file() and _belongs_to_run(name):
                 yield name
 
-    # -- the lock: the highest number, which a store gives to one process alone
+    # -- the lock: the highest number, which a store gives to only one process
 
     def _lock(self, number: int) -> str:
         return f"{self._root}/{LOCKS}/{number:06d}"
 
     def _newest(self) -> tuple[int, dict[str, Any]]:
-        """The last number, and who has or had it; 0 if nobody has trained there."""
+        """Returns the last lock's number and its holder; 0 if nobody has trained there."""
         self._store.invalidate_cache()
         place, number = f"{self._root}/{LOCKS}", 0
         if self._store.exists(place):
@@ -261,7 +261,7 @@ class Bucket:
         return number, {"after": None} | holder
 
     def take(self, holder: dict[str, Any]) -> None:
-        """Takes the lock; raises UserError if its holder still trains, or another was quicker."""
+        """Takes the lock; raises UserError if its holder still trains, or if another was faster."""
         if time.time() - holder["time"] < STALE:
             raise UserError(
                 f"process {holder['process']} of {holder['host']} trains in {self.url}: "
@@ -283,7 +283,7 @@ class Bucket:
         self._last = self._number
 
     def _hold(self) -> None:
-        """Says that the process goes on; ends it if another has taken the lock meanwhile."""
+        """Updates the lock's time; ends the process if another one has taken the lock meanwhile."""
         if not self._number or time.monotonic() - self._held < EVERY:
             return
         if self._newest()[0] > self._number:
@@ -294,7 +294,7 @@ class Bucket:
         self._held = time.monotonic()
 
     def release(self) -> None:
-        """Says that this process trains no longer."""
+        """Releases the lock: marks it as out of date."""
         with self._named():
             self._store.pipe_file(self._lock(self._number), self._holder(-STALE))
 
@@ -304,23 +304,23 @@ class Bucket:
 
 
 def _belongs_to_run(name: str) -> bool:
-    """Whether a file is one of the bucket."""
+    """Returns whether a file belongs to the bucket."""
     return Path(name).name not in LOCAL and not any(part in f"/{name}" for part in HALF)
 
 
 def _is_log(name: str) -> bool:
-    """Whether lines are appended to a file."""
+    """Returns whether a file is a log, to which lines are appended."""
     return Path(name).name.startswith(LOGS)
 
 
 def _whole_objects(names: Iterable[str]) -> set[str]:
-    """The files but for those of checkpoints, of a run or of a trial, without record."""
+    """Returns all names except those in checkpoints without record, of a run or of a trial."""
     folders = {name: re.match(r"(?:.*/)?checkpoints/\d+/", name) for name in names}
     return {name for name, f in folders.items() if not f or f"{f[0]}{RECORD}" in folders}
 
 
 def _object_identity(info: dict[str, Any]) -> str:
-    """What changes whenever an object is written again."""
+    """Returns a text that changes whenever an object is written again."""
     for key in ("ETag", "etag", "generation", "mtime", "LastModified", "created"):
         if key in info:
             return f"{info['size']} {info[key]}"
@@ -328,7 +328,7 @@ def _object_identity(info: dict[str, Any]) -> str:
 
 
 def _file_stat(path: Path) -> list[int]:
-    """The size and the time of the last change of a file; empty if there is none."""
+    """Returns the size and the modification time of a file; empty if it does not exist."""
     try:
         stat = path.stat()
     except FileNotFoundError:
@@ -338,16 +338,16 @@ def _file_stat(path: Path) -> list[int]:
 
 def _delete_empty_folders(folder: Path) -> None:
     for path in sorted(folder.rglob("*"), reverse=True):
-        with contextlib.suppress(OSError):  # it is not empty, or a file
+        with contextlib.suppress(OSError):  # a non-empty folder, or a file
             path.rmdir()
 
 
 @contextlib.contextmanager
 def mirror(url: str, training: bool) -> Iterator[Path]:
-    """Yields a copy of a folder in a bucket, whose changes are uploaded, during a training too.
+    """Yields a local copy of a folder in a bucket; uploads its changes, also during a training.
 
     Args:
-      training: whether no other process may train in it meanwhile.
+      training: whether to lock the bucket against other trainings.
     """
     bucket, over = Bucket(url), threading.Event()
 

@@ -1,8 +1,8 @@
-"""A command: its config is read, checked and given to its mode.
+"""A command: reads and checks its config, and calls its mode.
 
-The folder of a run may be somebody else's. Its config says where text and caches lie, and a cache
-holds machine code: only training and its plan use a place that it names, and say so; the cache is
-the user's own.
+The folder of a run may come from somebody else. Its config names places of text and caches, and a
+cache holds machine code. Therefore only training and its plan use paths in it, and log them; the
+cache is always the user's own.
 """
 
 import logging
@@ -40,17 +40,17 @@ logger = logging.getLogger(__name__)
 
 
 class Command(NamedTuple):
-    """The content of a command line."""
+    """A parsed command line."""
 
     mode: str
-    workdir: str | None  # None for a mode that needs none
-    experiment: Experiment | None  # of the config file, overrides set; None without --config
+    workdir: str | None  # None if the mode needs none
+    experiment: Experiment | None  # the config file with overrides; None without --config
     overrides: list[tuple[str, str]]  # key and text
     options: Options
 
 
 def run(command: Command) -> int:
-    """Runs a command; returns its exit code, which is 0 but for a training that a signal ended."""
+    """Runs a command; returns its exit code: 0, or another one if a signal ended its training."""
     if "://" in (command.workdir or ""):
         return _run_in_bucket(command)
     folder, mode = run_folder(command.workdir or "").absolute(), MODES[command.mode]
@@ -90,7 +90,7 @@ def _run_in_bucket(command: Command) -> int:
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:
     """Trains a run or a sweep; returns the exit code."""
-    # Each only if it is needed: statistics and Optuna take a second.
+    # Imported only if needed: statistics and Optuna take a second.
     if experiment.is_sweep:
         if options.processes:
             raise UserError("--processes is for one run: start each worker of a sweep without it")
@@ -108,7 +108,7 @@ def train(experiment: Experiment, folder: Path, options: Options) -> int:
 
 
 def _evaluate_sweep(command: Command, folder: Path) -> None:
-    """Evaluates the runs of a sweep, each by the config of its folder."""
+    """Evaluates the runs of a sweep, each with the config of its folder."""
     from ..evaluate.evaluate import evaluate_sweep, finished_runs
 
     if command.experiment is not None:
@@ -124,7 +124,7 @@ def _evaluate_sweep(command: Command, folder: Path) -> None:
 
 
 def _experiment_of(command: Command, folder: Path) -> Experiment:
-    """The experiment of the command, or of the run's folder, with the overrides, checked."""
+    """Returns the checked experiment of the command, or of the run's folder, with overrides."""
     reads_text, keys = command.mode in READ_TEXT, [key for key, _ in command.overrides]
     has_run = command.workdir is not None and (folder / "config.json").exists()
     if command.options.seeds is not None:
@@ -140,13 +140,13 @@ def _experiment_of(command: Command, folder: Path) -> Experiment:
             logger.info(line)
     elif (reads_text or has_run) and not has_no_row:
         recipe.apply(config, keys, None if reads_text else load_config(folder))
-    # Trials of a sweep may set keys that do not fit.
+    # Not for a sweep: its trials may change the keys that do not fit here.
     check(config, *(("model", "training") if reads_text and not experiment.is_sweep else ()))
     return experiment
 
 
 def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experiment:
-    """The experiment of a folder, for a command without --config; of neither, that of base.py."""
+    """Returns the experiment of a folder, for a command without --config; else base.py."""
     reads_text = command.mode in READ_TEXT
     experiment = load_sweep(folder) if command.mode == TRAIN and not has_run else None
     if reads_text and experiment is None and not has_run:
@@ -163,11 +163,11 @@ def _saved_experiment(command: Command, folder: Path, has_run: bool) -> Experime
 
 
 def forget_places(config: ConfigDict, training: bool) -> None:
-    """Sets the keys that name a place in the config of a run's folder to their defaults.
+    """Resets the keys that name a place, in the config of a run's folder, to their defaults.
 
-    For a training, the paths of its text stay, and a folder of TFDS that has the dataset. Of
-    others, the names that tell the language of the source do: that of the training file without its
-    folder, and whether both sides are in it, see `segments.source_language`.
+    A training keeps the paths of its text, and a TFDS folder that has the dataset. Other modes keep
+    the names that determine the source language: the training file's name without its folder, and
+    whether it has both sides, see `segments.source_language`.
     """
     data, defaults = config.data, flatten(default_config())
     dataset = Path(data.tfds_dir, re.split("[/:]", data.tfds_name)[0] or "none").expanduser()
@@ -190,7 +190,7 @@ def forget_places(config: ConfigDict, training: bool) -> None:
 
 
 def describe_text(run: Run) -> str | None:
-    """Returns a line with the text that a resumed run reads by its own config, if it reads any."""
+    """Returns a line with the text that a resumed run reads by its saved config; None if none."""
     config, folder = run.config, run.folder
     corpora = [corpus.data for corpus in corpora_of(config.data)] or [config.data]
     texts = [text for data in corpora for text in _texts_of_corpus(data)]
@@ -204,7 +204,7 @@ def describe_text(run: Run) -> str | None:
 
 
 def _texts_of_corpus(data: ConfigDict) -> list[str]:
-    """The text that one corpus reads."""
+    """Returns the names of the text that one corpus reads."""
     if data.source == "files":
         names = [value for key, value in data.items() if key.endswith(("_source", "_target"))]
         place = corpus_folder(data)
@@ -215,6 +215,6 @@ def _texts_of_corpus(data: ConfigDict) -> list[str]:
 
 
 def _keep_compiled_programs(data: ConfigDict) -> None:
-    """Lets XLA keep compiled programs next to the tokenizers, or where the environment says."""
+    """Makes XLA cache compiled programs next to the tokenizers, or where the environment says."""
     if data.cache_dir or "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         keep_programs(cache_folder(data) / "programs")

@@ -1,8 +1,8 @@
 """Trains, scores and uses models: `python launch.py --config=configs/quickstart.py --workdir=run`.
 
-An installed package has the same as a command: `transformer-jax --config=...`. A run that was
-started, and modes other than `train`, need only --workdir; `plan` needs only --config, `fetch`
-nothing. Any key of the config is a flag: `--config.model.num_heads=4`.
+An installed package has this as a command: `transformer-jax --config=...`. An existing run, and
+modes other than `train`, need only --workdir; `plan` needs only --config, `fetch` neither. Any key
+of the config is a flag: `--config.model.num_heads=4`.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ MEMORY_FIX = (
 
 
 def define_flags(values: flags.FlagValues) -> None:
-    """Defines the flags of the table of modes."""
+    """Defines the flags in the table of modes."""
     about: dict[str, Any] = {"flag_values": values}
     flags.DEFINE_string(
         "config", None, "file of the experiment's config; a new run needs it", **about
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 
 def _run_command(argv: list[str]) -> int:
     overrides = parse(argv, FLAGS)
-    # Imported here, so that a misspelt flag or key is answered before jax has started.
+    # Imported here, so that a misspelt flag or key is reported before jax has started.
     from ..process.config import executed, read_given
 
     if FLAGS.module is not None:
@@ -79,7 +79,7 @@ def _run_command(argv: list[str]) -> int:
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
     """Sets flags; returns the overrides (key, text) of the config.
 
-    A flag that is unknown, has a wrong value, or is not read by the mode is a UserError.
+    Raises UserError if a flag is unknown, has a wrong value, or is not used by the mode.
     """
     try:
         rest = values([argument for argument in argv if not argument.startswith(CONFIG)])[1:]
@@ -111,7 +111,7 @@ def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:
 
 
 def run() -> NoReturn:
-    """Runs the command as the process that it is."""
+    """Runs the command as the main program of its process."""
     signals.leave(process.run_process(lambda: main(sys.argv)))
 
 

@@ -1,4 +1,4 @@
-"""Tokens and words as labels of pictures, in fonts that have their letters."""
+"""Tokens and words as labels in figures, in fonts that have their letters."""
 
 import contextlib
 import functools
@@ -9,20 +9,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-# matplotlib is imported where something is drawn: it takes a third of a second.
+# matplotlib is imported in functions: it takes a third of a second.
 logger = logging.getLogger(__name__)
 
 MAX_LABEL_LENGTH = 20  # characters
-LINE_HEIGHT = 1.2  # multiple of the size of letters
-# A token is text, never a formula: otherwise '$x_1$' would be typeset.
+LINE_HEIGHT = 1.2  # multiple of the font size
+# A token is plain text: otherwise '$x_1$' would be typeset as a formula.
 AS_TEXT: dict[str, Any] = {"parse_math": False, "usetex": False}
 
 
 def visible(token: str, covered: frozenset[str]) -> str:
-    """Returns a token as a label: every character shows, and none is drawn as an empty box.
+    """Returns a token as a label: every character is visible, and none is drawn as an empty box.
 
-    `∅` stands for an empty token, `␣` for a blank, `⟨4E2D⟩`, the code point, for what cannot be
-    seen or is not `covered` by the fonts. What is longer than `MAX_LABEL_LENGTH` is cut with `…`.
+    `∅` stands for an empty token, `␣` for a blank, and a code point such as `⟨4E2D⟩` for a letter
+    that is invisible or not `covered` by the fonts. Beyond `MAX_LABEL_LENGTH`, `…` marks a cut.
     """
     shown = []
     for character in token:
@@ -35,19 +35,19 @@ def visible(token: str, covered: frozenset[str]) -> str:
     text = "".join(shown) or "∅"
     if len(text) > MAX_LABEL_LENGTH:
         text = text[: MAX_LABEL_LENGTH - 1] + "…"
-    # A combining mark at the front would sit on whatever is drawn before it.
+    # A combining mark at the front would be drawn on the character before the label.
     return "◌" + text if unicodedata.combining(text[0]) else text
 
 
 def labels_of(texts: Sequence[str], size: float) -> tuple[list[str], dict[str, Any]]:
-    """Returns texts as labels, and how matplotlib draws them at this size in points."""
+    """Returns texts as labels, and their matplotlib options at this size in points."""
     families, covered = fonts_for(frozenset("".join(texts)))
     style = {"fontfamily": families, "fontsize": size, **AS_TEXT}
     return [visible(text, covered) for text in texts], style
 
 
 class TickLabels(NamedTuple):
-    """The labels of an axis: of every `step`-th token, and how they are drawn."""
+    """The labels of an axis, on every `step`-th token, and their matplotlib options."""
 
     texts: list[str]
     step: int
@@ -55,9 +55,9 @@ class TickLabels(NamedTuple):
 
     @classmethod
     def of(cls, tokens: Sequence[str], pitch: float, sizes: tuple[float, float]) -> "TickLabels":
-        """Returns as many labels as there is room for, in letters between two sizes.
+        """Returns as many labels as fit, in a font size between the two of `sizes`.
 
-        These and the pitch from one token to the next are in points.
+        Sizes, and the pitch from one token to the next, are in points.
         """
         size = min(max(pitch / LINE_HEIGHT, sizes[0]), sizes[1])
         step = math.ceil(size * LINE_HEIGHT / pitch - 1e-6)
@@ -65,17 +65,17 @@ class TickLabels(NamedTuple):
         return cls(texts[::step], step, style)
 
     def put(self, axis, rotation: float, starts: Sequence[int]) -> None:
-        """Sets the ticks of an axis, along which the tokens begin at these places."""
+        """Sets the ticks of an axis, along which the tokens begin at `starts`."""
         places = [start + self.step * i for start in starts for i in range(len(self.texts))]
-        # Letters line up on the tick by their baseline: the box of '▁a' reaches lower than that of
-        # 'ed', and centred boxes would stagger them. The end of a label is what touches the axis.
+        # Labels are aligned at their baselines: the box of '▁a' reaches lower than that of 'ed', so
+        # centred boxes would be uneven. A label touches the axis with its end.
         aligned = {"ha": "right", "va": "center_baseline", "rotation_mode": "anchor"}
         labels = self.texts * len(starts)
         axis.set_ticks(places, labels=labels, rotation=rotation, **self.style, **aligned)
 
 
 def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
-    """Returns the inches that texts take when they are drawn."""
+    """Returns the widths of drawn texts in inches."""
     from .plotting import DOTS_PER_INCH, new_figure
 
     figure = new_figure(1, 1)
@@ -86,10 +86,10 @@ def text_widths(texts: Iterable[str], style: dict[str, Any]) -> list[float]:
 
 @functools.lru_cache(maxsize=8)
 def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-    """Returns the font families that draw these characters, and those that they cover.
+    """Returns the font families for these characters, and the characters that they cover.
 
-    Only for what DejaVu Sans lacks, which comes with matplotlib, are the machine's other fonts
-    opened, one by one. That some letters have none is logged.
+    The machine's other fonts are opened, one by one, only for characters that DejaVu Sans, which is
+    part of matplotlib, lacks. If no font has a letter, this is logged.
     """
     families = ["DejaVu Sans"]
     covered = characters & _characters_of("DejaVu Sans")
@@ -104,7 +104,7 @@ def fonts_for(characters: frozenset[str]) -> tuple[list[str], frozenset[str]]:
 
 @functools.cache
 def _name_missing_fonts() -> None:
-    """Logs once that letters have no font."""
+    """Logs once that no font has some of the letters."""
     logger.warning(
         "warning: no installed font has some letters of the text, so that pictures show their code "
         "points: install fonts (on Debian `apt-get install fonts-noto-core fonts-noto-cjk`), or "
@@ -114,16 +114,16 @@ def _name_missing_fonts() -> None:
 
 @functools.cache
 def _installed_families() -> list[str]:
-    """The machine's upright regular fonts by name, Noto Sans first, without colour bitmaps."""
+    """Returns the machine's upright regular fonts by name, Noto Sans first, none in colour."""
     import matplotlib
     from matplotlib import font_manager
 
-    # matplotlib's list of fonts is as old as its cache, and lacks what was installed since.
+    # matplotlib caches its list of fonts, which lacks those installed since.
     listed = {str(entry.fname) for entry in font_manager.fontManager.ttflist}
     for path in {*font_manager.findSystemFonts()} - listed:
         with contextlib.suppress(OSError, RuntimeError, ValueError):
             font_manager.fontManager.addfont(path)
-    # matplotlib's own other fonts are for formulas and map codes to glyphs in ways of their own.
+    # matplotlib's own further fonts are for formulas, with their own encodings of glyphs.
     own = Path(matplotlib.get_data_path())
     names = {
         entry.name
@@ -137,7 +137,7 @@ def _installed_families() -> list[str]:
 
 @functools.cache
 def _characters_of(family: str) -> frozenset[str]:
-    """The characters that a family's regular face can draw; none if it cannot be opened."""
+    """Returns the characters in a family's regular face; none if it cannot be opened."""
     from matplotlib import font_manager
 
     try:

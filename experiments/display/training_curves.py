@@ -15,16 +15,16 @@ from . import plotting
 
 logger = logging.getLogger(__name__)
 
-# Steps and values of one curve, in the order of the steps.
+# Steps and values of one curve, ordered by step.
 Curve = tuple[list[float], list[float]]
 Curves = dict[tuple[str, str], Curve]  # by metric and split
 
 PANEL_HEIGHT = 2.1  # inches
 MAX_METRICS = 2**28  # bytes of a metrics file
-FEW = 40  # points that still show as single marks
+FEW = 40  # maximum number of points with a mark each
 RATE = Metric("learning_rate", "learning rate")
 AS_MINIMISED = "train loss as minimised (smoothed or weighted)"
-EQUAL_LOSSES = 1e-4  # relative difference up to which losses count as the same
+EQUAL_LOSSES = 1e-4  # relative tolerance of equal losses
 
 
 def panels() -> dict[str, dict[str, Metric]]:
@@ -34,7 +34,7 @@ def panels() -> dict[str, dict[str, Metric]]:
 
 
 def drawn_metrics() -> tuple[str, ...]:
-    """Returns the keys of all panels."""
+    """Returns the metric keys of all panels."""
     return tuple(name for metrics in panels().values() for name in metrics)
 
 
@@ -44,10 +44,10 @@ def draw(metrics_file: Path, picture: Path) -> Path:
 
 
 def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> Curves:
-    """Returns the curves of a metrics file, by default those of the panels.
+    """Returns the curves in a metrics file, by default those of the panels.
 
-    A killed run leaves its last line half written; if a resumed run comes to a step again, the
-    later line holds. ValueError names a file that cannot be read.
+    A truncated last line of a killed run is skipped; if a resumed run repeats a step, the later
+    line counts. A ValueError names a file that cannot be read.
     """
     try:
         lines = read_file(metrics_file, MAX_METRICS).split(b"\n")
@@ -74,11 +74,11 @@ def read_curves(metrics_file: Path, metrics: tuple[str, ...] | None = None) -> C
 
 
 def build_figure(curves: Curves, source: str) -> Figure:
-    """Returns the figure of these curves, one panel above the other; one without data is left out.
+    """Returns the figure of these curves, one panel above the other; empty panels are left out.
 
-    The curves of a panel are comparable: of the loss they are the negative log-likelihoods (nll),
-    without smoothing or weights. The number that training minimises is drawn too, dashed, if it is
-    another. NaN leaves a gap. ValueError names the source that has nothing to draw.
+    The losses of a panel are comparable, since they are negative log-likelihoods (nll) without
+    smoothing or weights. If the minimised loss differs, it is a dashed line. NaN leaves a gap in a
+    curve. A ValueError names a source without any data.
     """
     shown = _without_repeats(curves)
     drawn = {
@@ -101,7 +101,7 @@ def build_figure(curves: Curves, source: str) -> Figure:
 
 
 def _without_repeats(curves: Curves) -> Curves:
-    """The curves without losses if there is nll; training's comes last if it is another."""
+    """Returns the curves without losses that have an nll; training's comes last if it differs."""
     others = {
         (metric, split): curve
         for (metric, split), curve in curves.items()
@@ -116,23 +116,23 @@ def _without_repeats(curves: Curves) -> Curves:
 
 
 def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every: Curves) -> None:
-    """Draws the curves of a panel; `every` has the losses by which evaluations are ranked."""
-    # The rate that training used stands alone and is named by its axis.
+    """Draws the curves of a panel; `every` has all curves, whose losses rank the evaluations."""
+    # If the rate is only that of training, the axis names it, and there is no legend.
     is_rate = RATE.name in metrics
     alone = len(curves) == 1 and is_rate
     for number, ((metric, split), (steps, values)) in enumerate(curves.items()):
-        label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # it is not a formula
+        label = f"{split} {metrics[metric].title}".replace("$", r"\$")  # not a formula
         training = split == "train"
         if (metric, split) == ("loss", "train") and ("nll", split) in curves:
             label = AS_MINIMISED
         if not is_rate and not training:
             losses = dict(zip(*every.get(("loss", split), ([], [])), strict=True))
-            value, step = max(  # of equal ones the first
+            value, step = max(  # the first one among equals
                 zip(values, steps, strict=True),
                 key=lambda at: rank({"loss": losses.get(at[1], math.nan), metric: at[0]}, metric),
             )
             label += f" (best {value:.2f} at step {step:,.0f})"
-        # All points are marked if they are few, else those that gaps leave alone.
+        # Mark all points if there are few, else only those between gaps.
         gap = [True, *map(math.isnan, values), True]
         few = len(values) <= FEW
         marked = [i for i in range(len(values)) if few or (gap[i] and gap[i + 2])]
@@ -154,5 +154,5 @@ def _draw_panel(axes: Axes, metrics: Mapping[str, Metric], curves: Curves, every
 
 
 def _number(value: object) -> float:
-    """The value as a float; NaN for null, text and numbers that are not finite."""
+    """Returns the value as a float; NaN for null, text and numbers that are not finite."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan

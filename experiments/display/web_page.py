@@ -1,4 +1,4 @@
-"""Pages in a single file with their styles, scripts, numbers and pictures.
+"""HTML pages in a single file, with their styles, scripts, numbers and pictures.
 
 The templates, in `experiments/web` and its folders, extend `page.html`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE_FOLDER = Path(__file__).parents[1] / "web"
-# Of figures, and what the pages have for them.
+# Colours of figures -> CSS colours of the pages.
 THEME_COLOURS = {
     "#000000": "currentColor",
     "#e6e6e6": "var(--line)",
@@ -32,7 +32,7 @@ THEME_COLOURS = {
 
 
 def write_page(path: Path, template: str, **values: Any) -> Path:
-    """Writes a page, see `render`; returns `path`, whose folder is made if missing."""
+    """Writes a page, see `render`; returns `path`, whose folder is created if it is missing."""
     text = render(template, **values)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text)
@@ -40,7 +40,7 @@ def write_page(path: Path, template: str, **values: Any) -> Path:
 
 
 def render(template: str, **values: Any) -> str:
-    """Returns a page of one file; its template writes data for a script by the filter `tojson`."""
+    """Returns a page as one file; templates write data for scripts with the filter `tojson`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(
             [TEMPLATE_FOLDER, *filter(Path.is_dir, TEMPLATE_FOLDER.iterdir())]
@@ -56,10 +56,10 @@ def render(template: str, **values: Any) -> str:
 
 
 def encode_array(array: np.ndarray) -> dict[str, Any]:
-    """Returns an array for a page's script: its shape, and its numbers by the name of their type.
+    """Returns an array as data for a page's script: its shape, and its numbers by the type's name.
 
-    Floats become float32. They are in base64, little-endian and in C order, a third of what
-    decimals would take.
+    Floats become float32. They are base64, little-endian and in C order, a third of the size of
+    decimals.
     """
     kind = "<f4" if array.dtype.kind == "f" else array.dtype.newbyteorder("<")
     numbers = np.ascontiguousarray(array, dtype=kind)
@@ -70,30 +70,30 @@ def encode_array(array: np.ndarray) -> dict[str, Any]:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text cut to a maximum number of characters, with a mark at the cut."""
+    """Returns a text cut to at most `most` characters, with a mark at the cut."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def figure_svg(
     figure: "Figure", name: str, caption: str, colours: Mapping[str, str]
 ) -> markupsafe.Markup:
-    """Returns a figure as an element of a page, with a caption that screen readers read out.
+    """Returns a figure as an SVG element of a page, with a caption for screen readers.
 
-    Its name tells its parts from those of the page's other figures. Colours of the figure,
-    "#rrggbb" in lower case, are replaced by those of the page.
+    `name` makes its ids unique on the page. Colours of the figure, "#rrggbb" in lower case, are
+    replaced by those of the page.
     """
     text = io.StringIO()
-    import matplotlib  # whose import takes a third of a second
+    import matplotlib  # takes a third of a second
 
-    with matplotlib.rc_context({"svg.hashsalt": name}):  # its parts always get the same names
+    with matplotlib.rc_context({"svg.hashsalt": name}):  # makes the ids reproducible
         figure.savefig(text, format="svg", transparent=True)
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :].strip()
     for of_figure, of_page in colours.items():
         svg = svg.replace(of_figure, of_page)
-    # What only a file of its own needs; comments repeat the text that the letters draw.
+    # Remove the metadata, and the comments, which repeat the text of the glyphs.
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     view = next(re.finditer(r'viewBox="[^"]*"', svg))[0]
-    # Black is what a letter without a colour has.
+    # Glyphs without a colour of their own would be black.
     opening = f'<svg {view} fill="currentColor" role="img" aria-label="{html.escape(caption)}">'
     return markupsafe.Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, svg))

@@ -1,6 +1,6 @@
-"""The behaviour of a translator at generated lines, which `--input=behaviour` scores it on.
+"""Checks of a translator's behaviour on generated lines: `--input=behaviour`.
 
-What a translation must have is known without a right one.
+Each check is a property that a translation must have, so it needs no reference translation.
 """
 
 import collections
@@ -26,20 +26,20 @@ from ..results.run_tables import BEHAVIOUR, behaviour_table
 from ..results.table import print_rows
 from ..results.texts import TRANSLATIONS, read_lines
 
-LINES_PER_CHECK = 100  # of each check
+LINES_PER_CHECK = 100  # lines per check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")
 NAMES_TO_COPY = (
     *("María Fernández", "São Paulo", "Łukasz", "Jürgen Müller", "Zoë", "Besançon", "Håkon"),
     *("Nguyễn", "Rzeszów", "Gökçe Yıldız", "Dvořák", "Siobhán", "Nairobi", "Ayşe", "Iñaki"),
 )
-NEGATION = r"(?i)\b(nicht|nie|kein\w*)\b"  # of the synthetic grammar; of other texts unknown
-END = r"(?:[.!?…।۔؟]++(?!\w)|[。！？])"  # of a sentence
+NEGATION = r"(?i)\b(nicht|nie|kein\w*)\b"  # German only
+END = r"(?:[.!?…।۔؟]++(?!\w)|[。！？])"  # the end of a sentence
 
 
 class Case(NamedTuple):
-    """A line and its reference, and what a translation must have to pass the check of this name.
+    """An input line and its reference, with the condition that its translation must meet to pass.
 
-    It must match the pattern; its length must be between these multiples of the reference's, about.
+    The translation must match `pattern`; its length must be about `sizes` times the reference's.
     """
 
     check: str
@@ -49,7 +49,7 @@ class Case(NamedTuple):
 
 
 def make_cases(run: Run) -> list[Case]:
-    """Returns the lines for a run, a function of its test set."""
+    """Returns the lines for a run, which depend on its test set alone."""
     config, parts = run.config, parts_of(run.config.data, "test")
     pairs = [pair for part in parts for pair in read_pairs(run.folder, part)]
     spread, tagger = pairs[:: math.ceil(len(pairs) / LINES_PER_CHECK)], Tagger(config.data, None)
@@ -66,7 +66,7 @@ def make_cases(run: Run) -> list[Case]:
             pattern = rf"(?<!\d){regex.escape(string)}(?!\d)"
             cases.append(Case(check, modify(put, [pair], random, words_of_run), pattern))
         lines = modify(joined, (spread * 2)[number : number + 3], random, words_of_run)
-        count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." is an end, too
+        count = min(len(regex.findall(END, side)) for side in lines[:2])  # "Dr." counts, too
         thrice = Pair(f"{pair.source} {text.strip()} {text.strip()}", " ".join([pair.target] * 3))
         cases.append(Case("all sentences", lines, rf"(?:{END}.*?){{{count}}}", (0.5, 2)))
         cases.append(Case("sentence thrice", thrice, sizes=(0.5, 2)))
@@ -81,10 +81,10 @@ def make_cases(run: Run) -> list[Case]:
 
 
 def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
-    """Returns the lines of each check, those that passed and the 95% bounds of their fraction.
+    """Returns the lines per check, the number that passed, and the 95% bounds of the pass rate.
 
-    Prints them, and writes those that failed to `failures.tsv`: check, source, translation. `place`
-    is the folder of the evaluation, with the translations.
+    Prints them, and writes the failures to `failures.tsv`: check, source, translation. `place` is
+    the folder of the evaluation, which has the translations.
     """
     outcomes, failures = collections.defaultdict(list), []
     tagger, cases = Tagger(run.config.data, None), make_cases(run)
@@ -106,6 +106,6 @@ def check_behaviour(run: Run, place: Path) -> dict[str, Any]:
     write_text(place / "failures.tsv", "".join(failures))
     if table := behaviour_table({BEHAVIOUR: rates}):
         print_rows(table)
-    shown = {line.partition("\t")[0]: line for line in failures}.values()  # the last of each check
+    shown = {line.partition("\t")[0]: line for line in failures}.values()  # one per check
     print(f"{len(failures):,} failures in {place / 'failures.tsv'}, such as\n{''.join(shown)}")
     return {BEHAVIOUR: rates}

@@ -26,31 +26,31 @@ from .other_text import read_given
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_LENGTH = 120  # of a folder there, in characters
-# Flags and keys of `config.data` that say how another text is read.
+MAX_NAME_LENGTH = 120  # characters of an evaluation folder's name
+# Flags that have a key in `config.data`, and set how another text is read.
 TEXT_FLAGS = ("references", "name", "source_tag")
 
 
 class Evaluation(NamedTuple):
-    """An evaluation of a run that can be done."""
+    """An evaluation of a run, checked and ready to be computed."""
 
-    place: Path  # where its results and texts go
-    known: dict[str, Any] | None  # the results that it would give again
+    place: Path  # folder of its results and texts
+    known: dict[str, Any] | None  # the results, if they were computed before
     score: Callable[[], dict[str, Any]]  # scores the run, writes, prints and returns the results
 
 
 def evaluate(run: Run, options: Options) -> None:
     """Scores the weights that a run uses on the held-out text of its folder, or on `--input`.
 
-    With the run's own settings, results, texts, pictures and report of the held-out text are
-    written again. With others of `decode` or `evaluate`, or of another text, results and texts go
-    below `evaluations/`, into a folder named by the text and what differs, and the run's own stay.
+    With the run's own settings, the results, texts, pictures and report of the held-out text are
+    written again. With other `decode` or `evaluate` settings, or for another text, results and
+    texts go to a folder in `evaluations/` named by text and changed settings; the run's own stay.
     """
     prepare_evaluation(run, options).score()
 
 
 def prepare_evaluation(run: Run, options: Options) -> Evaluation:
-    """Returns the evaluation of a run that the flags name, checked."""
+    """Returns the evaluation that the flags ask for, checked."""
     if options.input in (None, BEHAVIOUR):
         for flag in TEXT_FLAGS:
             if (value := getattr(options, flag)) is not None:
@@ -72,7 +72,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
                 "--workdir alone, or name another text with --input"
             )
     settings = run.other_settings()
-    # The report will need them, and damage is better known before the scoring takes its time.
+    # The report needs these files: damage is reported before the scoring takes its time.
     json_files.read_run(folder)
     place = folder / workdir.EVALUATIONS / _folder_name("", settings)
 
@@ -119,7 +119,7 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
     def score() -> dict[str, Any]:
         logger.info(f"the test set is {given.size} of {', '.join(given.files)}")
         if name == BEHAVIOUR:
-            config.evaluate.perturbed_sentences = 0  # of generated lines no copies
+            config.evaluate.perturbed_sentences = 0  # generated lines have no perturbed copies
         task = tasks.REGISTRY[config.task].from_folder(folder, config, given.text)
         trained = own.load_trained()
         place.mkdir(parents=True, exist_ok=True)
@@ -138,16 +138,16 @@ def _prepare_given(name: str, run: Run, options: Options) -> Evaluation:
 
 
 def is_scored(run: Run) -> bool:
-    """Whether a run has the scores of its weights, or was imported, and is not trained here."""
+    """Returns whether a run has scores of its current weights, or was imported and not trained."""
     return run.is_imported or run.scores is not None
 
 
 def _known_evaluation(
     place: Path, digest: str, step: int, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """The results of a folder, if they are of the weights of this step and have these settings.
+    """Returns the results in a folder if they are of this step and these settings, else None.
 
-    Those of a text with another digest are refused; that of the held-out text is ''.
+    Raises UserError if they are of a text with another digest; '' is that of the held-out text.
     """
     results = json_files.read_results(place / "results.json")
     if results is None:
@@ -160,7 +160,7 @@ def _known_evaluation(
             "delete that folder"
         )
     same = results.get("settings", {}) == json.loads(json.dumps(settings))
-    return results if same and step in (0, results["step"]) else None  # 0: checkpoints are deleted
+    return results if same and step in (0, results["step"]) else None  # 0: there are no checkpoints
 
 
 def _as_file_name(name: str) -> str:
@@ -168,7 +168,7 @@ def _as_file_name(name: str) -> str:
 
 
 def _folder_name(text: str, settings: Mapping[str, Any]) -> str:
-    """The name of a folder for an evaluation of a text with these settings, by dotted key."""
+    """Returns the folder name for an evaluation of a text with these settings, by dotted key."""
     parts = [f"{key.partition('.')[2]}={value}" for key, value in settings.items()]
     name = ",".join(map(_as_file_name, [text, *parts] if text else parts))
     if len(name) > MAX_NAME_LENGTH:
@@ -186,9 +186,9 @@ def _print_evaluation(results: dict[str, Any], run: Run, place: Path) -> None:
 
 
 def finished_runs(folder: Path) -> list[Run]:
-    """Returns a sweep's finished runs, by number; names the others.
+    """Returns a sweep's finished runs, by number; logs the trials that are left out.
 
-    Runs that were scored before the end of their training are among them, and named.
+    Runs that were scored before the end of their training are included, and logged.
     """
     runs = [Run(path.parent) for path in sorted(folder.glob("trials/*/config.json"))]
     finished = list(filter(is_scored, runs))
@@ -205,17 +205,17 @@ def finished_runs(folder: Path) -> list[Run]:
 
 
 def evaluate_sweep(runs: Sequence[Run], folder: Path, options: Options) -> None:
-    """Scores the runs of a sweep as `evaluate` does; a run that has these results keeps them.
+    """Scores the runs of a sweep as `evaluate` does; skips a run that has these results already.
 
-    Nothing is scored before all runs are checked. If it is interrupted, the same command resumes.
-    The config of each run has the settings of the command.
+    All runs are checked before the first is scored. An interrupted evaluation resumes if the same
+    command is repeated. The config of each run has the settings of the command.
     """
     for run in runs:
         prepare_evaluation(run, options)
     names = {trial.folder: trial.name for trial in find_trials(folder)}
     rows, places = {}, set()
     for number, run in enumerate(runs, 1):
-        evaluation = prepare_evaluation(run, options)  # whose text is not kept of all
+        evaluation = prepare_evaluation(run, options)  # again: one text in memory at a time
         name = names.get(run.folder, run.folder.name)
         results = evaluation.known or {}
         there = f" has {evaluation.place / 'results.json'}" if results else ""

@@ -1,4 +1,4 @@
-"""Another text than a run's to score it on: a file, a test set of sacreBLEU's, or behaviour."""
+"""Other texts to score a run on: a file, a test set of sacreBLEU, or generated behaviour lines."""
 
 import collections
 import hashlib
@@ -31,24 +31,24 @@ from .behaviour import make_cases
 
 logger = logging.getLogger(__name__)
 
-OF_TRANSLATORS = ("references", "source_tag")  # flags
+OF_TRANSLATORS = ("references", "source_tag")  # flags for translation alone
 PREFIX = "sacrebleu:"
 
 
 class Given(NamedTuple):
     """A text to score a run on."""
 
-    name: str  # of it, if the user gives none
-    files: list[str]  # that were read
+    name: str  # default name of the evaluation
+    files: list[str]  # paths of the files that were read
     text: Any  # as `Task.from_folder` takes it
-    size: str  # its number of sentences, documents or texts, for people
-    digest: str  # of all of it, 16 hexadecimal digits
+    size: str  # number of sentences, documents or texts, for messages
+    digest: str  # of the whole text, 16 hexadecimal digits
 
 
 def read_given(name: str, run: Run, options: Options) -> Given:
     """Returns the text that the flags name, checked.
 
-    The name is of its file, of one of sacreBLEU's test sets, or `BEHAVIOUR`.
+    The name is that of a file or of a sacreBLEU test set, or `BEHAVIOUR`.
     """
     config, folder = run.config, run.folder
     task = tasks.REGISTRY[config.task]
@@ -103,7 +103,7 @@ def _read_pairs(name: str, run: Run, options: Options) -> Given:
 
 
 def _pair_files(name: str, references: str | None) -> list[Path]:
-    """The file of the sources and those of the references, or the only one."""
+    """Returns the file of the sources and those of the references, or the single file of both."""
     if name.startswith(PREFIX):
         if references is not None:
             raise UserError(f"--input={name} has its own references: leave out --references")
@@ -123,7 +123,7 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
 
 
 def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
-    """The pairs of a file of rows."""
+    """Returns the pairs of a file of rows."""
     has_columns = format_of(path) in ROWS_ALONE or format_of(path) == ".csv"
     if not has_columns and "\t" not in next(read_lines(path), "\t"):
         raise UserError(
@@ -136,7 +136,7 @@ def _read_pair_table(path: Path, data: ConfigDict) -> Iterable[Pair]:
 
 
 def _print_rows(rows: Any) -> None:
-    """Says which columns are read, and how many broken rows are left out."""
+    """Logs which columns are read, and how many broken rows are skipped."""
     for line in describe_rows([rows]):
         logger.warning(line)
 
@@ -152,7 +152,7 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
 
 
 def _locate_file(name: str, flag: str, folders: bool = False) -> Path:
-    """The file or the data set that a flag names, or perhaps any folder."""
+    """Returns the path of the file or data set that a flag names; of any folder if `folders`."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):
         raise UserError(f"{flag}={name} is not a file: name the text to score")
@@ -179,8 +179,8 @@ def _given_text(
 def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
     """Returns the files of a test set such as `sacrebleu:wmt14/full,en-de`: source, references.
 
-    They lie in sacreBLEU's own cache, the folder that the environment's SACREBLEU names, by default
-    `~/.sacrebleu`; a set that is not there is downloaded.
+    They lie in sacreBLEU's own cache, the folder in the environment variable SACREBLEU, by default
+    `~/.sacrebleu`; a missing set is downloaded.
     """
     from sacrebleu.dataset import DATASETS  # takes a tenth of a second
 
@@ -200,7 +200,7 @@ def fetch_named_set(flag: str) -> tuple[Path, list[Path]]:
     try:
         source = dataset.get_source_file(languages)
         references = dataset.get_reference_files(languages)
-    except (Exception, SystemExit) as error:  # which sacreBLEU ends with where a file is damaged
+    except (Exception, SystemExit) as error:  # sacreBLEU exits if a file is damaged
         reason = one_line(str(error)) or type(error).__name__
         raise UserError(
             f"--input={flag}: sacreBLEU cannot fetch it ({shorten(reason)}): write its files on a "

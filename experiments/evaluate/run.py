@@ -1,4 +1,4 @@
-"""Trains a run to its end and scores it, as the modes `train` and `evaluate` do."""
+"""Trains a run to its end and scores it, for the modes `train` and `evaluate`."""
 
 import contextlib
 import dataclasses
@@ -48,22 +48,22 @@ def train(run: Run, processes: str = "") -> int | None:
     """
     config, group = run.config, join(processes, run.config.train.deadline)
     if not group.leads:
-        logging.disable(logging.WARNING)  # the leader says it
+        logging.disable(logging.WARNING)  # the leader logs the same
     with group.together(), contextlib.ExitStack() as held:
         group.compare(_common_settings(run))
-        make_mesh(jax.devices(), config.train.mesh)  # which refuses one of other devices
+        make_mesh(jax.devices(), config.train.mesh)  # raises if the mesh does not fit the devices
         check_source(run)
         run.check_same(training=True)
         make = functools.partial(tasks.REGISTRY[config.task], config, folder=run.folder)
         task = group.first(make)
         group.compare({"the tokenizer": task.fingerprint(), "the text": task.text_digest()})
-        # Opening the checkpoints clears away those half written: none may be another process's.
+        # Opening the checkpoints deletes incomplete ones: no other process may be writing any.
         group.agree(lambda: held.enter_context(workdir.locked(run.folder)))
         return _train_and_score(TrainingRun(task, config, run.folder, writes=group.leads), group)
 
 
 def _common_settings(run: Run) -> dict[str, str]:
-    """What all processes of a training have in common."""
+    """Returns the settings that must be equal in all processes of a training."""
     code = environment.describe()["code"]
     values = {k: v for k, v in flatten(run.config).items() if k not in having("path")}
     keys = {f"config.{key}": repr(value) for key, value in values.items()}
@@ -82,7 +82,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     if before == State.REPORTED or not group.leads:
         return None
     if before < State.TRAINED and run.scores:
-        run.delete_results()  # the last evaluation had failed, so weights were chosen without it
+        run.delete_results()  # the last evaluation failed, so the weights were chosen without it
     show(run.task, run, run.scores or score(run.task, run))
     return None
 
@@ -106,7 +106,7 @@ def _begin_run(run: TrainingRun) -> State:
     run.claim()
     task.save_assets(folder)
     json_files.record_run(folder, data=task.data_summary())
-    if state >= State.TRAINED:  # but not scored or reported: a kill or a full disk came
+    if state >= State.TRAINED:  # a kill or a full disk came before the scores or the report
         run.close()
         return state
     environment.record(folder)
@@ -121,7 +121,7 @@ def score(
     """Writes a trained run's results and the texts behind them; returns the results, with `notes`.
 
     Args:
-      place: an existing folder, in which they are written; by default the run's.
+      place: an existing folder for the files; by default the run's.
     """
     folder, place = run.folder, place or run.folder
     chosen = Weights(folder, run.config).choose(task, keep=place == folder)
@@ -133,7 +133,7 @@ def score(
     }
     if start := json_files.read_run(folder).get("init_from"):
         results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
-    # Before the results: a report that is there is of those that are there.
+    # Delete the old report first: a report must match the results next to it.
     (place / report_page.REPORT).unlink(missing_ok=True)
     results |= notes or {}
     write_json(place / "results.json", results)
@@ -155,7 +155,7 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         copies = sum(part.get("seconds", 0.0) for part in scores.values())
         scores[split]["seconds"] = round(time.monotonic() - start - copies, 3)
         results |= scores
-        for name, lines in texts.items():  # line i of two files belong together
+        for name, lines in texts.items():  # line i of one file belongs to line i of the others
             data = "".join(f"{join_lines(text)}\n" for text in lines).encode()
             (place / name).parent.mkdir(exist_ok=True)
             write_bytes(place / name, data)
@@ -174,13 +174,13 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
         "tokens_per_second": round(progress["tokens"] / seconds, 1) if seconds else None,
         "flops_per_token": task.predictor.model.flops_per_token(params),
     }
-    if task.is_translated:  # a later mode may have another decode.beam_size
+    if task.is_translated:  # recorded, since a later mode may set another decode.beam_size
         results[run_tables.DECODE] = task.config.decode.to_dict()
     return results
 
 
 def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any], ...]:
-    """The final scores of a split and its parts, the lines of the files of their texts, and the
+    """Returns the final scores of a split and its parts, the lines of text files by name, and the
     counts of each text of the split.
     """
     scores = task.evaluate(params, split, final=True)
@@ -191,7 +191,7 @@ def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any]
 
 
 def _score_start(task: Task, run: Run, params: Any) -> None:
-    """Scores the test set with weights that are all another run's, once, before their training."""
+    """Scores the test set once before training, if all weights are initialised from another run."""
     start = json_files.read_run(run.folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
@@ -209,7 +209,7 @@ def _search_settings(run: Run) -> dict[str, Any]:
 def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the run started from, without scores that are not comparable to the results."""
+    """Returns the record of the initial weights; drops scores not comparable to the results."""
     first = json_files.first_scores(start)
     has_signatures = all(
         results.get(split, {}).get(name) == value
@@ -234,11 +234,11 @@ def show(task: Task, run: Run, results: dict[str, Any]) -> None:
         logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
     trained = run.load_trained(results["averaged_steps"])
-    # Not before the training: matplotlib takes a third of a second.
+    # Imported after training only: matplotlib takes a third of a second.
     from ..attention import snapshot_figures
     from ..display import training_curves
 
-    trained = dataclasses.replace(trained, predictor=task.predictor)  # which is compiled
+    trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
     picture = folder / "figures" / "training.png"
@@ -260,9 +260,9 @@ def print_results(results: dict[str, Any], task: str) -> None:
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
-    """Prints scores as a table, whose first column has this head, and the first row's signatures.
+    """Prints a table of scores, with `head` above the first column, and the first row's signatures.
 
-    Shown are the task's metrics that a row has, after the number of texts or tokens.
+    The columns are the task's metrics that a row has, after the number of texts or tokens.
     """
     first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(

@@ -1,4 +1,4 @@
-"""The mode `align`: scores every cross-attention head as a word aligner, and uses the best one."""
+"""The mode `align`: scores each cross-attention head as a word aligner, and uses the best one."""
 
 import contextlib
 import logging
@@ -34,18 +34,18 @@ from .links import Head, HeadLinks, LinkScore, best_of, format_links
 logger = logging.getLogger(__name__)
 
 SCORES = Path("figures", "alignment", "alignment.csv")  # in a run's folder
-RATE_CELL = 0.52  # inches
-MAX_ACROSS = 8  # heads of a layer, for two panels to stand side by side
+RATE_CELL = 0.52  # inches: a cell of the error rates
+MAX_ACROSS = 8  # maximum heads per layer with two panels side by side
 EXAMPLES = 4  # sentence pairs whose links are drawn
-MAX_DRAWN_WORDS = 24  # of a side that is drawn; what follows is cut
+MAX_DRAWN_WORDS = 24  # maximum words of a side
 FONT_SIZE = 9.0  # points
 WORD_GAP, PAIR_HEIGHT, PAIR_GAP, LEGEND_HEIGHT, MARGIN = 0.14, 1.5, 0.35, 0.62, 0.15  # inches
-MIN_WIDTH = 6.0  # inches: the title and the legend
+MIN_WIDTH = 6.0  # inches: fits the title and the legend
 ROW_TITLES = {
     "output": "rows by output\n(the step that writes a word)",
     "input": "rows by input\n(the next step, which reads it)",
 }
-LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
+LOOKS: dict[str, dict[str, Any]] = {  # line styles by kind of link
     "right": {"color": plotting.COLOURS[0], "linestyle": "solid"},
     "wrong": {"color": plotting.COLOURS[1], "linestyle": "dashed"},
     "missed": {"color": "#000000", "linestyle": "dotted"},
@@ -53,11 +53,11 @@ LOOKS: dict[str, dict[str, Any]] = {  # of the links of each kind
 
 
 def align(run: Run, options: Options) -> list[Path]:
-    """Scores all heads of cross-attention against gold links; returns the table and the pictures.
+    """Scores all cross-attention heads against gold links; returns the table and the figures.
 
-    Pairs are those of --input, or the test set, and links those of --links, or those that the data
-    knows. With --output, the links of the best head are written to it. With an input without links,
-    nothing is scored, and the head aligns that was best before.
+    The pairs are those of --input, or the test set; the links those of --links, or those in the
+    data. The best head's links are written to --output, if given. If there is an --input without
+    links, nothing is scored: the pairs are aligned by the head with the best earlier score.
     """
     if not has_cross_attention(run.config.model):
         raise UserError(NO_ATTENTION.format(use="align words by"))
@@ -66,14 +66,14 @@ def align(run: Run, options: Options) -> list[Path]:
         raise UserError(f"{flag} is for another text: name it with --input")
     run.check_same()
     pairs = _pairs(run, options)
-    # Of the tag that is put before each source no link of a user knows.
+    # A user's links do not count the tag before each source.
     words = len((options.source_tag or "").split())
     if options.input is not None and options.links is None:
         return _align(run, options, pairs, words)
     gold = _gold(run.config.data.source, options, pairs, words)
     read = [Path(name).expanduser() for name in (options.input, options.links) if name is not None]
     with contextlib.ExitStack() as stack:
-        if options.output is not None:  # which may be impossible, and is better known before
+        if options.output is not None:  # opened first, to report errors before the scoring
             output = stack.enter_context(open_output(options.output, *read))
         trained = run.load_trained()
         place = run.folder / SCORES
@@ -96,7 +96,7 @@ def align(run: Run, options: Options) -> list[Path]:
 
 
 def _pairs(run: Run, options: Options) -> list[Pair]:
-    """The pairs to align, as they stand; of a blank line both sides are empty."""
+    """Returns the pairs to align, as written; a blank line gives two empty sides."""
     path, tag = input_file(options.input), Tagger(run.config.data, options.source_tag)
     if path is None:
         parts = parts_of(run.config.data, "test")
@@ -111,12 +111,12 @@ def _pairs(run: Run, options: Options) -> list[Pair]:
 
 
 def _shift(links: Iterable[tuple[int, int]], words: int) -> tuple[tuple[int, int], ...]:
-    """The links of sources with this number of words before them; without, if it is negative."""
+    """Returns links moved by `words` source words; links to negative positions are dropped."""
     return tuple((i + words, j) for i, j in links if i + words >= 0)
 
 
 def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int) -> list[GoldLinks]:
-    """The links that `options.links` or else the data knows, of sources with their tags."""
+    """Returns the gold links of `options.links`, or else of the data, for sources with tags."""
     if options.links is not None:
         counts = [(len(split_words(pair.source)), len(split_words(pair.target))) for pair in pairs]
         sizes = [(max(0, source - words), target) for source, target in counts]
@@ -141,7 +141,7 @@ def _gold(data_source: str, options: Options, pairs: Sequence[Pair], words: int)
 
 
 def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> list[Path]:
-    """Writes the links of the head that was best when heads were scored, one line per pair."""
+    """Writes the links of the head with the best saved score, one line per pair."""
     place = run.folder / SCORES
     if not place.exists():
         raise UserError(
@@ -168,7 +168,7 @@ def _align(run: Run, options: Options, pairs: Sequence[Pair], words: int) -> lis
 
 
 def print_scores(scores: dict[Head, LinkScore]) -> None:
-    """Prints a row for each head and mean of heads, with the scores by both kinds of rows."""
+    """Prints the scores of each head and mean of heads, for both kinds of rows, one per line."""
     best = best_of(scores)
     table = Table(
         title="heads of cross-attention as word aligners",
@@ -193,7 +193,7 @@ def print_scores(scores: dict[Head, LinkScore]) -> None:
 
 
 def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
-    """Returns the error rate of each head under each kind of rows; the best head is framed."""
+    """Returns the figure of each head's error rate, for each kind of rows; the best is framed."""
     layers = max(head.layer or 0 for head in scores)
     heads = max(head.number or 0 for head in scores)
     across = len(ALIGNMENT_ROWS) if heads <= MAX_ACROSS else 1
@@ -211,7 +211,7 @@ def scores_figure(scores: dict[Head, LinkScore]) -> Figure:
 
 
 def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tuple[int, int]):
-    """Draws a panel: heads across and then their mean, layers down and then the mean of all."""
+    """Draws a panel: heads and their mean in columns, layers and the mean of all in rows."""
     layers, heads = size
     rates = np.full((layers + 1, heads + 1), np.nan)
     for head, score in scores.items():
@@ -239,10 +239,10 @@ def _draw_rates(axes: Axes, scores: dict[Head, LinkScore], rows: str, size: tupl
 
 
 def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLinks) -> Figure:
-    """Returns the links of the best head over a few pairs, source words above target words.
+    """Returns the best head's links in a few pairs, with source words above target words.
 
-    A link that is true, sure or possible, is a solid line, one that is not is dashed, and a sure
-    one that is missing is dotted.
+    A correct link (sure or possible) is a solid line, a wrong one dashed, and a missing sure link
+    dotted.
     """
     chosen = list(range(len(pairs)))[:: max(1, len(pairs) // EXAMPLES)][:EXAMPLES]
     links = heads.best_links()
@@ -268,7 +268,7 @@ def links_figure(pairs: Sequence[Pair], gold: Sequence[GoldLinks], heads: HeadLi
 def _draw_pair(
     axes: Axes, pair: Pair, top: float, links: set[tuple[int, int]], gold: GoldLinks
 ) -> float:
-    """Draws two rows of words and the links between them, around 0; returns the inches across."""
+    """Draws two rows of words and their links, centred on 0; returns the width in inches."""
     source = split_words(pair.source)
     labels, style = labels_of([*source, *split_words(pair.target)], FONT_SIZE)
     heights = top - 0.2, top - PAIR_HEIGHT + PAIR_GAP + 0.1

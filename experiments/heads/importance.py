@@ -1,4 +1,4 @@
-"""The mode `heads`: a table, files and a picture of how much each attention head matters."""
+"""The mode `heads`: a table, files and a figure of head importance."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from ..process.options import Options
 from ..results.table import Table, print_rows
 from .ranking import MIN_HEADS, HeadScores, Ranking, rank, work
 
-# Models with one head off that run together on an accelerator. On a CPU they take turns, which was
-# measured at 0.6 of the time, both for losses and for translations.
+# Models with one ablated head each that run in parallel on an accelerator. On a CPU they run one
+# by one, which takes 0.6 of the time, both for losses and for translations.
 AT_ONCE = 16
 
 
 class MapColumn(NamedTuple):
-    """A column of maps: its title, how a number is written, and colours of which red is harm."""
+    """A column of maps: its title, number format, and colour map, in which red is harmful."""
 
     title: str
     number: str
@@ -45,11 +45,11 @@ MEASURES = {
 }
 MAP_CELL, MIN_SIDE, MAX_SIDE = 0.48, 2.0, 4.0  # inches
 BAR_HEIGHT = 0.9  # inches
-WIDEST_NUMBER = 0.4  # inches that a cell's number asks for
+WIDEST_NUMBER = 0.4  # inches: maximum width of a number in a cell
 
 
 def heads(run: Run, options: Options) -> list[Path]:
-    """Ranks all heads of a run's model; prints the ranking, returns the files.
+    """Ranks all heads of a run's model; prints the ranking and returns the files.
 
     The text is the run's test set, or that of `--input`, as for `evaluate`.
     """
@@ -73,7 +73,7 @@ def heads(run: Run, options: Options) -> list[Path]:
 
 
 def print_ranking(ranking: Ranking) -> None:
-    """Prints the heads, those first whose absence raises the loss most, and the correlations."""
+    """Prints the heads, largest rise of the loss first, and the rank correlations."""
     scores = f"with all on: loss {ranking.loss:.4f}, accuracy {ranking.accuracy:.2%}"
     if ranking.bleu is not None:
         scores += f", greedy BLEU {ranking.bleu:.2f} of the first {ranking.decoded} sentences"
@@ -108,21 +108,21 @@ def print_ranking(ranking: Ranking) -> None:
 
 
 def write(ranking: Ranking, folder: Path) -> list[Path]:
-    """Writes the picture and the numbers behind it, as JSON; returns the files."""
+    """Writes the figure and its numbers as JSON; returns the files."""
     picture, numbers = (folder / f"head_importance.{end}" for end in ("png", "json"))
     plotting.save_figure(build_figure(ranking), picture)
     write_json(numbers, dataclasses.asdict(ranking))
     return [picture, numbers]
 
 
-# -- the picture
+# -- the figure
 
 
 def build_figure(ranking: Ranking) -> Figure:
     """Returns a row of maps per kind of attention.
 
-    All maps of a measure share their colours: red is a head that the model needs, blue one that it
-    is better without. A few heads count for more than all others, so colours follow the root.
+    All maps of a measure have one colour scale: red heads help the model, blue heads harm it. A few
+    heads matter more than all others, so colours follow the square root.
     """
     heads, unit = ranking.heads, ranking.unit.split()[-1].removesuffix("s")
     by_kind = {kind: [head for head in heads if head.kind == kind] for kind in KINDS}
@@ -141,19 +141,19 @@ def build_figure(ranking: Ranking) -> Figure:
             mesh = _draw_map(axes, of_kind, name, largest, cell)
             axes.set_title(KINDS[kind].title, fontsize=8)
         column[-1].set_xlabel("head", fontsize=8)
-        # Ticks at the ends of the scale, and half-way between them and zero.
+        # Ticks at the ends of the scale, at zero, and half-way between them by colour.
         ticks, title = largest * np.array([-1, -0.25, 0, 0.25, 1]), MEASURES[name].title
         place = {"location": "top", "shrink": 0.8, "aspect": 16, "pad": 0.02, "format": "{x:.2g}"}
         bar = plotting.add_colour_bar(mesh, ticks, title.format(unit=unit), ax=column, **place)
         bar.ax.tick_params(labelsize=6.5)
-        bar.ax.set_xlim(0 if name == "importance" else -largest, largest)  # it is never negative
+        bar.ax.set_xlim(0 if name == "importance" else -largest, largest)  # never negative
     for axes in grid[:, 0]:
         axes.set_ylabel("layer", fontsize=8)
     return figure
 
 
 def _draw_map(axes: Axes, heads: Sequence[HeadScores], name: str, largest: float, cell: float):
-    """One kind's layers and heads in the colours of a measure, with numbers if they fit."""
+    """Draws the heads of one kind of attention in a measure's colours, with numbers if they fit."""
     measure = MEASURES[name]
     shape = max(head.layer for head in heads), max(head.head for head in heads)
     values = np.zeros(shape)

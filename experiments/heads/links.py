@@ -1,8 +1,8 @@
-"""The word links of cross-attention heads, their scores, and files of links in the Pharaoh format.
+"""Word links of cross-attention heads, their scores, and link files in the Pharaoh format.
 
-Such a file has one sentence pair per line, its links between blanks. A link is written i-j, source
-word i and target word j, both from zero; one that is only possible is ipj or i?j. Words are what
-blanks part in the text that the links are of, as it stands in its file: one may be never seen.
+Such a file has one sentence pair per line, with links separated by blanks. A link is i-j, from
+source word i to target word j, both from zero; a possible (not sure) link is ipj or i?j. Words are
+the parts between blanks of the text as it is in its file.
 """
 
 import csv
@@ -27,19 +27,19 @@ from ..process.text_io import LINES_AT_ONCE
 LINK = re.compile(r"(\d{1,9})([-p?])(\d{1,9})", re.ASCII)
 NO_LINK = -1
 MEAN = "mean"
-PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # pairs whose weights of all heads are in memory
+PAIRS_AT_ONCE = LINES_AT_ONCE // 4  # pairs whose weights in all heads are in memory at once
 
 
 class Head(NamedTuple):
-    """A head, or several whose weights are averaged, under one of `alignment.ALIGNMENT_ROWS`."""
+    """A head, or a mean of heads, with one of `alignment.ALIGNMENT_ROWS`."""
 
     rows: str
-    layer: int | None  # from one; None is the mean over all
-    number: int | None  # the same
+    layer: int | None  # from one; None for the mean over all
+    number: int | None  # from one; None for the mean over all
 
     @property
     def indices(self) -> tuple[int, int]:
-        """Its layer and its number, from zero; -1 for the mean over all."""
+        """Layer and number, from zero; -1 for the mean over all."""
         return (self.layer or 0) - 1, (self.number or 0) - 1
 
     def __str__(self) -> str:
@@ -55,29 +55,29 @@ class LinkScore(NamedTuple):
 
 
 class HeadLinks(NamedTuple):
-    """The links of all heads in some sentence pairs.
+    """The links of all heads in sentence pairs.
 
-    Heads are in the order of the scores: those of a layer, their mean, and last that of all layers.
+    Heads are in the order of `scores`: the heads of a layer, their mean, the mean of all layers.
     """
 
     scores: dict[Head, LinkScore]
-    # Of each pair, which source word each head links each target word to, or NO_LINK; of several
-    # with equal weight the first.
+    # For each pair, the source word that each head links each target word to, or NO_LINK; the first
+    # one if weights are equal.
     chosen: list[Int[np.ndarray, "N T"]]
 
     def best_links(self) -> list[list[tuple[int, int]]]:
-        """Returns the links that the best head makes of each pair."""
+        """Returns the links of the best head in each pair."""
         number = list(self.scores).index(best_of(self.scores))
         return [links_of(chosen[number]) for chosen in self.chosen]
 
 
 def best_of(scores: dict[Head, LinkScore]) -> Head:
-    """Returns the head with the lowest error rate, averages left out."""
+    """Returns the single head with the lowest error rate, without means."""
     return min((head for head in scores if head.number), key=lambda head: scores[head].error_rate)
 
 
 def links_of(chosen: Int[np.ndarray, "T"]) -> list[tuple[int, int]]:
-    """Returns the links (i, j) of target words j whose source word is given."""
+    """Returns the links (i, j) of target words j, given their source words i or NO_LINK."""
     return [(int(i), j) for j, i in enumerate(chosen) if i != NO_LINK]
 
 
@@ -88,7 +88,7 @@ def score_heads(
     gold: Sequence[alignment.GoldLinks],
     done: Callable[[int], None],
 ) -> HeadLinks:
-    """Returns the links that all heads make of the pairs, and how well they agree with `gold`."""
+    """Returns the links that all heads make in the pairs, with their scores against `gold`."""
     chosen, heads = [], []
 
     def links_by_head() -> Iterator[Float[np.ndarray, "N T S"]]:
@@ -118,7 +118,7 @@ def score_heads(
 def attended_words(
     translator: Translator, variables: Variables, pairs: Sequence[Pair], done: Callable[[int], None]
 ) -> Iterator[Float[np.ndarray, "rows layers H T S"]]:
-    """Yields how the words of each pair attend to each other, by each of `ALIGNMENT_ROWS`."""
+    """Yields the attention from target to source words of each pair, by `ALIGNMENT_ROWS`."""
     for first in range(0, len(pairs), PAIRS_AT_ONCE):
         chunk = translator.read_pairs(pairs[first : first + PAIRS_AT_ONCE])
         sources, targets, *_ = zip(*map(canonical, chunk), strict=True)
@@ -126,7 +126,7 @@ def attended_words(
         written = translator.target_tokenizer.starts(targets)
         results: list[Any] = [None] * len(chunk)
         for i, weights in translator.cross_attention(variables, sources, targets, first + 1, done):
-            # What was cut off has no weights.
+            # The tokens that are cut off have no weights.
             rows, columns = weights.shape[2] - 1, weights.shape[3] - 1
             source = alignment.words_of_text(word_ends(chunk[i].source), read[i][:columns])
             target = alignment.words_of_text(word_ends(chunk[i].target), written[i][:rows])
@@ -140,7 +140,7 @@ def attended_words(
 
 
 def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads T"]:
-    """Returns the first source word that each target word is linked to, or `NO_LINK`."""
+    """Returns the first source word linked to each target word, or `NO_LINK`."""
     if not links.shape[-1]:
         return np.full(links.shape[:-1], NO_LINK)
     return np.where(links.any(axis=-1), links.argmax(axis=-1), NO_LINK)
@@ -150,7 +150,7 @@ def first_of(links: Float[np.ndarray, "*heads T S"]) -> Int[np.ndarray, "*heads 
 
 
 def write_csv(path: Path, scores: dict[Head, LinkScore]) -> None:
-    """Writes a line for each head."""
+    """Writes a table with a row for each head."""
     with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("rows", "layer", "head", *LinkScore._fields))
@@ -179,7 +179,7 @@ def read_links(
     """Returns the links of each sentence pair in a file of the Pharaoh format.
 
     Args:
-      sizes: words of each pair, of its source and of its target.
+      sizes: the numbers of words in the source and in the target of each pair.
       pairs: the name of the pairs, for messages.
     """
     if not path.is_file():
@@ -213,5 +213,5 @@ def read_links(
 
 
 def format_links(links: Iterable[tuple[int, int]]) -> str:
-    """Returns the line of a pair."""
+    """Returns the line of a pair in a link file."""
     return " ".join(f"{i}-{j}" for i, j in sorted(links))

@@ -1,4 +1,4 @@
-"""Ranks attention heads by gradient and by ablation.
+"""Ranks attention heads by gradients and by ablation.
 
 The output of each head is multiplied by a gate of 1, see `transformer.model.stack`. One backward
 pass over the test set gives the derivative of every text's loss L_x, a sum over its tokens, with
@@ -6,13 +6,13 @@ respect to every gate. With n tokens in total,
 
     importance = sum_x |dL_x / dgate| / n,    estimate = -sum_x dL_x / dgate / n,
 
-where the first is the expectation of Michel et al. divided by the mean length of a text, and the
-second is the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. They
-are compared with the ablation of each single head: the changes of mean loss, of accuracy and, for
-translators, of the BLEU of greedy translations of the first `evaluate.max_sentences`.
+The first is the expectation of Michel et al. divided by the mean length of a text; the second is
+the first-order estimate of the change of the mean loss if the gate goes from 1 to 0. Both are
+compared with the ablation of each single head: the changes of mean loss, accuracy and, for
+translators, the BLEU of greedy translations of the first `evaluate.max_sentences`.
 
 A text is a sentence pair of a translator, a row of `data.context` tokens of a language model, or a
-text of a classifier, whose loss is that of one class instead of tokens.
+text of a classifier, whose loss has a single term, that of its class.
 
 Source: Michel, Levy and Neubig 2019, "Are Sixteen Heads Really Better than One?", sections 2.3
 (gates) and 3.2 (ablating one), and equation 2 (importance).
@@ -35,37 +35,37 @@ from transformer.tasks.base import Task
 from transformer.tasks.translation import TranslationTask
 
 Done = Callable[[int], None]  # called with the number of texts read since the last call
-MIN_HEADS = 3  # heads that a rank correlation is of
+MIN_HEADS = 3  # minimum number of heads for a rank correlation
 
 
 @dataclasses.dataclass(frozen=True)
 class HeadScores:
-    """The importance of a head, from gradients, and the changes of scores if it is ablated.
+    """A head's importance by gradients, and the changes of scores if it is ablated.
 
     Losses are in nats per token, or per text of a classifier; accuracies are fractions.
     """
 
-    kind: str  # of attention, a key of `transformer.analysis.attention.KINDS`
+    kind: str  # kind of attention, a key of `transformer.analysis.attention.KINDS`
     layer: int  # from 1
     head: int  # from 1
     importance: float
     estimate: float
     loss: float
     accuracy: float
-    bleu: float | None  # of 100; None of models that do not translate
+    bleu: float | None  # 0 to 100; None unless the model translates
 
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """All heads of a model, its scores with all of them on, and Spearman's rank correlations.
+    """All heads of a model, its scores without ablation, and Spearman's rank correlations.
 
-    These are with the change of the loss or of BLEU; None of too few heads, or if all are equal.
+    Correlations are with the change of loss or BLEU; None for few heads or equal numbers.
     """
 
     split: str
-    unit: str  # what losses are means over
-    tokens: int  # how many of these
-    decoded: int  # sentences that BLEU is of
+    unit: str  # the losses are means over these units
+    tokens: int  # number of these units
+    decoded: int  # sentences in the BLEU score
     loss: float
     accuracy: float
     bleu: float | None
@@ -81,7 +81,7 @@ def split_of(task: Task) -> str:
 
 
 def work(task: Task) -> int:
-    """Returns how many texts `rank` reads, as it counts them to `done`."""
+    """Returns the number of texts that `rank` reads and reports to `done`."""
     batches = task.held_out_batches(split_of(task))
     texts = sum(len(jax.tree.leaves(batch)[0]) for batch in batches)
     models = 1 + sum(gates.size for gates in unit_gates(task.predictor.model.config).values())
@@ -89,10 +89,10 @@ def work(task: Task) -> int:
 
 
 def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
-    """Returns the importance of every head; `at_once` heads are masked in a call, one per model."""
+    """Returns the importance of all heads; ablates `at_once` heads in parallel, one per model."""
     ones = unit_gates(task.predictor.model.config)
     places = [(kind, *place) for kind, own in ones.items() for place in np.ndindex(own.shape)]
-    # The first model has all heads on.
+    # The first model has no ablated head.
     models = [ones] + [
         {**ones, kind: ones[kind].at[layer, head].set(0.0)} for kind, layer, head in places
     ]
@@ -135,23 +135,23 @@ def rank(task: Task, variables: Variables, done: Done, at_once: int) -> Ranking:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Returns Spearman's; None of fewer than MIN_HEADS pairs, or if a side has but one value."""
+    """Returns Spearman's rho; None for fewer than MIN_HEADS pairs, or if a side is constant."""
     if len(first) < MIN_HEADS or min(len(set(first)), len(set(second))) < 2:
         return None
-    from scipy.stats import spearmanr  # which takes half a second
+    from scipy.stats import spearmanr  # takes half a second
 
     return float(cast(Any, spearmanr(first, second)).statistic)
 
 
 def _gated(task: Task, variables: Variables, gates: Any) -> dict[str, Any]:
-    """The variables with gates."""
+    """Returns the variables with gates."""
     model = task.predictor.model
     part = "encoder" if isinstance(model, Classifier) else ""
     return {**variables, "gates": gate_variables(gates, model.config, part)}
 
 
 def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) -> Any:
-    """The sums over the batches of the split, in float64."""
+    """Returns the sums over the batches of the split, in float64."""
     totals = []
     for batch in task.held_out_batches(split_of(task)):
         totals.append(jax.device_get(of_batch(batch)))
@@ -160,12 +160,12 @@ def _sum(task: Task, of_batch: Callable[[Any], Any], done: Done, models: int) ->
 
 
 def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple[dict, dict]:
-    """The sums over texts of |dL_x / dgate| and of dL_x / dgate, of all gates."""
+    """Returns the sums over texts of |dL_x / dgate| and of dL_x / dgate, for all gates."""
 
     @jax.jit
     def of_batch(variables, batch):
         rows = len(jax.tree.leaves(batch)[0])
-        # Each text has gates of its own, so that one backward pass tells them apart.
+        # Each text has its own gates, so that one backward pass gives gradients per text.
         gates = jax.tree.map(lambda gate: jnp.repeat(gate[:, None], rows, axis=1), ones)
         gradient = jax.grad(
             lambda gates: task.held_out_sums(_gated(task, variables, gates), batch).loss
@@ -177,7 +177,7 @@ def _gradients(task: Task, variables: Variables, ones: Any, done: Done) -> tuple
 
 
 def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: int) -> TokenSums:
-    """The sums over the split for all models, each with its gates."""
+    """Returns the sums over the split for all models, each with its gates."""
     models = len(jax.tree.leaves(stacked)[0])
 
     @jax.jit
@@ -192,21 +192,21 @@ def _sums(task: Task, variables: Variables, stacked: Any, done: Done, at_once: i
 
 
 def _decoded(task: Task) -> list[Any]:
-    """The sentence pairs that BLEU is of; none of a task that does not translate."""
+    """Returns the sentence pairs for BLEU; none if the task does not translate."""
     translates = isinstance(task, TranslationTask)
     return task.decoded_pairs(split_of(task), final=False) if translates else []
 
 
 def _bleus(task: Any, variables: Variables, stacked: Any, done: Done, at_once: int) -> list[float]:
-    """BLEU of greedy translations of all models; none of a task that does not translate."""
+    """Returns BLEU of all models' greedy translations; none if the task does not translate."""
     pairs = _decoded(task)
     if not pairs:
         return []
     sources = [pair.source for pair in pairs]
     models = len(jax.tree.leaves(stacked)[0])
     at_once = min(at_once, models)
-    # The last group is as large as the others, by models with all heads on, or it would be compiled
-    # again.
+    # The last group is filled up with models without ablation, or it would be compiled for its own
+    # size.
     padded = jax.tree.map(
         lambda gates: jnp.pad(gates, [(0, -models % at_once), (0, 0), (0, 0)], constant_values=1.0),
         stacked,

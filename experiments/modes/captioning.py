@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 @line_mode
 def caption(run: Run, lines: Lines) -> Iterator[str]:
-    """Yields the caption of the picture that each line names; a blank line stays blank.
+    """Yields a caption of the picture that each line names; a blank line stays blank.
 
-    With `decode.num_best` over one, it is written as by `--mode=translate`.
+    If `decode.num_best` is over one, the format is that of `--mode=translate`.
     """
     return write_texts(run, "caption", lines)
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers, and each word's over the picture; returns the files."""
+    """Draws all heads of all layers, and each word's attention on the picture; returns files."""
     picture = needed_picture(options)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, picture, options.translation)
@@ -36,7 +36,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: CaptionTask, variables: Variables, folder: Path) -> None:
-    """Prints a few captions of the test set, and draws the attention of the first."""
+    """Prints a few captions of the test set, and draws the attention of the first one."""
     name, maps = show_pairs(task, variables, folder, "picture", "caption")
     for file in draw_picture(maps, name, folder / "figures"):
         logger.info(f"wrote {file}")

@@ -23,15 +23,15 @@ from .translation import answer_lines
 logger = logging.getLogger(__name__)
 
 EXAMPLES = 6  # texts shown after training
-MAX_EXAMPLE_LENGTH = 90  # characters of them
-MAPPED = 500  # texts of the map: t-SNE then takes seconds
+MAX_EXAMPLE_LENGTH = 90  # characters of such a text
+MAPPED = 500  # maximum number of texts in the map: t-SNE then takes seconds
 
 
 @line_mode
 def classify(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the most probable class of each line and its probability; a blank line stays blank.
 
-    With `decode.num_best` over one, each line becomes that many lines, at most one per class,
+    If `decode.num_best` is over one, each line becomes up to that many lines, one per class,
     `number<TAB>class<TAB>probability`, numbered from one.
     """
     count = run.config.decode.num_best
@@ -71,7 +71,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 def draw_reading(
     classifier: ClassPredictor, variables: Variables, items: Sequence[Labelled], picture: Path
 ) -> list[Path]:
-    """Draws which tokens attention pooling reads; returns the picture, or none without such."""
+    """Draws attention pooling weights by token; returns the figure, or none without pooling."""
     texts = [item.text for item in items]
     readings = classifier.reading(variables, texts)
     if not readings:
@@ -91,7 +91,7 @@ def show(task: ClassificationTask, variables: Variables, folder: Path) -> None:
     """Prints a few texts of the test set with their classes, and draws the results."""
     classifier = task.predictor
     examples = task.examples("test", EXAMPLES)
-    # Of a text that is blank to the tokenizer nothing is predicted.
+    # A text that is blank to the tokenizer has no prediction.
     examples = [item for item in examples if not classifier.is_blank(item.text)]
     predictions = classifier.predict(variables, [item.text for item in examples])
     for item, best in zip(examples, predictions, strict=True):

@@ -1,4 +1,4 @@
-"""The mode `clean`: the pairs of a training text that cleaning keeps and drops; no training."""
+"""The mode `clean`: shows which pairs of a training text cleaning keeps and drops; no training."""
 
 import collections
 import contextlib
@@ -23,19 +23,19 @@ from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)
 
-CLEANING_FOLDER = "cleaning"  # below the folder of the run
+CLEANING_FOLDER = "cleaning"  # in the run's folder
 KEPT = ("kept.source.txt", "kept.target.txt")
 DROPPED_FILE = "dropped.tsv"
-EXAMPLES, WIDTH = 3, 60  # of each reason; characters of a side
+EXAMPLES, WIDTH = 3, 60  # examples per reason; characters per side
 
 
 def clean(run: Run) -> Iterator[Path]:
-    """Writes the training pairs that cleaning keeps, and those it drops, and prints a table.
+    """Writes the training pairs that cleaning keeps and those that it drops, and prints a table.
 
-    Below `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv
-    has the columns reason, pair (its number, from one), source and target, whose tabs are blanks.
-    Of several corpora each has a folder there, and its sides are those of its files. Files for
-    validation and test are checked and stay as they are; nothing is held out.
+    In `folder`/cleaning, line n of kept.source.txt and kept.target.txt is a pair; dropped.tsv has
+    the columns reason, pair (its number, from one), source and target, with blanks for tabs.
+    If there are several corpora, each has a folder there, with sides as in its files. Files for
+    validation and test are checked and not changed; nothing is held out.
     """
     check_folder(run.folder)
     place, corpora = run.folder / CLEANING_FOLDER, corpora_of(run.config.data)
@@ -48,7 +48,7 @@ def clean(run: Run) -> Iterator[Path]:
 
 
 def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
-    """Cleans the text of one corpus; returns the files in `place`."""
+    """Cleans the text of one corpus; returns the files written to `place`."""
     rules, texts = rules_of(data), _open_splits(data)
     place.mkdir(parents=True, exist_ok=True)
     results, rules = survey(texts["train"], rules, data.seed)
@@ -63,7 +63,7 @@ def _clean_pairs(data: ConfigDict, place: Path) -> list[Path]:
 
 
 def _open_splits(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
-    """The pairs of each split; nothing is held out of files."""
+    """Returns the pairs of each split; files have no held-out pairs."""
     if data.source != "files":
         return open_source(data)
     texts = named_files(data)
@@ -73,7 +73,7 @@ def _open_splits(data: ConfigDict) -> Mapping[str, Iterable[Pair]]:
 
 
 def _write_pair(pairs: Iterable[Pair], faults: bytes, place: Path) -> dict[str, list[Pair]]:
-    """Writes each pair to a file by its fault; returns the first pairs of each fault."""
+    """Writes each kept or dropped pair to its file; returns the first dropped pairs by fault."""
     examples: dict[str, list[Pair]] = collections.defaultdict(list)
     with contextlib.ExitStack() as files:
         sides = [files.enter_context(whole_file(place / name)) for name in KEPT]

@@ -1,4 +1,4 @@
-"""A run in the format of another program: `--mode=export`, and back: `--mode=import`."""
+"""The modes `export` and `import`: runs in the formats of other programs."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from ..process.options import Options
 
 
 def export(run: Run, options: Options) -> list[Path]:
-    """Writes a run in `--format`, into the folder `--output`."""
+    """Exports a run in `--format` to the folder `--output`."""
     if not options.output:
         raise UserError("--mode=export needs --output, the folder to write")
     format, keys = options.format or DEFAULT, [*run.other_settings()]
@@ -23,7 +23,7 @@ def export(run: Run, options: Options) -> list[Path]:
 
 
 def import_model(run: Run, options: Options) -> list[Path]:
-    """Makes a run, the new folder `--output`, of the model in the folder `--input`."""
+    """Imports the model in the folder `--input` as a run, the new folder `--output`."""
     if not (options.input and options.output):
         raise UserError(
             "--mode=import needs --input, the folder of a model, and --output, the run to write"

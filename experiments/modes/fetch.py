@@ -1,6 +1,6 @@
-"""The mode `fetch`: the public corpus that a config names, downloaded and checked.
+"""The mode `fetch`: downloads and checks the public corpus that a config names.
 
-A fetched corpus is recorded in `fetched.json` next to it, so that a later fetch knows its files.
+`fetched.json` next to a corpus records its files, for later fetches.
 """
 
 import collections
@@ -31,11 +31,11 @@ from transformer.runs.run import Run
 
 RECORD = "fetched.json"
 SHAPE = Each({"url": str, "files": Each(str)})
-BY_HAND = "put there by hand"  # in place of the address of a download
-RETRIES = 2  # of an address that fails
-TIMEOUT = (10.0, 30.0)  # seconds for a connection, and for the next bytes
+BY_HAND = "put there by hand"  # recorded instead of the URL of a download
+RETRIES = 2  # per URL that fails
+TIMEOUT = (10.0, 30.0)  # seconds to connect, and between bytes
 BLOCK = 2**16  # bytes
-# Some servers refuse the name of Python's libraries.
+# Some servers reject the default user agent of Python's libraries.
 HEADERS = {
     "User-Agent": "Mozilla/5.0 (compatible; transformer-fetch)",
     "Accept-Encoding": "identity",
@@ -63,7 +63,7 @@ def fetch(run: Run) -> Iterator[Path]:
 
 
 def _fetch_one(download: Download, place: Path) -> None:
-    """Makes the files of a download, if they are not there as they were fetched."""
+    """Creates the files of a download, unless they are there and unchanged."""
     recorded = place / RECORD
     record = read_json(recorded, SHAPE, "delete it, and fetch again") if recorded.exists() else {}
     earlier = record.get(download.name)
@@ -87,10 +87,10 @@ def _fetch_one(download: Download, place: Path) -> None:
             try:
                 _unpack(part, download, Path(unpacked))
             except UserError:
-                if url != BY_HAND:  # which may be the user's only copy
+                if url != BY_HAND:  # it may be the user's only copy
                     part.unlink()
                 raise
-        # First, since a later command takes a file that is not recorded for the user's own.
+        # Recorded first: a later command would take an unrecorded file for the user's own.
         entry = {"url": url, "files": _file_digests(outputs)}
         write_json(recorded, {**record, download.name: entry})
         for name, path in outputs.items():
@@ -103,7 +103,7 @@ def _file_digests(paths: dict[str, Path]) -> dict[str, str]:
 
 
 def _download(download: Download, part: Path) -> str:
-    """Downloads a file and checks it; returns the address that it came from."""
+    """Downloads and checks a file; returns the URL that it came from."""
     checksum = download.checksum or None
     if part.exists():
         if checksum and not pooch.hashes.hash_matches(part, checksum):
@@ -134,7 +134,7 @@ def _download(download: Download, part: Path) -> str:
 
 
 def _unpack(archive: Path, download: Download, folder: Path) -> None:
-    """Writes the wanted files of an archive into a folder, all under names of ours."""
+    """Extracts the wanted files of an archive into a folder, under the corpus's names."""
     texts: dict[str, list[tuple[str, str, str]]] = collections.defaultdict(list)
     tables = {part: table for table, parts in download.classes.items() for part in parts}
     talks: dict[str, list[str]] = {part: [] for parts in download.talks.values() for part in parts}
@@ -154,9 +154,9 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
                 label = PurePosixPath(parent).name
                 texts[tables[parent]].append((label, name, TABS_AND_BREAKS.sub(" ", text).strip()))
                 missing.discard(parent)
-    except Exception as error:  # of a damaged archive, libraries raise what their code meets
+    except Exception as error:  # libraries raise all kinds of errors for a damaged archive
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # of the disk
+            raise  # an error of the disk
         raise UserError(
             f"{archive} is a damaged archive ({error!r}): copy or download it again"
         ) from None
@@ -174,25 +174,25 @@ def _unpack(archive: Path, download: Download, folder: Path) -> None:
 
 
 def _archive_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yields the names and the contents of the files of an archive; links are passed over."""
+    """Yields the names and contents of an archive's files, without links."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for entry in packed.infolist():
                 with packed.open(entry) as stream:
                     yield str(PurePosixPath(entry.filename)), stream
         return
-    # Not by tarfile itself, which does not look at the checksum of gzip.
+    # Unpacked here, since tarfile does not verify gzip's checksum.
     with open_unpacked(archive) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as packed:
             for info in packed:
                 if content := packed.extractfile(info) if info.isreg() else None:
                     yield str(PurePosixPath(info.name)), content
-        while stream.read(BLOCK):  # to its end, where its checksum is
+        while stream.read(BLOCK):  # the checksum is at the end
             pass
 
 
 def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
-    """The lines of TED talks, lowercased; of XML only the segments, else also titles.
+    """Returns the lines of TED talks, lowercased; from XML only segments, else also titles.
 
     Source: fairseq's examples/translation/prepare-iwslt14.sh, which also tokenises them.
     """
@@ -203,7 +203,7 @@ def _talk_lines(name: str, stream: IO[bytes]) -> list[str]:
 
 
 def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
-    """Writes label<TAB>text of each row, gzip, in an order that depends on their names alone."""
+    """Writes rows label<TAB>text, gzipped, shuffled in an order that depends only on the names."""
     rows.sort(key=lambda row: row[:2])
     random.Random(0).shuffle(rows)
     with path.open("wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
@@ -212,7 +212,7 @@ def _write_table(path: Path, rows: list[tuple[str, str, str]]) -> None:
 
 
 def _how_to_train(settings: ConfigDict, corpus: PublicCorpus) -> str:
-    """The flags that a config needs to read the corpus."""
+    """Returns a sentence with the flags that a config needs to read the corpus."""
     flags = [
         f"--config.data.{key}={shlex.quote(value)}"
         for key, value in corpus.settings.items()

@@ -1,4 +1,4 @@
-"""The modes of language models: `generate` and `attention`; `score` is that of translators."""
+"""The modes of language models: `generate` and `attention`; `score` is in `translation`."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from .translation import answer_lines
 
 logger = logging.getLogger(__name__)
 
-DRAWN = 32  # tokens of a text whose attention is drawn after training
+DRAWN = 32  # tokens of a text with attention drawn after training
 
 
 def generate(run: Run, options: Options) -> None:
@@ -34,9 +34,9 @@ def generate(run: Run, options: Options) -> None:
 def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
     """Yields each line with its continuation.
 
-    A text may have ends of lines: they are written as `\\n` and `\\r`, so that a text stays a line.
-    With `decode.num_best` over one, each line becomes that many lines, `number<TAB>text`, numbered
-    from one; those of a beam search, best first, have their score between the two.
+    Line breaks in a text are written as `\\n` and `\\r`, so that it stays on one line. If
+    `decode.num_best` is over one, each line becomes that many lines, `number<TAB>text`, numbered
+    from one; those of a beam search, best first, have a score between the two.
     """
     count = run.config.decode.num_best
     for number, _, best in answer_lines(run, "generate", lines):
@@ -47,7 +47,7 @@ def generate_lines(run: Run, lines: Lines) -> Iterator[str]:
 
 
 def generate_one(run: Run, prompt: str, output: TextIO) -> None:
-    """Writes a prompt and its continuation token by token; that of a search when it is found."""
+    """Writes a prompt and its continuation, token by token or, after a beam search, at once."""
     trained = run.load_trained()
     if run.config.decode.search == "beam" or run.config.decode.num_best > 1:
         [best] = trained.predictor.write(trained.variables, [prompt])
@@ -73,11 +73,11 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: LanguageModelTask, variables: Variables, folder: Path) -> None:
-    """Prints a text that the model writes by itself, and draws the attention over its start."""
+    """Prints a text that the model generates, and draws the attention over its start."""
     generator = task.predictor
     text = "".join(generator.stream(variables, ""))
     logger.info(f"it writes:\n\n{text}\n")
-    # Room for a beginning, and for pieces that come out otherwise when they are read again.
+    # Leaves room for bos, and for text that has more tokens when it is encoded again.
     start = generator.tokenizer.encode([text])[0][: min(DRAWN, generator.context - 2)]
     if not start:
         return

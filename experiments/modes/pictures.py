@@ -1,4 +1,4 @@
-"""The modes of models of pictures: `attention`; `classify` is that of texts."""
+"""The modes of picture models: `attention`; `classify` is in `classification`."""
 
 import logging
 from pathlib import Path
@@ -19,7 +19,7 @@ EXAMPLES = 6  # pictures shown after training
 
 
 def attention(run: Run, options: Options) -> list[Path]:
-    """Draws all heads of all layers over a picture, and over its question; returns the files."""
+    """Draws all heads of all layers over a picture and its question; returns the files."""
     picture = needed_picture(options)
     if options.translation is not None:
         raise UserError("--translation is for translators and captioners: leave it out")
@@ -41,7 +41,7 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def needed_picture(options: Options) -> str:
-    """Returns `--picture`, or raises a UserError if it is missing."""
+    """Returns `--picture`; raises UserError if it is missing."""
     if options.picture is None:
         raise UserError("--picture is missing: name the file whose attention is to be drawn")
     if options.hide_eos:
@@ -50,12 +50,12 @@ def needed_picture(options: Options) -> str:
 
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
-    """Draws what the class token and each word look at, over the picture; returns the files."""
+    """Draws the attention of class token and words over the picture; returns the files."""
     from ..attention.picture_figures import heads_figure, words_figure, words_of
     from ..display.plotting import save_figure
 
     figures = {}
-    if not maps.target_tokens:  # else no class is read off the class token
+    if not maps.target_tokens:  # otherwise, no class is read off the class token
         figures["over_picture"] = heads_figure(maps, title)
     if words_of(maps)[0]:
         figures["words_over_picture"] = words_figure(maps, title)
@@ -63,7 +63,7 @@ def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
 
 
 def show(task: PictureTask, variables: Variables, folder: Path) -> None:
-    """Prints a few questions of the test set with their answers, and draws the results."""
+    """Prints a few test questions with their answers, and draws the results."""
     classifier, items = task.predictor, task.items("test")
     numbers = task.spread("test", EXAMPLES)
     probabilities = classifier.probabilities(variables, [items[i] for i in numbers])

@@ -20,23 +20,23 @@ from ..process.text_io import Lines, join_lines, line_mode, two_columns
 
 logger = logging.getLogger(__name__)
 
-BLANK_PAIR = "", ""  # of a blank line
-EXAMPLES = 5  # translations shown after training, and for the first of them its heat maps
+BLANK_PAIR = "", ""  # for a blank line
+EXAMPLES = 5  # translations shown after training; the first one has heat maps
 
 
 @line_mode
 def translate(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the translation of each line; a blank line stays blank.
 
-    With `decode.num_best` over one, each line becomes that many lines, `number<TAB>score<TAB>text`,
-    numbered from one. A line of several sentences is split, see `segments.Segmenter`. A translation
-    may have ends of lines: they are written as blanks.
+    If `decode.num_best` is over one, each line becomes that many lines of
+    `number<TAB>score<TAB>text`, numbered from one. A line with several sentences is split, see
+    `segments.Segmenter`. Line breaks in a translation are written as blanks.
     """
     return write_texts(run, "translate", lines)
 
 
 def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, Any]]:
-    """Yields the number, the content and an operation's results of each line."""
+    """Yields the number, the content and an operation's results for each line."""
     operation, count = LoadedRun(run).operation(name), run.config.decode.num_best
 
     def parse(line: str, number: int) -> Any:
@@ -52,7 +52,7 @@ def answer_lines(run: Run, name: str, lines: Lines) -> Iterator[tuple[int, Any, 
 
 
 def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
-    """Yields the lines of what an operation writes of each line, see `translate`."""
+    """Yields the output lines of an operation for each line, see `translate`."""
     count = run.config.decode.num_best
     for number, _, best in answer_lines(run, name, lines):
         for each in best:
@@ -64,8 +64,8 @@ def write_texts(run: Run, name: str, lines: Lines) -> Iterator[str]:
 def score(run: Run, lines: Lines) -> Iterator[str]:
     """Yields the log-probability in nats and the tokens of each line, or of `source<TAB>target`.
 
-    Of a pair they are those of the target. Both count the end of the text, if the model learned
-    ends. A blank line of pairs stays blank.
+    For a pair, both are those of the target. They include the end-of-text token if the model was
+    trained with it. In a file of pairs, a blank line stays blank.
     """
     for _, pair, [score] in answer_lines(run, "score", lines):
         yield f"{score.log_prob:.4f}\t{score.tokens}" if pair is not BLANK_PAIR else ""
@@ -86,14 +86,14 @@ def attention(run: Run, options: Options) -> list[Path]:
 
 
 def show(task: TranslationTask, variables: Variables, folder: Path) -> None:
-    """Prints a few translations of the test set, and draws the attention of the first."""
+    """Prints a few translations of the test set, and draws the attention of the first one."""
     show_pairs(task, variables, folder, "source", "translation")
 
 
 def show_pairs(
     task: TranslationTask, variables: Variables, folder: Path, source: str, output: str
 ) -> tuple[str, Attention]:
-    """Does what `show` does, with names of the two sides; returns a source and its attention."""
+    """Does the same as `show`, with names for both sides; returns a source and its attention."""
     pairs = task.examples("test", EXAMPLES)
     sources = [pair.source for pair in pairs]
     for pair, best in zip(pairs, task.predictor.translate(variables, sources), strict=True):

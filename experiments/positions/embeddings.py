@@ -30,8 +30,8 @@ from ..process.text_io import print_table
 logger = logging.getLogger(__name__)
 
 NEIGHBOURS = 10  # of a token, printed and shown
-MIN_MAPPED = 10  # tokens that t-SNE maps
-MAX_TOKENS = 12_000  # tokens that t-SNE maps: these take about a minute
+MIN_MAPPED = 10  # minimum number of tokens for t-SNE
+MAX_TOKENS = 12_000  # maximum number of tokens for t-SNE: it takes about a minute
 MAP_STEPS = 2**16 - 1  # steps along the longer side of the page's map
 # Name, colour and marker of each kind of token.
 TOKEN_GROUPS = (
@@ -42,24 +42,24 @@ TOKEN_GROUPS = (
 )
 WORD, WITHIN, SIGNS, SPECIAL = range(len(TOKEN_GROUPS))
 WIDTH, MIN_HEIGHT, MAX_HEIGHT = 7.0, 2.5, 7.5  # inches
-FONT = 5.5  # points, of the names
+FONT = 5.5  # points, size of names
 OFFSET, GAP = 2.5, 1.0  # points: from a mark to its name, and between names
-CANDIDATES, MAX_NAMES = 3000, 350  # tokens that may be named, and names that stay readable
+CANDIDATES, MAX_NAMES = 3000, 350  # tokens that may be named; maximum number of readable names
 
 
 class Map(NamedTuple):
-    """Places of a table's first tokens on a plane."""
+    """Positions of a table's first tokens in the plane."""
 
     method: str  # "tsne" or "pca"
-    points: Float[np.ndarray, "N 2"]  # by id
+    points: Float[np.ndarray, "N 2"]  # by token id
     title: str
 
 
 def embeddings(run: Run, options: Options) -> Iterator[Path]:
-    """Draws maps of a model's token embeddings, t-SNE and PCA; yields the files as they are made.
+    """Draws maps of a model's token embeddings, by t-SNE and PCA; yields files as they are made.
 
-    They are pictures, a page to search and zoom, and the arrays behind both. With `options.token`
-    nothing is drawn: the nearest neighbours of the token, or of a sum of tokens, are printed.
+    These are figures, a page to search and zoom, and the arrays behind both. With `options.token`,
+    nothing is drawn: it prints the nearest neighbours of the token, or of a sum of tokens.
     """
     trained = run.load_trained()
     tables = trained.predictor.token_tables(trained.variables)
@@ -84,13 +84,13 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
             "name": spoken(name),
             "vocabulary": list(vocabularies).index(tokenizer.digest),
             "neighbours": encode_array(closest.astype(small)),
-            "cosines": encode_array(np.rint(100 * cosines).astype(np.int8)),  # percent
+            "cosines": encode_array(np.rint(100 * cosines).astype(np.int8)),  # in percent
             "maps": maps,
         }
         pages.append(page)
         for drawn in make_maps(name, vectors):
             arrays[f"{name}_{drawn.method}"] = drawn.points
-            # The longer side is MAP_STEPS steps long, and y grows upwards.
+            # The longer side is MAP_STEPS steps long, and y points upwards.
             points = drawn.points - drawn.points.min(axis=0)
             steps = np.rint(points * (MAP_STEPS / points.max())).astype(np.uint16)
             method = {"tsne": "t-SNE", "pca": "PCA"}[drawn.method]
@@ -105,9 +105,9 @@ def embeddings(run: Run, options: Options) -> Iterator[Path]:
 
 
 def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
-    """Yields the maps of a table: t-SNE of MIN_TOKENS to MAX_TOKENS tokens, and PCA of all.
+    """Yields the maps of a table: t-SNE for MIN_MAPPED to MAX_TOKENS tokens, and PCA of all.
 
-    t-SNE is of directions, so that tokens of a high cosine are near each other.
+    t-SNE uses unit vectors, so that tokens with a high cosine are near each other.
     """
     count, table = len(vectors), spoken(name)
     if count >= MIN_MAPPED:
@@ -122,14 +122,14 @@ def make_maps(name: str, vectors: Float[np.ndarray, "V D"]) -> Iterator[Map]:
 
 
 def spoken(name: str) -> str:
-    """Returns the name of a table for people: "Source, target and output embeddings"."""
+    """Returns a table's name as text: "Source, target and output embeddings"."""
     *others, last = name.split("_")
     listed = f"{', '.join(others)} and {last}" if others else last
     return f"{listed.capitalize()} embeddings"
 
 
 def printed(piece: str) -> str:
-    """Returns a token with each of its characters to be seen."""
+    """Returns a token with all characters visible."""
     return visible(piece, frozenset(piece))
 
 
@@ -137,17 +137,17 @@ def printed(piece: str) -> str:
 
 
 def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Table]:
-    """Returns the tokens nearest to a sum in each table; UserError if none has all its tokens.
+    """Returns the nearest tokens to a sum in each table; UserError if no table has all its tokens.
 
-    The sum is of unit vectors. Its own tokens are left out, since one of them is nearly always the
+    The sum is of unit vectors. Its own tokens are left out, since one of them is nearly always
     nearest.
 
     Args:
-      question: a token, or several with " + " and " - " between them: "king - man + woman".
+      question: a token, or several joined by " + " and " - ": "king - man + woman".
 
     Source: Mikolov et al. 2013, "Linguistic Regularities in Continuous Space Word Representations".
     """
-    parts = re.split(r" ([+-]) ", question)  # tokens, with signs between them
+    parts = re.split(r" ([+-]) ", question)  # tokens and the signs between them
     factors = np.array([-1 if sign == "-" else 1 for sign in ["+", *parts[1::2]]])
     shown, refusal = [], None
     for name, (vectors, tokenizer) in tables.items():
@@ -177,16 +177,16 @@ def neighbour_tables(tables: Mapping[str, TokenTable], question: str) -> list[Ta
 
 
 def find_token(tokenizer: Tokenizer, token: str) -> int:
-    """Returns the id of a token, or of a word that is one: `house` is `▁house` or else `house`.
+    """Returns the id of a token, or of a one-token word: `house` is `▁house` or else `house`.
 
-    UserError, if there is none, has its pieces.
+    If there is none, a UserError lists the word's subwords.
     """
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
     ids = {piece: number for number, piece in enumerate(pieces)}
     for spelling in (f"▁{token}", token):
         if token and spelling in ids:
             return ids[spelling]
-    parts = tokenizer.encode([token])[0]  # which may write it in small letters
+    parts = tokenizer.encode([token])[0]  # encoding may lowercase it
     if len(parts) == 1 and parts != [UNK_ID]:
         return parts[0]
     names = [printed(pieces[part]) for part in parts if pieces[part] not in ("▁", "<unk>")]
@@ -194,11 +194,11 @@ def find_token(tokenizer: Tokenizer, token: str) -> int:
     raise UserError(f"--token={token} is not a token of this model: {fix}")
 
 
-# -- pictures
+# -- figures
 
 
 def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
-    """Returns each token's place in KINDS: by its text alone, special tokens by their ids."""
+    """Returns each token's index in TOKEN_GROUPS, by its text or, for special tokens, its id."""
     kinds = [
         SIGNS if not any(map(str.isalpha, piece)) else WORD if piece[0] == "▁" else WITHIN
         for piece in pieces
@@ -209,10 +209,10 @@ def token_kinds(pieces: Sequence[str]) -> UInt8[np.ndarray, "V"]:
 
 
 def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
-    """Returns a mark per token, of its kind, and as many names as stand clear of one another.
+    """Returns a figure with a mark per token in its group's style, and names without overlap.
 
-    Tokens of low ids are named first: the most frequent, or the first that were merged. Bytes,
-    which come before those and which few texts have, are not named.
+    Names go to low ids first: the most frequent tokens, or the earliest merges. Byte tokens, which
+    have lower ids but are rare, are not named.
     """
     points, pieces = drawn.points, pieces[: len(drawn.points)]
     across, upwards = np.ptp(points, axis=0)
@@ -237,7 +237,7 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
 
 
 def _name_tokens(axes: Axes, points: np.ndarray, pieces: Sequence[str]) -> None:
-    """Writes tokens next to their marks, the first first, if there is room for them."""
+    """Writes names next to their marks, in order, if there is room for them."""
     names, style = labels_of(pieces, FONT)
     font = FontProperties(family=style["fontfamily"], size=FONT)
     canvas = cast(FigureCanvasAgg, axes.figure.canvas)

@@ -1,8 +1,8 @@
-"""Sinusoids as rotating phasors, which show the origin of the heat map: a GIF and a page.
+"""Sinusoids as rotating phasors, which explain the heat map of the encoding: a GIF and a page.
 
-Two dimensions that are the sine and the cosine of one angle are a point on a circle, and each
-position moves the hand that points to it by the same angle: the first by a radian, each next one by
-less. Which of two orders of dimensions these are is read off an encoding's own numbers.
+Two dimensions that are the sine and the cosine of one angle are a point on a circle. From one
+position to the next, a hand from the centre to that point rotates by a fixed angle: one radian for
+the first pair, less for each next one. The order of dimensions is found from the encoding itself.
 """
 
 import io
@@ -28,27 +28,27 @@ from ..display.plotting import COLOURS, SIGNED
 from ..display.web_page import encode_array, write_page
 from .values import PAIRS, Encoding, initial_params, with_one_encoding
 
-# Dimensions: so few that each hand and each cell can be seen. Their frequencies span the same range
-# as those of a wider model, which has more between them.
+# Dimensions: few enough to see each hand and each cell. Frequencies span the same range as in a
+# wider model, which has more of them.
 WIDTH = 16
 POSITIONS = 48
 POSITIONS_PER_SECOND = 4
-INCHES, DOTS_PER_INCH, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours of a frame
-ON_CIRCLE = 1e-4  # distance from it that is rounding
-SHADES = 33  # of the colour map: odd, so that zero has its own
+INCHES, DOTS_PER_INCH, PALETTE = (6.4, 4.0), 100, 64  # PALETTE: colours per frame
+ON_CIRCLE = 1e-4  # tolerance for rounding errors
+SHADES = 33  # of the colour map: odd, so that zero has its own shade
 
 
 class Phasors(NamedTuple):
-    """An encoding that adds circles: the vectors at positions from zero, and a hand per circle."""
+    """An encoding of circles: its vectors at positions from zero, and a hand for each circle."""
 
     name: str
     summary: str
     table: Float[np.ndarray, "L D"]
-    hands: list[tuple[int, int]]  # dimensions (sine, cosine), the fastest first
+    hands: list[tuple[int, int]]  # dimensions (sine, cosine), fastest first
 
 
 def phasors_of(config: ModelConfig) -> list[Phasors]:
-    """Returns the encodings of REGISTRY that add nothing but circles, at WIDTH dimensions."""
+    """Returns the encodings in REGISTRY that add only circles, at WIDTH dimensions."""
     heads = {"num_heads": 1, "num_kv_heads": 0, "head_size": 0}
     length = max(POSITIONS, config.max_length)
     drawn = []
@@ -62,7 +62,7 @@ def phasors_of(config: ModelConfig) -> list[Phasors]:
 
 
 def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
-    """Returns those of PAIRS that are points on a unit circle; none unless all are."""
+    """Returns the pairs in PAIRS that all are points on a unit circle, or an empty list."""
     for pairs in PAIRS.values():
         hands = pairs(table.shape[1])
         if np.allclose(np.square(table[:, hands]).sum(axis=-1), 1, rtol=0, atol=ON_CIRCLE):
@@ -71,7 +71,7 @@ def hands_of(table: Float[np.ndarray, "L D"]) -> list[tuple[int, int]]:
 
 
 def draw_gif(phasor: Phasors, picture: Path) -> Path:
-    """Writes the hands' walk through all positions, a frame each, as a GIF; returns `picture`."""
+    """Writes a GIF of the hands, with a frame per position; returns `picture`."""
     _, _, table, hands = phasor
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH)
     canvas, frames = FigureCanvasAgg(figure), []
@@ -102,7 +102,7 @@ def draw_gif(phasor: Phasors, picture: Path) -> Path:
 
 
 def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
-    """Writes the hands as a page with a slider over the positions; returns `page`."""
+    """Writes a page of the hands, with a slider over positions; returns `page`."""
     encodings = [{**phasor._asdict(), "table": encode_array(phasor.table)} for phasor in drawn]
     shades = map(to_hex, colormaps[SIGNED](np.linspace(0, 1, SHADES)))
     values = {"title": "Positional encodings as rotating phasors", "width": WIDTH}
@@ -111,7 +111,7 @@ def write_phasors(drawn: Sequence[Phasors], page: Path) -> Path:
 
 
 def _draw_hand(figure: Figure, strip: Axes, number: int, hand: tuple[int, int]) -> Line2D:
-    """A circle over the strip, tied to the cells that it makes; returns its hand."""
+    """Draws a circle above the strip, linked to its two cells; returns its hand."""
     box = strip.get_position()
     width = 2 * box.width / WIDTH
     axes = figure.add_axes((box.x0 + number * width, 0.73, width, 0.2), aspect="equal")

@@ -1,7 +1,7 @@
-"""The mode `positions`: pictures of every positional encoding, and a page with phasors.
+"""The mode `positions`: figures of every positional encoding, and a page with phasors.
 
-Everything is asked of the classes in `transformer.model.positions` through their hooks, so that an
-encoding that is added to their REGISTRY has its pictures, too.
+All numbers come from the hooks of the classes in `transformer.model.positions`, so an encoding that
+is added to their REGISTRY has figures as well.
 """
 
 import re
@@ -23,23 +23,23 @@ from .values import PAIRS, Encoding, encodings, model_config, offset_errors, off
 
 MAX_POSITIONS = 128
 WIDTH, CAPTION = 7.0, 96  # inches, characters
-# A weight of e^-8, 0.03%, is practically zero, so biases beyond it need not be distinguishable.
+# A weight of e^-8 (0.03%) is practically zero, so larger negative biases look the same.
 MAX_BIAS = 8.0
-MAX_HEADS = 16  # curves
+MAX_HEADS = 16  # maximum number of curves
 LINE_STYLES = ("-", "--", "-.", ":")
 POSITION, DIMENSION = "position, from 0", "dimension, from 0"
 DISTANCE = "distance, key minus query (tokens)"
 OFFSET = 5  # tokens
 ROTATION_SIZE = 7.0, 7.2  # inches
-SHOWN_WIDTH = 16  # dimensions of the matrices that are drawn: each of their cells can be seen
+SHOWN_WIDTH = 16  # dimensions of the drawn matrices, few enough to see each cell
 EPSILON = float(np.finfo(np.float32).eps)
 
 
 def positions(run: Run) -> Iterator[Path]:
-    """Draws every encoding in a model of this size; yields the files.
+    """Draws every encoding at the sizes of this model; yields the files.
 
-    Encodings that the run's model has are drawn with its parameters, if it has a checkpoint; all
-    others as they are initialised.
+    Encodings of the run's model are drawn with its trained parameters if there is a checkpoint; all
+    others with initial ones.
     """
     run.check_same()
     trained = run.load_trained() if (run.folder / CHECKPOINTS).is_dir() else None
@@ -48,7 +48,7 @@ def positions(run: Run) -> Iterator[Path]:
     place = run.folder / "figures" / "positions"
     every = list(encodings(model, run.config.seed, trained))
     yield from draw(every, count, place)
-    if model.d_model % 2 == 0:  # dimensions turn in pairs
+    if model.d_model % 2 == 0:  # dimensions rotate in pairs
         tables = {
             " ".join((encoding.name, encoding.place)).strip(): encoding.table(count)
             for encoding in every
@@ -63,7 +63,7 @@ def positions(run: Run) -> Iterator[Path]:
 
 
 def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Path]:
-    """Draws encodings, `<folder>/<name>_<hook>[_<place>].png`; yields the pictures."""
+    """Draws encodings to `<folder>/<name>_<hook>[_<place>].png`; yields the files."""
     for encoding in encodings:
         for hook in encoding.hooks:
             parts = filter(None, (encoding.name, hook, re.sub(r"\W+", "_", encoding.place)))
@@ -74,7 +74,7 @@ def draw(encodings: Iterable[Encoding], count: int, folder: Path) -> Iterator[Pa
 
 
 def added_figure(encoding: Encoding, count: int) -> Figure:
-    """Returns the vectors added to embeddings, position by dimension, and products of any two."""
+    """Draws the vectors added to embeddings, position by dimension, and their dot products."""
     figure, top, left, right = _three_panels(encoding)
     table = encoding.table(count)
     _draw_matrix(top, table, aspect="auto")
@@ -87,7 +87,7 @@ def added_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def rotated_figure(encoding: Encoding, count: int) -> Figure:
-    """Returns a query of ones as it is rotated at each position, and its products with the key."""
+    """Draws a query of ones rotated at each position, and its products with the same key."""
     figure, top, left, right = _three_panels(encoding)
     width = encoding.config.head_width
     rotated = encoding.rotated(np.ones((1, width)), count)[0]
@@ -102,7 +102,7 @@ def rotated_figure(encoding: Encoding, count: int) -> Figure:
 
 
 def bias_figure(encoding: Encoding, count: int) -> Figure:
-    """Returns the numbers added to the scores, by distance for each head, and a head's matrix."""
+    """Draws the biases of scores: by distance for each head, and as a matrix for one head."""
     biases = encoding.bias(count)
     figure = _captioned(encoding, 3.4)
     left, right = figure.subplots(1, 2)
@@ -114,12 +114,12 @@ def bias_figure(encoding: Encoding, count: int) -> Figure:
     matrix = np.clip(biases[0], -MAX_BIAS, MAX_BIAS)
     _draw_matrix(right, np.where(np.tri(count), matrix, np.nan) if encoding.past_only else matrix)
     right.set(xlabel="key's position, from 0", ylabel="query's position, from 0", title="head 1")
-    right.set_facecolor("0.85")  # of keys that are hidden
+    right.set_facecolor("0.85")  # masked keys
     return figure
 
 
 def vectors_figure(encoding: Encoding, count: int, hook: str) -> Figure:
-    """Returns the vectors for each distance: `score` compares queries, `value_bias` adds them."""
+    """Draws the vectors by distance: `score` compares queries with them, `value_bias` adds them."""
     figure, top, left, right = _three_panels(encoding)
     distances, vectors = encoding.vectors(hook, count)
     use = {"score": "is added to the key for the score", "value_bias": "is added to the value"}
@@ -143,7 +143,7 @@ FIGURES = {
 
 
 def by_distance(matrix: Real[np.ndarray, "L L"]) -> Real[np.ndarray, "4 N"]:
-    """Returns the distances, column minus row, and mean, smallest and largest of each diagonal."""
+    """Returns the distances (column minus row), and mean, minimum and maximum of each diagonal."""
     distances = np.arange(1 - len(matrix), len(matrix))
     lines = [np.diagonal(matrix, distance) for distance in distances]
     return np.array([distances, *([f(line) for line in lines] for f in (np.mean, np.min, np.max))])
@@ -152,7 +152,7 @@ def by_distance(matrix: Real[np.ndarray, "L L"]) -> Real[np.ndarray, "4 N"]:
 def _draw_matrix(
     axes: Axes, matrix: np.ndarray, extent: tuple | None = None, aspect: str = "equal"
 ) -> None:
-    """A matrix in signed colours, and its colour bar."""
+    """Draws a matrix in signed colours, with a colour bar."""
     limit = float(np.nanmax(np.abs(matrix))) or 1.0
     style = {"vmin": -limit, "vmax": limit, "aspect": aspect, "interpolation": "nearest"}
     image = axes.imshow(matrix, cmap=plotting.SIGNED, extent=extent, **style)
@@ -162,9 +162,9 @@ def _draw_matrix(
 
 
 def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -> None:
-    """Products of any two positions as a matrix, and their mean and range by distance."""
+    """Draws products of all pairs of positions as a matrix, and mean and range by distance."""
     _draw_matrix(left, products)
-    _, mean, low, high = by_distance(products)[:, len(products) - 1 :]  # of keys ahead
+    _, mean, low, high = by_distance(products)[:, len(products) - 1 :]  # keys after the query
     right.fill_between(range(len(mean)), low, high, color=plotting.COLOURS[0], alpha=0.25, lw=0)
     right.plot(mean, color=plotting.COLOURS[0])
     right.set_title("mean over positions, and range")
@@ -172,7 +172,7 @@ def _draw_products(left: Axes, right: Axes, products: Real[np.ndarray, "L L"]) -
 
 
 def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
-    """A curve per head, distinguished by lightness and dashes."""
+    """Draws a curve per head, distinguished by lightness and dashes."""
     colours = plotting.layer_colours(len(curves))
     for head, curve in enumerate(curves):
         style = {"color": colours[head], "linestyle": LINE_STYLES[head % len(LINE_STYLES)]}
@@ -183,14 +183,14 @@ def _draw_curves(axes: Axes, x: np.ndarray, curves: np.ndarray) -> None:
 
 
 def _three_panels(encoding: Encoding) -> tuple[Figure, Axes, Axes, Axes]:
-    """A captioned figure with a wide panel above two."""
+    """Returns a captioned figure with a wide panel above two."""
     figure = _captioned(encoding, 6.4)
     axes = figure.subplot_mosaic([["top", "top"], ["left", "right"]], height_ratios=[1.15, 1])
     return figure, axes["top"], axes["left"], axes["right"]
 
 
 def _captioned(encoding: Encoding, height: float) -> Figure:
-    """A figure that names the encoding, its place and the origin of its numbers."""
+    """Returns a figure titled by the encoding, its place and the origin of its numbers."""
     figure = plotting.new_figure(WIDTH, height)
     origin = ", ".join(filter(None, (encoding.place, encoding.origin)))
     name = f"{encoding.name} ({origin})" if origin else encoding.name

@@ -25,7 +25,7 @@ from transformer.runs.run import TrainedRun
 logger = logging.getLogger(__name__)
 
 AS_INITIALISED = "as initialised"
-PAIRS = {  # the dimensions (sine, cosine) that turn, at a width
+PAIRS = {  # (sine, cosine) dimensions that rotate together, at a width
     "2i and 2i + 1": lambda width: np.arange(width).reshape(-1, 2),
     "i and i + D/2": lambda width: np.arange(width).reshape(2, -1).T,
 }
@@ -33,38 +33,38 @@ PAIRS = {  # the dimensions (sine, cosine) that turn, at a width
 
 @dataclasses.dataclass(frozen=True)
 class Encoding:
-    """A positional encoding at one place of a model that has it."""
+    """A positional encoding at one place of a model."""
 
     name: str  # a key of REGISTRY
     config: ModelConfig
-    params: Mapping[str, Any]  # there
-    origin: str = ""  # of the parameters, if it has some
+    params: Mapping[str, Any]  # at this place
+    origin: str = ""  # of the parameters, if there are any
     place: str = ""  # such as "decoder layer 1"; '' if all places are equal
-    past_only: bool = False  # whether keys stand on one side, as in a decoder's self-attention
+    past_only: bool = False  # whether a query sees only keys before it, as in a decoder
 
     @property
     def hooks(self) -> list[str]:
-        """The hooks in which it acts, in the order of STACK_HOOKS and LAYER_HOOKS."""
+        """The hooks that the encoding implements, in the order of STACK_HOOKS and LAYER_HOOKS."""
         return [hook for hook in (*STACK_HOOKS, *LAYER_HOOKS) if acts_in(self.name, [hook])]
 
     @property
     def summary(self) -> str:
-        """The first sentence of the docstring of its class; '' if it has none."""
+        """The first sentence of the class docstring; '' if there is none."""
         encoding = REGISTRY[self.name]
         text = " ".join((encoding.__doc__ or "").replace("`", "").split("\n\n")[0].split())
-        # Of a class without words, a dataclass tells its fields.
+        # A dataclass without a docstring has a generated one with its fields.
         return "" if text.startswith(f"{encoding.__name__}(") else text.split(". ")[0].rstrip(".")
 
     def table(self, count: int) -> Real[np.ndarray, "L D"]:
-        """Returns the vectors that are added to the embeddings of positions from zero."""
+        """Returns the vectors added to embeddings, at positions from zero."""
         return self._call("add", jnp.zeros((1, count, self.config.d_model)), jnp.arange(count))[0]
 
     def bias(self, count: int) -> Real[np.ndarray, "H L L"]:
-        """Returns the numbers that are added to the scores of queries (rows) and keys."""
+        """Returns the biases added to the scores of queries (rows) and keys (columns)."""
         return self._call("bias", jnp.arange(count), jnp.arange(count))
 
     def rotated(self, vectors: Real[np.ndarray, "N K"], count: int) -> Real[np.ndarray, "N L K"]:
-        """Returns queries or keys of the first head as they are rotated at each position."""
+        """Returns queries or keys of the first head, rotated at each position."""
         shape = (len(vectors), count, self.config.num_heads, self.config.head_width)
         heads = jnp.broadcast_to(jnp.asarray(vectors, jnp.float32)[:, None, None], shape)
         return self._call("rotate", heads, jnp.arange(count))[:, :, 0]
@@ -72,16 +72,16 @@ class Encoding:
     def vectors(
         self, hook: str, count: int
     ) -> tuple[Int[np.ndarray, "M"], Real[np.ndarray, "H M K"]]:
-        """Returns distances, key minus query in tokens, and a vector for each.
+        """Returns distances (key minus query, in tokens), and a vector for each.
 
-        That of `score`, which must be linear in the query, is added to keys, and that of
-        `value_bias` to values.
+        The vector of `score`, which must be linear in the query, is added to keys; that of
+        `value_bias` is added to values.
         """
         heads, width = self.config.num_heads, self.config.head_width
         query = jnp.array([count - 1 if self.past_only else count // 2])
         keys = jnp.arange(count)
         if hook == "score":
-            # Each unit vector as a query gives one dimension of what it is compared with.
+            # With unit vectors as queries, each score is one dimension of the compared vector.
             units = jnp.broadcast_to(jnp.eye(width)[:, None, None], (width, 1, heads, width))
             vectors = self._call(hook, units, query, keys)[:, :, 0].transpose(1, 2, 0)
         else:
@@ -90,14 +90,14 @@ class Encoding:
         return np.asarray(keys - query), vectors
 
     def _call(self, hook: str, *arguments: Any) -> np.ndarray:
-        # As in a model: inside the layers, only the mask knows that a decoder reads the past.
+        # As in a model: in layers, only the mask restricts a decoder to the past.
         module = REGISTRY[self.name](self.config, hook in LAYER_HOOKS or not self.past_only)
         call = functools.partial(module.apply, method=hook)
         return np.asarray(jax.jit(call)({"params": self.params}, *arguments))
 
 
 def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Iterator[Encoding]:
-    """Yields each encoding that fits, at each place of a trained model with its parameters."""
+    """Yields each encoding that fits the config, or at each place where a model has trained it."""
     for name in fitting_names(config):
         try:
             sizes = with_one_encoding(config, name)
@@ -117,13 +117,13 @@ def encodings(config: ModelConfig, seed: int, trained: TrainedRun | None) -> Ite
 
 
 def model_config(settings: ConfigDict) -> ModelConfig:
-    """Returns the sizes in `config.model` as those of a Transformer, or raises UserError."""
+    """Returns the sizes in `config.model` as a Transformer's config, or raises UserError."""
     fields = (field.name for field in dataclasses.fields(ModelConfig))
     values = {name: settings[name] for name in fields if name in settings}
-    if not has_heads(settings):  # its number of heads counts for nothing, and may not fit
+    if not has_heads(settings):  # its num_heads has no effect, and may not divide d_model
         heads = math.gcd(values["d_model"], values["num_heads"])
         values |= {"num_heads": heads, "num_kv_heads": 0, "head_size": 0}
-    # Pictures are made of any encoding, whatever the model has and however many layers there are.
+    # All encodings are drawn, whatever the model's own encoding and number of layers are.
     values |= {"architecture": "transformer", "num_encoder_layers": 1, "num_decoder_layers": 1}
     values |= {"positions": "none", "encoder_positions": "", "decoder_positions": ""}
     values |= {"cross_positions": "none", "source_vocab_size": 1, "target_vocab_size": 1}
@@ -133,7 +133,7 @@ def model_config(settings: ConfigDict) -> ModelConfig:
 
 
 def with_one_encoding(config: ModelConfig, name: str, **changes: Any) -> ModelConfig:
-    """Returns the sizes, changed, with one encoding; UserError if they rule it out."""
+    """Returns the changed sizes with one encoding; UserError if they do not fit it."""
     names = {"positions": name, "encoder_positions": "", "decoder_positions": ""}
     changed = dataclasses.replace(config, **names, cross_positions="none", **changes)
     check_encodings(changed)
@@ -141,13 +141,13 @@ def with_one_encoding(config: ModelConfig, name: str, **changes: Any) -> ModelCo
 
 
 def initial_params(config: ModelConfig, name: str, seed: int) -> Mapping[str, Any]:
-    """Returns the parameters that an encoding starts with."""
+    """Returns the initial parameters of an encoding."""
     init = jax.jit(functools.partial(REGISTRY[name](config).init, method=use_hooks))
     return init(jax.random.key(seed)).get("params", {})
 
 
 def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list[Encoding]:
-    """An encoding wherever a trained model has parameters of it."""
+    """Returns an encoding at each place where a trained model has its parameters."""
     by_path: dict[tuple[str, ...], dict] = {}
     for path, value in flax.traverse_util.flatten_dict(trained.variables["params"]).items():
         for depth, part in enumerate(path):
@@ -170,7 +170,7 @@ def _trained_places(config: ModelConfig, trained: TrainedRun, name: str) -> list
 
 
 def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str, bool]:
-    """The place of a SumOfPositions in words, and whether only the past is read there."""
+    """Returns the place of a SumOfPositions in words, and whether it reads only the past."""
     if path[-1] != "positions":  # of a whole stack, such as "encoder_positions"
         stack = path[-1].removesuffix("_positions")
         return ("cross-attention" if stack == "cross" else stack), stack == "decoder"
@@ -182,9 +182,9 @@ def _place(path: tuple[str, ...], layer: int | None, shared: bool) -> tuple[str,
     return place, stack == "decoder"
 
 
-# -- the linear map from a position's encoding to that of the position k tokens later
+# -- the linear map from a position's encoding to the encoding k tokens later
 #
-# For sines and cosines of angles w p there is one for all positions p: it turns each pair by w k,
+# For sines and cosines of angles w p, one matrix does it for all p: it rotates each pair by w k,
 #
 #     sin(w (p + k)) =  cos(w k) sin(w p) + sin(w k) cos(w p)
 #     cos(w (p + k)) = -sin(w k) sin(w p) + cos(w k) cos(w p)

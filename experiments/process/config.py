@@ -1,6 +1,6 @@
 """Reads an experiment's config from a file, and sets keys from text.
 
-It imports no model, so that a misspelt key is answered before jax has started.
+No model is imported here, so that a misspelt key is reported before jax has started.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from transformer.config.keys import KEYS
 from transformer.errors import UserError
 
 PAGES = Path(__file__).parents[2] / "configs"
-# Of "pattern=factor,pattern=factor", where a pattern may hold commas.
+# Matches "pattern=factor,pattern=factor", in which patterns may have commas.
 FACTOR = re.compile(r"(.+?)=([\d.]+(?:[eE][+-]?\d+)?)(?:,\s*|$)")
 
 
 class Experiment(NamedTuple):
-    """The content of a config file: the config; of a sweep, its trials or their search space."""
+    """The content of a config file: the config and, for a sweep, its trials or search space."""
 
     config: ConfigDict
     trials: list[Mapping[str, Any]] | None = None
@@ -35,14 +35,14 @@ class Experiment(NamedTuple):
 
     @property
     def is_sweep(self) -> bool:
-        """Whether there is more than one run in it."""
+        """Whether it has more than one run."""
         return self.trials is not None or self.space is not None
 
 
 def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experiment | None:
-    """Returns the experiment of a config file with these keys set; None if no file is named.
+    """Returns the experiment of a config file with overrides (key, text); None without a file.
 
-    Without a file, the overrides (key, text) are checked, too.
+    The overrides are checked in both cases.
     """
     experiment = None if name is None else read_experiment(name)
     config = default_config() if experiment is None else experiment.config
@@ -54,8 +54,8 @@ def read_given(name: str | None, overrides: Sequence[tuple[str, str]]) -> Experi
 def read_experiment(name: str) -> Experiment:
     """Returns the results of `get_config()`, and of `sweep()` or `space()` if a file has them.
 
-    What follows a colon after its name is the argument of `get_config`, and of `sweep` if that has
-    parameters. Pages of `configs/` are found from every folder.
+    Text after a colon is the argument of `get_config`, and of `sweep` if that has parameters. Files
+    in `configs/` are found from any folder.
     """
     path, argument = _find(name), ()
     if not path.is_file() and ":" in name:
@@ -75,12 +75,12 @@ def read_experiment(name: str) -> Experiment:
 
 @contextlib.contextmanager
 def executed(path: Path, label: str = "config") -> Iterator[Any]:
-    """Yields the module of a file, which may import its neighbours, as a script may."""
+    """Yields a config file's executed module, which may import its neighbours as a script may."""
     sys.path.append(str(path.parent.absolute()))
     try:
         yield types.SimpleNamespace(**runpy.run_path(str(path), run_name="config"))
-    except Exception as error:  # the file is a program, and may fail in any way
-        # A locked config lists all that it has.
+    except Exception as error:  # a config file may raise anything
+        # A locked config lists all its fields: drop that.
         text = re.sub(r'Other fields present: "{.*?}"', "", str(error).replace("\\n", " "))
         kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
         frames = traceback.extract_tb(error.__traceback__)
@@ -90,7 +90,7 @@ def executed(path: Path, label: str = "config") -> Iterator[Any]:
 
 
 def _find(name: str) -> Path:
-    """The path of a file; of a page of `configs/` that is not here, that of the package."""
+    """Returns the path of a file; if a file in `configs/` is not here, that of the package."""
     path = Path(name)
     page = PAGES.parent / path
     is_page = path.parts[:1] == (PAGES.name,) and not path.is_file() and page.is_file()
@@ -98,7 +98,7 @@ def _find(name: str) -> Path:
 
 
 def override(config: ConfigDict, key: str, text: str) -> None:
-    """Sets a key to the value that the text gives, in the type of the key."""
+    """Sets a key to the value in the text, parsed with the type of the key."""
     value = value_of(config, key)
     is_list = PARSERS.keys() & KEYS[key].facts
     parse, example = PARSERS[min(is_list)] if is_list else (lambda text: _parse(text, value), value)
@@ -119,12 +119,12 @@ def _parse(text: str, like: Any) -> Any:
 
 
 def _parts(text: str) -> tuple[str, ...]:
-    """The parts between commas, without the brackets and quotes of a list of Python."""
+    """Returns the comma-separated parts, without brackets and quotes as in Python lists."""
     return tuple(part.strip().strip("'\"") for part in text.strip("()[]").split(","))
 
 
 def _parse_symbols(text: str) -> tuple[str, ...]:
-    """The symbols between commas; brackets and quotes belong to them."""
+    """Returns the comma-separated symbols, which may include brackets and quotes."""
     return tuple(part.strip() for part in text.split(",")) if text else ()
 
 
@@ -135,8 +135,8 @@ def _parse_factors(text: str) -> tuple[tuple[str, float], ...]:
     return tuple((pair[1], float(pair[2])) for pair in pairs)
 
 
-# By a fact of keys whose lists are not of what their default holds, or in which an empty part has a
-# meaning: the parser of a text, and an example.
+# Parsers by a fact of the key, with an example: for lists whose items have another type than the
+# default's, or in which an empty part has a meaning.
 PARSERS: dict[str, tuple[Callable[[str], Any], list]] = {
     "json": (lambda text: tuple(json.loads(text)), [{"name": "news"}]),
     "parts": (_parts, ["en", "de"]),

@@ -17,19 +17,19 @@ CODE_FOLDER = Path(__file__).parents[2]
 PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scipy", "scikit-learn"),
     *("clu", "ml-collections", "sentencepiece", "sacrebleu", "sacremoses", "matplotlib"),
-    "transformer-jax",  # this code, if it is installed
+    "transformer-jax",  # this code, if installed
 )
 
 
 def record(folder: Path) -> None:
-    """Writes the result of `describe` into a run's folder, with the time of its last start."""
+    """Writes the result of `describe` into a run's folder, at each start."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     record_run(folder, environment={"started": now, **describe()})
 
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the versions, the machine and the commit of this process, as JSON has it."""
+    """Returns the versions, the machine and the commit of this process, for JSON."""
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
@@ -43,7 +43,7 @@ def describe() -> dict[str, Any]:
 
 
 def _cpu_fact(key: str) -> str:
-    """What Linux says of the first core; nothing elsewhere."""
+    """Returns a field of the first core in /proc/cpuinfo; '' outside Linux."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
@@ -57,9 +57,9 @@ def _package_version(package: str) -> str | None:
 
 
 def _commit_of_code(folder: Path) -> dict[str, Any] | None:
-    """The commit that a checkout's files are of, and whether they were changed since."""
+    """Returns the commit of a checkout, and whether files were changed since; None outside git."""
     git = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    if not (folder / ".git").exists():  # if it lies in another checkout, that one says nothing
+    if not (folder / ".git").exists():  # a checkout around the folder is not of this code
         return None
     try:
         name = subprocess.check_output(git, cwd=folder, stderr=subprocess.DEVNULL, text=True)

@@ -1,7 +1,7 @@
 """The table of modes of `launch.py`: their functions, tasks and flags.
 
-A mode is a line here and its function. A function is named, not imported: a misspelt flag is
-answered before jax has started.
+A mode is an entry here and its function. Functions are named and not imported, so that a misspelt
+flag is reported before jax has started.
 """
 
 import importlib
@@ -23,13 +23,13 @@ class Mode(NamedTuple):
     """A mode.
 
     Attributes:
-      function: its dotted path from this package; {task} is the name of the task's module. It takes
-        the run, and `Options` if the mode reads flags; it returns the files it wrote, as it writes
-        them, or None.
+      function: dotted path from this package; {task} is the name of the task's module. It takes
+        the run, and `Options` if the mode reads flags; it returns the files that it wrote, as it
+        writes them, or None.
       help: a line for --help.
       flags: the fields of `Options` that it reads.
-      operation: that a task with this mode has; all tasks have it if it names none.
-      log: the stream of its log messages: "stderr" if its answers go to stdout.
+      operation: the operation that its tasks have; '' if it is for all tasks.
+      log: the stream of log messages: "stderr" if answers go to stdout.
       workdir: whether it works on a run's folder; None if it takes neither folder nor config.
     """
 
@@ -42,12 +42,12 @@ class Mode(NamedTuple):
     workdir: bool | None = True
 
     def fits(self, task: type[Any]) -> bool:
-        """Whether a task of `transformer.tasks` has it."""
+        """Returns whether a task of `transformer.tasks` has this mode."""
         return not self.operation or self.operation in task.operations
 
     def load(self, name: str) -> Callable:
-        """Returns the function of a task."""
-        from transformer.tasks import REGISTRY  # starts jax
+        """Returns the function for the task `name`; UserError if it lacks this mode."""
+        from transformer.tasks import REGISTRY  # imports jax
 
         if not self.fits(task := REGISTRY[name]):
             others = [mode.name for mode in MODES.values() if mode.fits(task)]
@@ -194,12 +194,12 @@ MODES = {mode.name: mode for mode in TABLE}
 
 
 def readers(flag: str) -> list[str]:
-    """Returns the modes that read a flag."""
+    """Returns the names of modes that read a flag."""
     return [mode.name for mode in MODES.values() if flag in mode.flags]
 
 
 def show(task: Any, variables: Any, folder: Path) -> None:
-    """Prints and draws outputs of a trained model; see `show` of each task's module."""
+    """Prints and draws outputs of a trained model, see `show` in each task's module."""
     name = type(task).__module__.split(".")[-1]
     module = importlib.import_module(f"..modes.{name}", __package__)
     module.show(task, variables, folder)

@@ -7,13 +7,13 @@ from transformer.errors import UserError
 
 
 def _flag(text: str, default: Any = None) -> Any:
-    """A field whose flag has this text in --help."""
+    """Returns a field whose flag has this text in --help."""
     return dataclasses.field(default=default, metadata={"help": text})
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The value of each of these flags; which modes read it says the table of modes."""
+    """The values of these flags; the table of modes lists the flags that each mode reads."""
 
     trial: int | None = _flag("train only the trial of the sweep with this number")
     processes: str | None = _flag(
@@ -77,7 +77,7 @@ class Options:
     trace: str | None = _flag("folder for JAX's profiler traces of the steps")
 
     def needed_sentence(self) -> str:
-        """Returns the sentence that the user must give."""
+        """Returns `--sentence`; raises UserError if it is missing."""
         if self.picture is not None:
             raise UserError(f"--picture={self.picture} is for models of pictures: leave it out")
         if self.sentence is None:
@@ -86,7 +86,7 @@ class Options:
         return self.sentence
 
     def only_sentence(self, reader: str) -> str:
-        """Returns the same for a model that reads one text, and refuses what is of two."""
+        """Returns the same for a model of single texts; refuses the flags of translators."""
         sentence = self.needed_sentence()
         if self.translation is not None or self.hide_eos:
             rule = f"are for translators: {reader} reads one text"

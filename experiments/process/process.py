@@ -18,28 +18,28 @@ from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.files import naming
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt, see <malloc.h>
-COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's name of the event
+COMPILED = "/jax/core/compile/backend_compile_duration"  # name of the event in jax
 # New objects between two searches for cycles of garbage. With Python's default, 700, such searches
 # take 0.3 of the five seconds to a training's second step.
 BETWEEN_COLLECTIONS = 200_000
-LONG_COMPILATION = 0.1  # seconds; the many short ones free little
+LONG_COMPILATION = 0.1  # seconds; shorter ones free little memory
 
 
 def explain(error: BaseException, place: str, memory: str) -> str | None:
-    """Returns the error and its fix in one line; None of an error of the program.
+    """Returns a user error and its fix in one line; None for a bug.
 
     Args:
-      place: of an error of the system that names no file.
+      place: the name for a system error that has no file name.
       memory: the settings to lower if the memory is too small.
     """
     if isinstance(error, UserError):
         return one_line(str(error))
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
         return f"the memory is too small: lower {memory}"
-    if isinstance(error, RuntimeError) and "home directory" in str(error):  # pathlib's
+    if isinstance(error, RuntimeError) and "home directory" in str(error):  # raised by pathlib
         return "a path begins with ~, and there is no such home: write it in full"
     frames = traceback.extract_tb(error.__traceback__)
-    if frames and frames[-1].filename.endswith("xla_bridge.py"):  # where jax starts its devices
+    if frames and frames[-1].filename.endswith("xla_bridge.py"):  # jax failed to start its devices
         platforms = one_line(os.environ.get("JAX_PLATFORMS", ""))
         why = f" ({shorten(one_line(str(error)))})" if str(error) else ""
         return f"JAX_PLATFORMS={platforms} finds no device here{why}: unset it, or set it to cpu"
@@ -50,9 +50,9 @@ def explain(error: BaseException, place: str, memory: str) -> str | None:
 
 
 def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
-    """Returns the exit code of a command; after one line about a user error, see `explain`, 2.
+    """Returns the exit code of a command: 2, after a line on stderr, for a user error.
 
-    It is that of `LostError` if another process of a training is lost.
+    It is `LostError.code` if another process of a training is lost; see `explain`.
     """
     try:
         return run()
@@ -64,10 +64,10 @@ def exit_code(run: Callable[[], int], place: str, memory: str) -> int:
 
 
 def _print_unraisable(error: Any) -> None:
-    """Prints an error that nothing can catch, unless it is of an event loop.
+    """Prints an error that cannot be caught, unless it comes from an event loop.
 
-    If a file of a checkpoint cannot be written, Orbax leaves its loop, which tensorstore's threads
-    then miss for each of the other files; the first error is raised as well.
+    If a checkpoint file cannot be written, Orbax closes its loop, and then tensorstore's threads
+    raise errors for each of the other files; the first error is raised in any case.
     """
     frames = traceback.extract_tb(error.exc_traceback)
     if not frames or "asyncio" not in Path(frames[-1].filename).parts:
@@ -75,10 +75,10 @@ def _print_unraisable(error: Any) -> None:
 
 
 class _Lines(logging.Handler):
-    """Prints lines to a stream of `sys`, as it is then: a progress bar takes its place.
+    """Prints lines to a stream of `sys`, looked up each time since a progress bar may replace it.
 
-    If nobody reads them any more, as after Ctrl-C with `| tee`, the work goes on, and is saved. A
-    line is written at once with its end, so that those of several threads do not mix.
+    If the reader is gone, as after Ctrl-C with `| tee`, the work continues and is saved. A line
+    is written at once with its end, so that lines of several threads do not mix.
     """
 
     def __init__(self, stream: str):
@@ -94,7 +94,7 @@ class _Lines(logging.Handler):
 
 @contextlib.contextmanager
 def logging_to(stream: str) -> Iterator[None]:
-    """Within it, the log of the program is printed to "stdout" or "stderr"."""
+    """Prints the program's log to "stdout" or "stderr" in this context."""
     handler = _Lines(stream)
     with contextlib.ExitStack() as before:
         for logger in map(logging.getLogger, {"transformer", __name__.partition(".")[0]}):
@@ -111,12 +111,12 @@ def logging_to(stream: str) -> Iterator[None]:
 def keep_program_memory() -> None:
     """Makes the process keep the memory of jax's programs, which run many times on a CPU.
 
-    Each execution of a compiled program allocates its temporary arrays as one block of up to
-    hundreds of megabytes. glibc keeps such blocks for its main thread alone, so a program runs in
-    the thread that calls it. What others have freed goes back to the system after each long
+    Each call of a compiled program allocates its temporary arrays as one block of up to hundreds
+    of megabytes. glibc keeps such blocks only for the main thread, so programs are run in the
+    calling thread. Memory that other threads have freed is returned to the system after each long
     compilation. Call this before jax has started its backend.
     """
-    import jax  # here, so that a misspelt flag is answered before it
+    import jax  # imported here, so that a misspelt flag is reported first
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)
 
@@ -130,34 +130,34 @@ def keep_program_memory() -> None:
 
 
 def keep_programs(folder: Path) -> None:
-    """Lets JAX keep compiled programs in a folder, so that a second start is fast.
+    """Makes JAX cache compiled programs in a folder, so that a second start is fast.
 
-    They are native code: whoever can write there decides what runs here. JAX checks the sum of each
-    as it unpacks it, warns of a damaged one, and compiles it again.
+    They are native code: whoever can write there can run code here. JAX verifies a checksum of each
+    when it unpacks it; it warns of a damaged one, and compiles it again.
     """
     import jax
 
-    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these have no sum
+    jax.config.update("jax_persistent_cache_enable_xla_caches", "none")  # these have no checksum
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def keep_freed_memory() -> None:
-    """Makes glibc keep freed memory for the process; does nothing with another C library.
+    """Makes glibc keep freed memory in the process; does nothing with another C library.
 
-    By default, it returns a large block to the kernel when it is freed, and the kernel clears the
-    pages of the next one when they are first written: a third of the time of a small model's step.
+    By default, glibc returns a large block to the kernel when it is freed, and the kernel clears
+    the pages of the next one at the first write: a third of the time of a small model's step.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
         library.mallopt(M_MMAP_MAX, 0)  # large blocks come from the heap, like small ones
-        library.mallopt(M_TRIM_THRESHOLD, -1)  # which never shrinks
+        library.mallopt(M_TRIM_THRESHOLD, -1)  # the heap never shrinks
 
 
 def peak_memory() -> int:
-    """Returns the most bytes that this process has held so far."""
+    """Returns the peak memory of this process in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux tells it of the program that runs now, not of its parent
+    if status.exists():  # ru_maxrss would include the parent's memory before exec
         lines = status.read_text(encoding="utf-8").splitlines()
         return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes
@@ -165,17 +165,17 @@ def peak_memory() -> int:
 
 
 def run_process(main: Callable[[], int]) -> int:
-    """Returns the exit code of a command that has the process to itself.
+    """Runs a command as the process's main function; returns its exit code.
 
-    An answer to a pipe that nobody reads any more (`| head`) and Ctrl-C end it without a word.
+    Ctrl-C, and a closed pipe of the output (`| head`), end it without a message.
     """
     gc.set_threshold(BETWEEN_COLLECTIONS)
     sys.unraisablehook = _print_unraisable
-    for stream in (sys.stdin, sys.stdout, sys.stderr):  # text is UTF-8, whatever the terminal says
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8, whatever the locale says
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
     raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # -u: unbuffered
-    raw.write = naming("standard output")(raw.write)  # a full disk names none
+    raw.write = naming("standard output")(raw.write)  # a full disk's error has no name
     try:
         with signals.EndSignals():
             code = main()
@@ -183,11 +183,11 @@ def run_process(main: Callable[[], int]) -> int:
         return code
     except signals.Interrupted as interrupted:
         signals.end(interrupted.code)
-    except BrokenPipeError:  # what was asked for was given
+    except BrokenPipeError:  # the reader has got what it asked for
         code = 0
-    except OSError as error:  # of the last flush
+    except OSError as error:  # raised by the last flush
         print(f"error: {explain(error, '', '')}", file=sys.stderr)
         code = 2
-    # What is left in its buffer would fail once more at exit.
+    # The rest of the buffer would raise the error again at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

@@ -1,4 +1,4 @@
-"""How a command finds the other processes of its training."""
+"""Connects a command to the other processes of its training."""
 
 import math
 import os
@@ -16,14 +16,14 @@ from transformer.training.group import FAREWELL, Group
 
 
 def join(text: str, deadline: float) -> Group:
-    """Returns the processes of a training, once all are there; call it before jax has started.
+    """Returns the group of a training's processes, once all have joined; call it before jax starts.
 
     Args:
-      text: `--processes`: auto, or HOST:PORT,COUNT,INDEX with the address of process 0; empty for
-        one that is alone.
+      text: `--processes`: auto, or HOST:PORT,COUNT,INDEX with the address of process 0; empty if
+        there is only one.
 
     Raises:
-      UserError: the text has another form, or the others are not there within the deadline.
+      UserError: the text is malformed, or not all processes join within the deadline.
     """
     if not text:
         return Group()
@@ -39,12 +39,12 @@ def join(text: str, deadline: float) -> Group:
         except OSError as error:
             why = os.strerror(error.errno or 0)
             raise UserError(f"--processes={text}: {why}: name another port") from None
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM
+    jax.config.update("jax_enable_preemption_service", False)  # it would handle SIGTERM
     place: dict[str, Any] = {}
     if match:
         place = {"num_processes": int(match[2]), "process_id": int(match[3])}
         place |= {"coordinator_address": match[1], "cluster_detection_method": "deactivate"}
-    # Each measures for itself: one that finds a program on its disk would let the others wait.
+    # Each process autotunes for itself: one with a cached program would let the others wait.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_shard_autotuning=false"
     fix = "start all, each with its own index" if match else "name HOST:PORT,COUNT,INDEX"
 

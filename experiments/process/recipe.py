@@ -1,4 +1,4 @@
-"""Recipes: keys of a config that are set by the size of its training text, before it is read."""
+"""Recipes: set config keys by the size of the training text, before it is read."""
 
 import itertools
 import logging
@@ -28,12 +28,12 @@ size = load_page("recipes.size")
 logger = logging.getLogger(__name__)
 
 RECIPES = ("none", "size")
-# By task: the config whose values a recipe replaces, its rows, and the texts that it counts.
+# By task: the config whose values a recipe replaces, its rows, and the module that counts texts.
 REGISTRY = {
     "translation": (own_text, size, sources),
     "classification": (own_labels, labels, labelled),
 }
-# Keys that another run's parameters depend on.
+# Keys that the shapes of another run's parameters depend on.
 STRUCTURE = {
     *having("structure"),
     *(key for key in KEYS if key.startswith("model.") and key not in having("start")),
@@ -41,11 +41,11 @@ STRUCTURE = {
 
 
 def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None = None) -> None:
-    """Sets the keys of `config.recipe` in a config, and says which and why.
+    """Sets the keys of `config.recipe` in a config, and logs them with the reason.
 
-    A key keeps its value if the command line sets it (`given`), or if it differs from that of
-    configs/own_text.py. With the config of a trained run (`saved`), the values are those of it: its
-    text need not be there.
+    A key keeps its value if the command line sets it (`given`), or if it differs from the task's
+    page, such as configs/own_text.py. Given the config of a trained run (`saved`), its values are
+    used, and its text is not needed.
     """
     check_choice("config.recipe", config.recipe, RECIPES)
     if config.recipe == "none":
@@ -86,7 +86,7 @@ def apply(config: ConfigDict, given: Collection[str], saved: ConfigDict | None =
 
 
 def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
-    """Returns a number of each corpus, or of the only one."""
+    """Returns a count for each corpus, or for the only text."""
     numbers = []
     for corpus in corpora_of(data):
         with naming(corpus):
@@ -95,9 +95,9 @@ def _counts(data: ConfigDict, count: Callable[[ConfigDict], int]) -> list[int]:
 
 
 def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[str, Any]:
-    """Returns the sizes of splits to hold out: of the smallest text, a tenth at most.
+    """Returns the sizes of held-out splits, at most a tenth of the smallest text each.
 
-    The tenth is rounded down to its first digit, so that it stays as it is if the text grows a bit.
+    The tenth is rounded down to its first digit, so that it is stable if the text grows a little.
     """
     tenth = max(1, count // 10 - count // 10 % 10 ** (len(str(count // 10)) - 1))
     sizes = {key: getattr(data, key.removeprefix("data.")) for key in keys}
@@ -110,7 +110,7 @@ def _sizes_held_out(data: ConfigDict, keys: Iterable[str], count: int) -> dict[s
 
 
 def nearest_row(count: int, table: ModuleType = size) -> int:
-    """Returns the row of the recipe "size" nearest to a number of items, in the logarithm."""
+    """Returns the row of the recipe "size" that is nearest to a number of items on a log scale."""
     rows = sorted(table.ROWS)
     return next((row for row in rows[:-1] if count <= bounds(row, table)[1]), rows[-1])
 
@@ -122,7 +122,7 @@ def settings_of(row: int, table: ModuleType = size) -> dict[str, float]:
 
 
 def bounds(row: int, table: ModuleType = size) -> tuple[int, float]:
-    """Returns the smallest and the largest number of items that take a row."""
+    """Returns the smallest and the largest number of items for a row."""
     rows = sorted(table.ROWS)
     halfway = [0, *(math.isqrt(a * b) for a, b in itertools.pairwise(rows)), math.inf]
     i = rows.index(row)
@@ -130,12 +130,12 @@ def bounds(row: int, table: ModuleType = size) -> tuple[int, float]:
 
 
 def _source_model(folder: str) -> dict[str, Any]:
-    """The structure of the model that a run starts from, by dotted key; none without one."""
+    """Returns the structure keys of the model that a run starts from; empty without one."""
     if not folder:
         return {}
     try:
         parent = flatten(load_config(Path(folder).expanduser()))
-    except UserError:  # it is not a run, and refused later, see `check_source`
+    except UserError:  # not a run: `check_source` raises later
         return {}
     return {key: value for key, value in parent.items() if key in STRUCTURE}
 

@@ -1,4 +1,4 @@
-"""Applies a trained model to text, line by line; and prints tables."""
+"""Applies a trained model to text, line by line; prints tables."""
 
 import contextlib
 import functools
@@ -26,8 +26,8 @@ from .options import Options
 
 logger = logging.getLogger(__name__)
 
-PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: of a pipe at least, and of any table
-LINES_AT_ONCE = 1024  # of a file before the first of them is answered: enough to sort by length
+PIPE_COLUMNS, MAX_COLUMNS = 120, 100_000  # characters: minimum of a pipe, maximum of a table
+LINES_AT_ONCE = 1024  # lines read from a file before the first answer: enough to sort by length
 BLOCK = 2**16  # bytes read from a pipe at once
 LINE_ENDS = re.compile(r"[\r\n]+")
 PROMPT = "> "
@@ -45,15 +45,15 @@ def input_file(name: str | None) -> Path | None:
 
 @contextlib.contextmanager
 def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
-    """Standard output, or the file that --output names, which is whole or as it was.
+    """Yields standard output, or the file that --output names, which is written atomically.
 
-    It must be none of the `sources`, the files that are read.
+    The file must not be one of the `sources`, which are read.
     """
     if name is None:
         yield sys.stdout
         return
     path = Path(name).expanduser()
-    target = Path(os.path.realpath(path))  # of a link, what it leads to
+    target = Path(os.path.realpath(path))  # the target of a link
     if not target.parent.is_dir():
         raise UserError(f"--output {path}: {target.parent} is not a folder: make it first")
     is_read = path.exists() and any(source and path.samefile(source) for source in sources)
@@ -69,9 +69,9 @@ def open_output(name: str | None, *sources: Path | None) -> Iterator[TextIO]:
 
 
 def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
-    """Turns a function that answers lines into a mode that reads --input and writes --output.
+    """Turns a function that answers lines into a mode with --input and --output.
 
-    It takes the run and the lines, and yields the lines of its answers.
+    The function takes the run and the lines, and yields the lines of its answers.
     """
 
     @functools.wraps(answer)
@@ -95,14 +95,14 @@ def line_mode(answer: Callable[[Run, "Lines"], Iterator[str]]) -> Callable:
 
 
 class Lines:
-    """The lines of a UTF-8 text, in chunks that are answered one by one.
+    """The lines of a UTF-8 text, read in chunks.
 
-    Messages call the text by its name; `tag` returns a line with its tag, given its place, too.
+    `name` is the text's name in messages; `tag(line, place)` returns a line with its tag.
 
     Attributes:
-      total: how many lines a file has; None of a pipe or a terminal.
-      typed: whether somebody types them.
-      advance: to be called with the number of lines that are answered since the last call.
+      total: the number of lines in a file; None for a pipe or a terminal.
+      typed: whether the input is a terminal.
+      advance: called with the number of lines answered since the last call.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Lines:
         self,
         parse: Callable[[str, int], Line] = lambda line, number: line,
     ) -> Iterator[tuple[int, list[Line]]]:
-        """Yields (number of the first line, from one, lines): of a file, LINES_AT_ONCE.
+        """Yields (number of the first line, from one, lines), LINES_AT_ONCE from a file.
 
-        Of a pipe and a terminal it is what has arrived, so that a line is answered before the next
-        one is written; the lines before one that `parse` refuses come first. In a file, that one is
-        met before the first chunk, since the answers to the lines before it may take hours.
+        From a pipe or terminal, a chunk is what has arrived, so that a line is answered before the
+        next one is written; lines before one that `parse` refuses are yielded first. A file is
+        parsed as a whole first, since answers to the lines before a bad one may take hours.
         """
         if self.total is not None:
             for number, line in enumerate(self._ahead(), 1):
@@ -145,8 +145,8 @@ class Lines:
             first += len(chunk)
 
     def _ahead(self) -> Iterator[bytes]:
-        """Yields the lines of a file, which can be read again after the last one."""
-        start = self._stream.tell()  # the program before may have read some
+        """Yields all lines of a file, and then rewinds it."""
+        start = self._stream.tell()  # an earlier program may have read a part
         self._check(self._stream.read(HEAD_BYTES))
         self._stream.seek(start)
         yield from self._stream
@@ -158,7 +158,7 @@ class Lines:
         return typed_lines() if self.typed else self._arriving()
 
     def _arriving(self) -> Iterator[list[bytes]]:
-        """Yields the lines of a pipe as soon as there are any."""
+        """Yields the lines of a pipe in chunks, as they arrive."""
         last = bytearray()
         while block := os.read(self._stream.fileno(), BLOCK):
             *lines, rest = block.split(b"\n")
@@ -171,13 +171,13 @@ class Lines:
             yield [bytes(last)]
 
     def _check(self, head: bytes) -> None:
-        """Refuses what is not text, by its first bytes."""
+        """Raises UserError if the first bytes are not those of a text file."""
         if kind := content_of(head[:HEAD_BYTES], self._name):
             fix = "name an unpacked file with one text per line, such as one of its columns"
             raise UserError(f"{self._name} is a {kind} file: {fix}")
 
     def _text(self, line: bytes, number: int) -> str:
-        """A line without its end, and with its tag."""
+        """Returns a line without its end, and with its tag."""
         text = decode_line(line, self._name, number).rstrip("\r\n")
         return self._tag(text, f"line {number}")
 
@@ -198,12 +198,12 @@ def typed_lines() -> Iterator[list[bytes]]:
 
 
 def join_lines(text: str) -> str:
-    """Returns a text as one line of a file, with a blank for each end of a line in it."""
+    """Returns a text as one line, with a blank for each line break."""
     return LINE_ENDS.sub(" ", text)
 
 
 def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
-    """Returns the source and the target of a line; messages name its place and the mode."""
+    """Returns the source and the target in a line; messages name its place and the mode."""
     columns = line.split("\t" if "\t" in line else "|||")
     if len(columns) != 2:
         count = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
@@ -212,8 +212,8 @@ def two_columns(line: str, place: str, mode: str) -> tuple[str, str]:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table without cutting anything: a terminal folds it, a pipe is as wide as it is."""
-    console = Console(markup=False, emoji=False)  # a name may have brackets and colons
+    """Prints a table uncut: a terminal wraps it, and a pipe has the width it needs."""
+    console = Console(markup=False, emoji=False)  # names may have brackets and colons
     if not sys.stdout.isatty():
         wide = console.options.update(max_width=MAX_COLUMNS)
         console.width = max(PIPE_COLUMNS, Measurement.get(console, wide, table).maximum)

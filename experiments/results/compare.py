@@ -1,4 +1,4 @@
-"""The mode `compare`: two systems or more on one test set, with significance tests."""
+"""The mode `compare`: two or more systems on one test set, with significance tests."""
 
 import difflib
 import re
@@ -21,17 +21,17 @@ from .statistics import ROUNDING
 from .systems import Comparison, System
 
 OUTPUT = "runs/comparison"
-MAX_CHANGES = 10  # texts of each direction that are shown
+MAX_CHANGES = 10  # texts shown in each direction
 MAX_RUNS = 3  # runs of a system whose outputs are shown
-MAX_TEXT_LENGTH = 600  # characters of a text
+MAX_TEXT_LENGTH = 600  # characters of a text shown
 WORD_OR_SIGN = re.compile(r"\w+|[^\w\s]|\s+")
 
 
 def compare_runs(run: Run, options: Options) -> list[Path]:
     """Writes the comparison of `--runs` as Markdown and a page, and prints it.
 
-    The files come first: standard output may be closed early, as by `| head`. Neither a config nor
-    a run's folder is needed: each run has its own.
+    The files are written first, since standard output may be closed early, as by `| head`. The
+    command needs no config and no run folder of its own: each compared run has both.
     """
     if options.runs is None:
         raise UserError(f"--runs is missing: name the systems to compare, such as {RUNS_EXAMPLE}")
@@ -80,15 +80,15 @@ class TextPart(NamedTuple):
 
 
 class TextChange(NamedTuple):
-    """A text by its number, from one, and by how much its score is higher than the baseline's."""
+    """A text by its number, from one, and the difference of its score to the baseline's."""
 
     number: int
     difference: str
-    lines: list[tuple[str, list[TextPart]]]  # by their names
+    lines: list[tuple[str, list[TextPart]]]  # (name of the line, its parts)
 
 
 class Changes(NamedTuple):
-    """The texts of a system that changed most, from the largest change on."""
+    """The texts on which a system differs most from the baseline, largest change first."""
 
     system: str
     better: list[TextChange]
@@ -96,12 +96,12 @@ class Changes(NamedTuple):
 
 
 def find_changes(comparison: Comparison) -> list[Changes]:
-    """Returns the changes of each system but the baseline, which is the first."""
+    """Returns the changes of each system except the baseline, which comes first."""
     measures, systems = comparison.measures, comparison.systems
     name = measures.changes
     metric, of_sums = measures.metric(name), measures.of_sums[name]
     sign = 1 if metric.higher_is_better else -1
-    # The score of each text, the mean over a system's runs.
+    # Scores of each text, averaged over a system's runs.
     before, *others = (
         np.mean([of_sums(run.counts[name]) for run in system.runs], 0) for system in systems
     )
@@ -127,7 +127,7 @@ def find_changes(comparison: Comparison) -> list[Changes]:
 
 
 def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[TextPart]]]:
-    """The inputs of all runs for a text, and the outputs of runs of both systems, in pairs."""
+    """Returns the inputs of all runs for text i, and the paired outputs of runs of both systems."""
     lines = [
         (name, [TextPart(shortened(texts[i], MAX_TEXT_LENGTH), differs=False)])
         for name, texts in baseline.runs[0].texts.shown.items()
@@ -142,9 +142,9 @@ def _lines(baseline: System, system: System, i: int) -> list[tuple[str, list[Tex
 
 
 def mark(before: str, after: str) -> tuple[list[TextPart], list[TextPart]]:
-    """Returns the parts of two texts, of which those that the other lacks are marked.
+    """Returns two texts in parts, each marked if the other text lacks it.
 
-    Words and single signs are compared; joined, the parts are the texts.
+    Words and single symbols are compared; joined, the parts give the texts.
     """
     words = WORD_OR_SIGN.findall(before), WORD_OR_SIGN.findall(after)
     matcher = difflib.SequenceMatcher(None, *words, autojunk=False)

@@ -1,4 +1,4 @@
-"""The validation scores of a comparison's runs over the time of their training."""
+"""The validation curves of compared runs over training steps and time."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from .systems import Comparison, ScoredRun, validation_curves
 from .table import NONE, Table
 
 LEVELS_EXAMPLE = "--levels=38,40"
-CLOCK = "seconds"  # since the start of the training, a number of each evaluation
+CLOCK = "seconds"  # training time at each evaluation
 ABOUT_MINUTES = (
     "Minutes of training include compilation and evaluations. A level is reached at the first "
     "evaluation during training that has it, before checkpoints are averaged."
@@ -26,7 +26,7 @@ ABOUT_MINUTES = (
 
 
 def parse_levels(text: str | None) -> list[float]:
-    """Returns the scores between the commas of `--levels`."""
+    """Returns the comma-separated scores of `--levels`."""
     try:
         levels = [float(part) for part in (text or "").split(",") if part]
     except ValueError:
@@ -39,7 +39,7 @@ def parse_levels(text: str | None) -> list[float]:
 def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
     """Returns a comparison with the curves of one metric and of `CLOCK`, and notes about them.
 
-    If the curves of the runs are not comparable, it is as it was, and the note says why.
+    If the runs' curves are not comparable, it is returned unchanged, and the note says why.
     """
     curves, runs = comparison.measures.curves, comparison.runs
     metric = next((name for name in comparison.metrics if name in curves), None)
@@ -59,7 +59,7 @@ def add_curves(comparison: Comparison) -> tuple[Comparison, list[str]]:
 
 
 def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
-    """Why the curves of runs are not comparable; empty if they are."""
+    """Returns why the curves of runs are not comparable; empty if they are."""
     if not read:
         return "the tokens of the systems differ"
     first, *others = (run.folder for run in runs)
@@ -72,7 +72,7 @@ def _obstacle(runs: Sequence[ScoredRun], read: dict[Path, Any]) -> str:
 
 
 def default_level(comparison: Comparison) -> float:
-    """Returns the best validation score that all runs reach, with one decimal, as it is shown."""
+    """Returns the best validation score that all runs reach, rounded to one decimal."""
     [name] = comparison.measures.curves
     metric = comparison.measures.metric(name)
     best, worst = (max, min) if metric.higher_is_better else (min, max)
@@ -81,7 +81,7 @@ def default_level(comparison: Comparison) -> float:
 
 
 def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
-    """Returns the steps, minutes and best score of each system, and the minutes to each level."""
+    """Returns a table of each system's steps, minutes, best score, and minutes to each level."""
     [name] = comparison.measures.curves
     measure = comparison.measures.measure(name, panel=True)
     sign, rows = (1 if comparison.measures.metric(name).higher_is_better else -1), []
@@ -105,7 +105,7 @@ def training_table(comparison: Comparison, levels: Sequence[float]) -> Table:
 
 
 def _minutes_text(reached: Sequence[np.ndarray]) -> str:
-    """The mean time to a level, by the minutes at which each run had it."""
+    """Returns the mean minutes to a level, given the minutes at which each run had reached it."""
     first = [each[0] for each in reached if len(each)]
     if len(first) in (0, len(reached)):
         return _mean_text(first, ",.1f") if first else NONE
@@ -113,13 +113,13 @@ def _minutes_text(reached: Sequence[np.ndarray]) -> str:
 
 
 def _mean_text(numbers: Sequence[float], form: str) -> str:
-    """The mean of numbers, and their standard deviation if there are several."""
+    """Returns the mean of numbers, with their standard deviation if there are several."""
     _, mean, deviation, _ = spread(numbers)
     return f"{mean:{form}} ± {deviation:{form}}" if len(numbers) > 1 else f"{mean:{form}}"
 
 
 def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
-    """The settings of the scores during training besides the model: the texts and the search."""
+    """Returns the settings that validation scores depend on besides the model: texts and search."""
     config = workdir.load_config(folder)
     parts = parts_of(config.data, "validation")
     texts = [held_out.digests_of(folder, part) for part in parts]
@@ -130,7 +130,7 @@ def _evaluation_settings(folder: Path) -> tuple[Any, ...]:
 
 
 def _read_curves(run: ScoredRun, metric: str) -> dict[str, Any]:
-    """The scores of a run and their times, at the evaluations that have both; or nothing."""
+    """Returns a run's scores and times at evaluations that have both; empty if there are none."""
     try:
         curves = validation_curves(run.folder, (metric, CLOCK))
     except ValueError:

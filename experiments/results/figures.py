@@ -1,4 +1,4 @@
-"""The figures of a comparison: scores, differences, curves of validation, scores by length."""
+"""The figures of a comparison: scores, differences, validation curves, scores by length."""
 
 import math
 import textwrap
@@ -20,9 +20,9 @@ from .tasks import Measure
 from .texts import length_buckets
 
 DASHES = ("-", "--", "-.", ":")
-MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # characters of a name before it is broken
+MAX_LABEL_LENGTH, MAX_LEGEND_LENGTH = 30, 80  # characters per line of a name
 BAND = 0.16  # opacity
-SPREAD = 0.5  # of the marks of one bucket of lengths, whose distance is 1
+SPREAD = 0.5  # width of the marks in one bucket of lengths; buckets are 1 apart
 DOTTED: dict[str, Any] = {"color": "#000000", "linewidth": 0.8, "linestyle": ":", "zorder": 0}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
@@ -41,11 +41,11 @@ Captioned = tuple[Figure, str]
 def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Captioned]:
     """Returns the figures by name, each with its caption.
 
-    They are the `scores` of a sweep, or the `differences` of other systems; `curves`, if a run has
-    any; and `lengths`, if the task has texts whose length counts.
+    They are `scores` for a sweep, or `differences` for other systems; `curves`, if a run has any;
+    and `lengths`, if the task scores its texts by length.
 
     Args:
-      levels: scores that are marked among the curves.
+      levels: scores marked with lines among the curves.
     """
     measures = comparison.measures
     with matplotlib.rc_context(STYLE):
@@ -62,12 +62,12 @@ def draw(comparison: Comparison, levels: Sequence[float] = ()) -> dict[str, Capt
 
 
 def _style(n: int) -> dict[str, Any]:
-    """How the system of this number is drawn in every figure."""
+    """Returns the plot style of system n in every figure."""
     return {**look(n), "markersize": 4, "linestyle": DASHES[n // len(COLOURS) % len(DASHES)]}
 
 
 def _names(comparison: Comparison, longest_line: int) -> list[str]:
-    """The names of systems, with their lost seeds, wrapped to a number of characters."""
+    """Returns the names of systems, with the number of lost seeds, wrapped to `longest_line`."""
     names = []
     for system in comparison.systems:
         marks = ["baseline"] * (system is comparison.baseline)
@@ -79,7 +79,7 @@ def _names(comparison: Comparison, longest_line: int) -> list[str]:
 
 
 def _draw_scores(comparison: Comparison) -> Captioned:
-    """A row a system: its mean, a bar of one standard deviation each way, its seeds below it."""
+    """Draws a row for each system: its mean with one standard deviation, and its seeds below."""
     measures, systems = comparison.measures, comparison.systems
     panels = [measures.measure(name, panel=True) for name in measures.panels]
     panels = [panel for panel in panels if comparison.has(panel.path)]
@@ -90,7 +90,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
             if spread is None:
                 continue
             style = look(y)
-            if spread.n > 1:  # below the mean, which would hide them
+            if spread.n > 1:  # below the mean, so that it stays visible
                 seeds = [panel.scale * (run.score(panel.path) or 0) for run in system.runs]
                 dot = {"markersize": 3, "alpha": 0.7, "markeredgewidth": 0}
                 axes.plot(seeds, [y + 0.25] * spread.n, "o", color=style["color"], **dot)
@@ -107,7 +107,7 @@ def _draw_scores(comparison: Comparison) -> Captioned:
 
 
 def _draw_differences(comparison: Comparison) -> Captioned:
-    """A row a system: its difference to the baseline with its interval; a panel a metric."""
+    """Draws a row per system: its difference to the baseline and interval; a panel per metric."""
     measures = [comparison.measures.measure(n, panel=True) for n in comparison.metrics]
     names = _names(comparison, MAX_LABEL_LENGTH)
     figure, row = _with_rows(names, measures)
@@ -120,8 +120,8 @@ def _draw_differences(comparison: Comparison) -> Captioned:
 
 
 def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each measure, in which each name has a row."""
-    lines = max(2, *(2 + name.count("\n") for name in names))  # a row's, one of them blank
+    """Returns a figure with a panel for each measure, in which each name has a row."""
+    lines = max(2, *(2 + name.count("\n") for name in names))  # of text per row, one of them blank
     figure = new_figure(WIDTH, 0.7 + 0.15 * lines * len(names))
     row = list(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0])
     for axes, panel in zip(row, panels, strict=True):
@@ -137,7 +137,7 @@ def _with_rows(names: Sequence[str], panels: Sequence[Measure]) -> tuple[Figure,
 def _draw_curves(
     comparison: Comparison, names: Sequence[str], levels: Sequence[float]
 ) -> Captioned:
-    """Curves of validation: means over seeds, over steps or, if they are known, minutes."""
+    """Draws validation curves, means over seeds, over steps or, if they are known, minutes."""
     measures, systems = comparison.measures, comparison.systems
     figure = _with_legend(comparison, 2.3 * len(names))
     column = figure.subplots(len(names), sharex=True, squeeze=False)[:, 0]
@@ -163,7 +163,7 @@ def _draw_curves(
 
 
 def _draw_lengths(comparison: Comparison) -> Captioned:
-    """The scores of the texts of the test set by their words; if not of a sweep, differences."""
+    """Draws test scores by the number of words; unless it is a sweep, also the differences."""
     measures, systems = comparison.measures, comparison.systems
     names = measures.by_length if comparison.trials else comparison.metrics[:1]
     lengths = comparison.runs[0].lengths
@@ -197,7 +197,7 @@ def _draw_lengths(comparison: Comparison) -> Captioned:
 
 
 def _ticks(lengths: Int[np.ndarray, "texts"], buckets: Sequence[Int[np.ndarray, "_"]]) -> list[str]:
-    """The lengths of each bucket, and the number of its texts."""
+    """Returns the label of each bucket: its range of lengths, and its number of texts."""
     ends = [(lengths[rows].min(), lengths[rows].max(), len(rows)) for rows in buckets]
     return [f"{a}\n({n})" if a == b else f"{a}–{b}\n({n})" for a, b, n in ends]
 
@@ -215,9 +215,9 @@ def _draw_interval(
 
 
 def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
-    """Draws the mean of values [seeds, x] of system n, and one deviation to each side."""
+    """Draws the mean of values [seeds, x] of system n, and a band of one standard deviation."""
     mean = values.mean(0)
-    # A mark at each of a hundred steps would hide the curve.
+    # A hundred marks would hide the curve.
     axes.plot(x, mean, linewidth=1.3, markevery=max(1, len(x) // 8), **_style(n))
     if len(values) > 1:
         deviation = values.std(0, ddof=1)
@@ -226,7 +226,7 @@ def _draw_band(axes: Axes, x: np.ndarray, values: np.ndarray, n: int) -> None:
 
 
 def _with_legend(comparison: Comparison, height: float) -> Figure:
-    """A figure with a legend below panels of this height."""
+    """Returns a figure with a legend below panels of this height."""
     names = _names(comparison, MAX_LEGEND_LENGTH)
     lines = [Line2D([], [], **_style(n)) for n in range(len(names))]
     columns = max(1, min(len(names), 3, 90 // (max(map(len, names)) + 8)))

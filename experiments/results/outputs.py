@@ -1,4 +1,4 @@
-"""The part of a report that depends on the task: good and bad outputs of a run."""
+"""The task-specific part of a report: good and bad outputs of a run."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,16 +23,16 @@ from .texts import read_columns, read_lines
 
 SAMPLES, WORST, ERRORS, MISTAKES = 5, 6, 3, 10  # texts shown
 MAX_TEXT_LENGTH = 600  # characters of a text shown
-MAX_DRAWN_TOKENS = 48  # a side of a map of attention
-MIN_TOKENS = 5  # of a piece of text whose perplexity says something
+MAX_DRAWN_TOKENS = 48  # tokens per side of an attention map
+MIN_TOKENS = 5  # of a segment, for a meaningful perplexity
 EXACT, SEARCH, MODEL = "exact", "search", "model"
-# What a reference must be ahead by, as a fraction of the translation's score and in itself:
-# scores are kept with four decimals, and other programs than the search's round otherwise.
+# Minimum lead of a reference over the translation's score, relative and absolute: scores are
+# saved with four decimals, and other programs than the search's round differently.
 LEAD = 1e-3
 
 
 class AttentionMap(NamedTuple):
-    """Weights from 0 to 1 by tokens: a row for each written one, a column for each read one."""
+    """Attention weights from 0 to 1: a row per written token, a column per token that is read."""
 
     rows: list[str]
     columns: list[str]
@@ -40,7 +40,7 @@ class AttentionMap(NamedTuple):
 
 
 class Excerpt(NamedTuple):
-    """A text and the output of the model, by the names of their lines."""
+    """A text and the model's output, as named lines."""
 
     title: str
     lines: dict[str, str]
@@ -58,27 +58,27 @@ class Group(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence of a scored split."""
+    """A sentence of a scored split, and its translation."""
 
     line: int  # its number, from one
     source: str
-    reference: str  # of several the most similar one
+    reference: str  # the most similar one, if there are several
     translation: str
     chrf: float  # of the translation, from 0 to 100
     log_prob: float  # of the translation, in nats
-    tokens: int  # of the translation, its end included; 0 of a blank line
+    tokens: int  # of the translation with its end-of-sentence; 0 for a blank line
 
 
 class Reference(NamedTuple):
-    """A reference as the model reads it."""
+    """The score of a reference translation under the model."""
 
     log_prob: float  # in nats
-    tokens: int  # its end included
-    is_found: bool  # whether the translation has the same tokens, whatever their texts are
+    tokens: int  # including the end-of-sentence
+    is_found: bool  # whether the translation has the same tokens, even if the texts differ
 
 
 class Judged(NamedTuple):
-    """A sentence, the scores by which the search compares, and its kind of error."""
+    """A sentence, the search scores of reference and translation, and its kind of error."""
 
     sentence: Sentence
     translation: float
@@ -89,12 +89,12 @@ class Judged(NamedTuple):
 def translations(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns samples, errors of search and model, and the worst translations.
+    """Returns samples, search and model errors, and the worst translations.
 
     Args:
-      decode: `config.decode` of the search that found the translations of the run.
-      trained: the model whose scores the results are; None if it is not there.
-      missing: says how to come by it.
+      decode: `config.decode` of the search that made the run's translations.
+      trained: the model that was scored; None if it is not available.
+      missing: a message that says how to get it.
     """
     sentences = read_sentences(folder, split)
     spread = _spread(sentences)
@@ -121,7 +121,7 @@ def translations(
 
 
 def _spread(items: Sequence) -> Sequence:
-    """Items evenly over all."""
+    """Returns `SAMPLES` items, evenly spaced."""
     return items[:: max(1, len(items) // SAMPLES)][:SAMPLES]
 
 
@@ -138,7 +138,7 @@ def _example(title: str, texts: dict[str, str], attention: AttentionMap | None =
 def _errors(
     decode: ConfigDict, sentences: Sequence[Sentence], trained: TrainedRun | None, missing: str
 ) -> Group:
-    """Search errors against model errors."""
+    """Returns the section of the report on search errors and model errors."""
     title = "Search errors and model errors"
     if trained is None:
         return Group("errors", title, [f"References are not scored: {missing}"])
@@ -174,7 +174,7 @@ def _errors(
 
 
 def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
-    """The clearest errors of a kind: those whose two scores differ most."""
+    """Returns the clearest errors of a kind: those whose two scores differ most."""
     errors = [each for each in judged if each.kind == kind]
     errors.sort(key=lambda each: -abs(each.reference - each.translation))
     about = ", {0.kind} error: reference {0.reference:.3f}, translation {0.translation:.3f}"
@@ -184,7 +184,7 @@ def _error_examples(judged: Sequence[Judged], kind: str) -> list[Excerpt]:
 def likelihoods(
     decode: ConfigDict, folder: Path, split: str, trained: TrainedRun | None, missing: str
 ) -> list[Group]:
-    """Returns a text that the model writes, and its worst predictions; see `translations`."""
+    """Returns a text that the model generates, and its worst predictions; see `translations`."""
     notes, written = [f"Nothing is written: {missing}"], []
     if trained:
         text = "".join(trained.predictor.stream(trained.variables, ""))
@@ -235,7 +235,7 @@ def predictions(
     ]
 
 
-# By `TaskMeasures.made`.
+# Functions by `TaskMeasures.made`.
 REGISTRY: dict[str, Callable[..., list[Group]]] = {
     "translations": translations,
     "likelihoods": likelihoods,
@@ -261,7 +261,7 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
         )
     metric, sentences = sacrebleu.CHRF(), []
     for n, (score, text, source, first, *more) in enumerate(zip(numbers, *texts, strict=True), 1):
-        references = [first, *filter(None, more)]  # the line of one that it lacks is empty
+        references = [first, *filter(None, more)]  # a missing reference is an empty line
         chrfs = {each: metric.sentence_score(text, [each]).score for each in references}
         best = max(references, key=chrfs.__getitem__)
         sentences.append(Sentence(n, source, best, text, chrfs[best], *score))
@@ -269,16 +269,16 @@ def read_sentences(folder: Path, split: str) -> list[Sentence]:
 
 
 def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list[Reference | None]:
-    """Returns the scores of references, None for those that the search cannot find.
+    """Returns the score of each reference, None if the search cannot produce it.
 
-    These, or their sources, are too long for the model to read whole, or they have a token for
-    unknown text, which a search never writes.
+    It cannot if the reference or its source is too long to be read whole, or if the reference has
+    an unknown token, which a search never generates.
     """
     predictor = trained.predictor
     _, sources, references, translations, *_ = map(list, zip(*sentences, strict=True))
     read = predictor.source_tokenizer.encode(sources)
     ids, written = map(predictor.target_tokenizer.encode, (references, translations))
-    # A longer source was translated in parts, and each part scored.
+    # A longer source is split for translation, and each segment has its own score.
     usable = [
         max(len(source), len(target)) < predictor.max_length and UNK_ID not in target
         for source, target in zip(read, ids, strict=True)
@@ -294,11 +294,11 @@ def score_references(trained: TrainedRun, sentences: Sequence[Sentence]) -> list
 def judge(
     sentences: Sequence[Sentence], references: Sequence[Reference | None], decode: ConfigDict
 ) -> list[Judged]:
-    """Returns sentences with their kinds of errors, if something was decoded of them.
+    """Returns the sentences that have a translation to judge, with their kind of error.
 
-    A translation that equals its reference is `EXACT`. Of the others it is a `SEARCH` error if the
-    reference scores higher, by more than rounding may, for the search should have preferred it;
-    otherwise a `MODEL` error. Search errors that the reference does not show are not counted.
+    A translation that equals its reference is `EXACT`. Otherwise it is a `SEARCH` error if the
+    reference scores higher by more than rounding, since the search should have preferred it; if
+    not, a `MODEL` error. Search errors that the reference does not reveal are not counted.
 
     Source: Stahlberg and Byrne 2019, "On NMT Search Errors and Model Errors: Cat Got Your
     Tongue?", who find all search errors by exact search.
@@ -326,23 +326,23 @@ def penalised(log_prob: float, tokens: int, decode: ConfigDict) -> float:
 def cross_attention(
     trained: TrainedRun, sources: Sequence[str], translations: Sequence[str]
 ) -> list[AttentionMap | None]:
-    """Returns the mean attention of the last layer's heads while translations are written.
+    """Returns the mean attention of the last layer's heads for each source and its translation.
 
-    The map is None if the model has no attention, or a side has more than `MAX_DRAWN_TOKENS` or
-    than the model reads.
+    A map is None if the model has no cross-attention, or if a side has more tokens than
+    `MAX_DRAWN_TOKENS` or than the model reads.
     """
     predictor = trained.predictor
     maps: list[AttentionMap | None] = [None] * len(sources)
     length = min(MAX_DRAWN_TOKENS, predictor.max_length)
     read, written = predictor.encode_pairs(map(Pair, sources, translations))
-    # Each includes its end-of-sentence.
+    # Both lengths include the end-of-sentence.
     drawn = [i for i in range(len(sources)) if max(len(read[i]), len(written[i])) < length]
     if not drawn or not has_cross_attention(predictor.model.config):
         return maps
     texts = [read[i] for i in drawn], [written[i] for i in drawn]
     batch = predictor.make_batch(*texts, len(drawn), length)
 
-    @jax.jit  # as a whole, so that no other weights leave it
+    @jax.jit  # in one program, so that only the mean is returned, not all weights
     def mean_of_last_layer(variables: Any, batch: Any) -> jax.Array:
         return predictor.batch_attention(variables, batch)["cross"].weights[-1].mean(axis=1)
 
@@ -356,5 +356,5 @@ def cross_attention(
 
 
 def _shown(token: str) -> str:
-    """A token as the page's own fonts show it, which are taken to have all characters."""
+    """Returns a token as shown on the page, whose fonts are assumed to have all characters."""
     return visible(token, frozenset(token))

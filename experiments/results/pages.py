@@ -1,4 +1,4 @@
-"""What a sweep and a comparison write: tables, notes and figures as Markdown and as a page."""
+"""The results of a sweep or comparison as Markdown and as a page: tables, notes and figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,18 +14,18 @@ class Results(NamedTuple):
     """The results of a comparison as text."""
 
     title: str
-    command: str  # that writes them again
+    command: str  # the command that reproduces the results
     tables: Sequence[Table]
     notes: Sequence[str]
-    signatures: Mapping[str, str]  # of scores by their titles
-    missing: Sequence[str]  # a line for each trial that is not in the table
+    signatures: Mapping[str, str]  # by the titles of scores
+    missing: Sequence[str]  # a line for each trial that is missing from the table
 
     def to_page(self, figures: Mapping[str, Captioned], **more: Any) -> str:
-        """Returns a page with them and figures.
+        """Returns a page with the results and figures.
 
         Args:
-          more: a line of `progress`, with which the page loads itself again; texts that changed,
-            `changes`, and about them `measure`, `noun` and `baseline`, see `results.html`.
+          more: `progress`, a line with which the page reloads itself; `changes`, the texts that
+            changed, with `measure`, `noun` and `baseline`, see `results.html`.
         """
         colours = web_page.THEME_COLOURS
         drawn = [
@@ -48,11 +48,11 @@ def describe(comparison: Comparison, title: str, command: str) -> Results:
     )
 
 
-# -- the notes below the tables: the method and limits of each number
+# -- the notes below the tables: method and limits of each number
 
 
 def write_notes(comparison: Comparison) -> list[str]:
-    """Returns a sentence or two about each number of the tables."""
+    """Returns a sentence or two about each number in the tables."""
     measures, baseline = comparison.measures, comparison.baseline
     texts = "this text"
     if lengths := len(comparison.runs[0].lengths):
@@ -89,7 +89,7 @@ def write_notes(comparison: Comparison) -> list[str]:
 
 
 def _sweep_notes(sweep: Comparison) -> Iterable[str]:
-    """Sentences about trials and scores that are not compared."""
+    """Yields sentences about missing trials and scores that are not compared."""
     if sweep.vocabularies:
         yield (
             f"Settings are compared by {sweep.measures.main.title}. Perplexity, nll and accuracy "
@@ -111,7 +111,7 @@ def _sweep_notes(sweep: Comparison) -> Iterable[str]:
 
 
 def _difference_notes(comparison: Comparison) -> list[str]:
-    """Sentences about the differences to the baseline, if there are any."""
+    """Returns sentences about the differences to the baseline, if there are any."""
     measures = comparison.measures
     compared = [each for row in comparison.differences.values() for each in row if each]
     if not compared or comparison.baseline is None:
@@ -131,7 +131,7 @@ def _difference_notes(comparison: Comparison) -> list[str]:
 
 
 def _test_notes(differences: Sequence[Difference], noun: str, systems: int) -> list[str]:
-    """Sentences that say what intervals and p-values are of, and how they were corrected.
+    """Returns sentences on what intervals and p-values cover, and how they were corrected.
 
     `systems` are compared with the baseline in each measure, over texts that are called `noun`.
     """

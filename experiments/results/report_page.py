@@ -1,7 +1,7 @@
 """The report of a run: one page with everything needed to judge it.
 
-It is made of the files in the run's folder and its checkpoint alone, so that it can be made again
-if the data is not there.
+It reads only the run's folder and its checkpoint, so it can be made again without the training
+data.
 """
 
 import base64
@@ -27,7 +27,7 @@ from . import outputs, run_tables
 from .outputs import Group
 from .tasks import REGISTRY
 
-# Pictures of `figures/` that a report shows where they are, and what they are.
+# Pictures in `figures/` that a report shows, with their captions.
 PICTURES = {
     "examples.png": "Pictures of the test set, and below what the class token looks at",
     "over_picture.png": "What the class token looks at: the heads of each layer, and the rollout",
@@ -42,13 +42,13 @@ PICTURES = {
     "positions/*.png": "Positional encodings",
     "embeddings/*.png": "Token embeddings",
 }
-# All that Pillow raises of broken pictures, and of those too large to be opened.
+# Exceptions of Pillow for broken pictures, and for pictures too large to open.
 UNREADABLE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
-DRAWN, SHOWN = 200, 110  # pixels an inch of a picture as it is drawn, and as it is shown
+DRAWN, SHOWN = 200, 110  # pixels per inch of a drawn picture, and of the shown one
 
 
 class Picture(NamedTuple):
-    """A picture inside the page, and the size in pixels at which it is shown."""
+    """A picture embedded in the page, and its size in pixels."""
 
     source: str
     caption: str
@@ -57,7 +57,7 @@ class Picture(NamedTuple):
 
 
 def report(run: Run) -> Iterable[Path]:
-    """Makes the report of a run again, with its checkpoint if that is still there."""
+    """Writes the report of a run again, with its checkpoint if that is still available."""
     run.check_same()
     results, task = run.results, tasks.REGISTRY[run.config.task]
     if results is None:
@@ -68,7 +68,7 @@ def report(run: Run) -> Iterable[Path]:
     missing = "the checkpoints are not those of the results: --mode=evaluate scores them again"
     try:
         trained = run.load_trained()
-        if task.label_type == CAPTIONS:  # its texts are names, of pictures that a task knows
+        if task.label_type == CAPTIONS:  # the texts are picture names, which only the task can read
             predictor = task.from_folder(run.folder, run.config).predictor
             trained = dataclasses.replace(trained, predictor=predictor)
     except UserError as error:
@@ -78,22 +78,22 @@ def report(run: Run) -> Iterable[Path]:
 
 
 def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing: str = "") -> Path:
-    """Writes `report.html` into a run's folder; returns it.
+    """Writes `report.html` into a run's folder; returns its path.
 
     Args:
       results: the content of `results.json`.
-      trained: the model they are of; None if it is not there.
-      missing: says why, to the reader, if it is not there.
+      trained: the model with these results; None if it is not available.
+      missing: the reason, for the reader, if it is not available.
     """
     config, folder = run.config, run.folder
     recorded = json_files.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
-    # The report shows the run's config: the flags of a mode do not change the training.
+    # The report shows the saved config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
     behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
-    if behaviour.get("step") != results["step"]:  # of other weights
+    if behaviour.get("step") != results["step"]:  # scores of other weights
         behaviour = {}
     pictures, damaged = _pictures(folder / "figures")
     task, decode = tasks.REGISTRY[config.task], run_tables.decode_of(config.decode, results)
@@ -147,22 +147,22 @@ def _groups(
 
 
 def _curves(metrics: Path) -> Any:
-    """The picture of the training in the page's colours; a line of text if there is none."""
+    """Returns the training curves in the page's colours, or a line of text if there are none."""
     from ..display import training_curves  # matplotlib takes a third of a second
 
     caption = "Loss, scores and learning rate over the steps of the training"
     try:
         figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
-    except ValueError as error:  # a folder that was copied without its metrics
+    except ValueError as error:  # the folder was copied without its metrics
         return f"No curves: {error}"
     return web_page.figure_svg(figure, "curves", caption, web_page.THEME_COLOURS)
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
-    """The pictures that there are, and the names of those that cannot be read."""
+    """Returns the pictures, and the names of those that cannot be read."""
 
     def place(path: Path) -> str:
-        return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2, strip_10
+        return re.sub(r"\d+", lambda number: number[0].zfill(9), path.name)  # strip_2 < strip_10
 
     shown, damaged = [], []
     for pattern, caption in PICTURES.items():
@@ -176,8 +176,8 @@ def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:
 
 
 def _picture(path: Path, caption: str) -> Picture:
-    """A picture inside the page; raises one of `UNREADABLE` if it is damaged."""
-    # Of other kinds, whatever a file is called, some are programs: PostScript.
+    """Returns a picture for the page; raises one of `UNREADABLE` if it is damaged."""
+    # PNG alone, whatever the file's name: formats such as PostScript are programs.
     with Image.open(path, formats=["PNG"]) as image:
         image.load()
     width, height = (round(side * SHOWN / DRAWN) for side in image.size)

@@ -1,4 +1,4 @@
-"""The numbers of a run as tables for its report: scores, costs, text, config and environment."""
+"""Tables of a run for its report: scores, costs, text, config and environment."""
 
 import json
 import shlex
@@ -25,7 +25,7 @@ MARKS = {"±": "± is half a 95% bootstrap interval", "(": "brackets have a 95% 
 
 
 def rows_of(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the scores of each split, and those that the weights of another run had before."""
+    """Returns the scores of each split, and those of initial weights that are another run's."""
     first = first_scores(results.get(START)).items()
     splits = {name: scores for name, scores in results.items() if is_split(name)}
     return splits | {f"{name}, first weights": scores for name, scores in first}
@@ -37,13 +37,13 @@ def main_split(results: dict[str, Any]) -> str:
 
 
 def main_score(task: str, results: dict[str, Any]) -> str:
-    """Returns a sentence that says how good a run is, and how sure that is."""
+    """Returns a sentence with the main score of a run and its confidence interval."""
     split, measures = main_split(results), REGISTRY[task]
     measure, metric = measures.main, measures.metric(measures.main_metric)
     scores = results[split]
     text, unknown = _cell(measure, scores), scores.get("no_interval", "no interval is known")
     count = next((f"{scores[name]:,} {name}" for name in COUNTS if name in scores), None)
-    if count is None:  # a classifier's, which counts texts by class
+    if count is None:  # a classifier, which counts texts by class
         count = f"{sum(each['texts'] for each in scores['classes'].values()):,} texts"
     sure = next((about for mark, about in MARKS.items() if mark in text), unknown)
     title, unit = metric.title[0].upper() + metric.title[1:], metric.unit
@@ -51,7 +51,7 @@ def main_score(task: str, results: dict[str, Any]) -> str:
 
 
 def score_table(task: str, results: dict[str, Any]) -> Table:
-    """Returns all numbers of all splits, a row each; first those that a run is judged by."""
+    """Returns all numbers of all splits, one per row, the main metrics first."""
     splits = rows_of(results)
     names = dict.fromkeys(
         name
@@ -63,7 +63,7 @@ def score_table(task: str, results: dict[str, Any]) -> Table:
     columns = [each for measure in measures for each in measure.expand([results])]
     shown = {each.name: each for each in columns if each.path.startswith("test.")}
     for name in names:
-        metric = REGISTRY[task].metric(name)  # of a number that is in no table of sweeps
+        metric = REGISTRY[task].metric(name)  # a number that sweep tables do not have
         shown.setdefault(name, Measure(name, metric.column, metric.scale, metric.format))
     shown[SECONDS.name] = SECONDS
     rows = [
@@ -87,18 +87,18 @@ def behaviour_table(results: dict[str, Any]) -> Table | None:
 
 
 def signatures(results: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns (score, signature) of the main split; only scores of equal signatures compare."""
+    """Returns (score, signature) of the main split; equal signatures are comparable."""
     end, scores = "_signature", results[main_split(results)]
     return [(name.removesuffix(end), text) for name, text in scores.items() if name.endswith(end)]
 
 
 def decode_of(settings: ConfigDict, results: dict[str, Any]) -> Any:
-    """Returns `config.decode` of the final scores, which may not be the config's of today."""
+    """Returns `config.decode` of the final scores, which may differ from today's config."""
     return ConfigDict({**settings, **results.get(DECODE, {})})
 
 
 def decode_table(decode: ConfigDict, task: str) -> Table | None:
-    """Returns the settings of the search for the scored translations, of a run that translates."""
+    """Returns a table of the search settings of the scored translations; None without any."""
     if not tasks.REGISTRY[task].is_translated:
         return None
     rows = [[key, _shown(decode[key.partition(".")[2]])] for key in having("search")]
@@ -138,7 +138,7 @@ def class_table(scores: dict[str, Any]) -> Table | None:
 
 
 def kind_table(scores: dict[str, Any]) -> Table | None:
-    """Returns the accuracy of each kind of text, and how well the best head points if known."""
+    """Returns the accuracy by kind of text, and how well the best head points, if it is known."""
     kinds = [n for n in scores if n.startswith("accuracy_") and not n.endswith(NO_KINDS)]
     names = {kind: kind.removeprefix("accuracy_").replace("_", " ") for kind in kinds}
     if "pointing_head" in scores:
@@ -152,7 +152,7 @@ def kind_table(scores: dict[str, Any]) -> Table | None:
 
 
 def data_tables(data: dict[str, Any]) -> list[Table]:
-    """Returns what cleaning dropped, the pairs of each corpus, the text of each split, and the
+    """Returns tables of cleaning, of the pairs of each corpus, of the text of each split, and of
     tokens and batches, as far as the task has them."""
     tables, splits = [], data["splits"]
     if cleaning := data.get("cleaning"):
@@ -177,7 +177,7 @@ def data_tables(data: dict[str, Any]) -> list[Table]:
 
 
 def _corpora_table(corpora: dict[str, dict[str, Any]]) -> Table:
-    """The pairs that are read, dropped and drawn of each of several corpora."""
+    """Returns the numbers of pairs read, dropped and sampled in each corpus."""
     reasons = dict.fromkeys(reason for each in corpora.values() for reason in each["dropped"])
     counts = {"read": [each["read"] for each in corpora.values()]}
     counts |= {r: [each["dropped"].get(r, 0) for each in corpora.values()] for r in reasons}
@@ -198,20 +198,20 @@ def differing(config: ConfigDict) -> list[tuple[str, Any, Any]]:
 
 
 def config_table(keys: Iterable[tuple[str, Any, Any]]) -> Table:
-    """Returns the table of keys that differ from their defaults, see `differing`."""
+    """Returns a table of the keys that differ from their defaults, see `differing`."""
     rows = [[key, _shown(value), _shown(default)] for key, value, default in keys]
     return Table("Keys that differ from configs/base.py", ["key", "value", "default"], rows)
 
 
 def command(keys: Iterable[tuple[str, Any, Any]]) -> str:
-    """Returns the shell command that trains again with keys that differ from their defaults."""
+    """Returns the shell command that repeats the training, given the keys that differ."""
     flags = [shlex.quote(f"--config.{key}={_as_flag(value)}") for key, value, _ in keys]
     start = f"{LAUNCH} --config=configs/base.py --workdir=runs/again"
     return " \\\n    ".join([start, *flags])
 
 
 def environment_table(environment: dict[str, Any]) -> Table:
-    """Returns where a run trained when it was last started."""
+    """Returns the machine and the versions at the last start of a run."""
     devices, code = environment["devices"], environment["code"]
     commit = "no git checkout of its own"
     if code:

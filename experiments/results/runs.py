@@ -1,4 +1,4 @@
-"""The systems that `--runs` names: runs of one test set, several seeds of a system pooled."""
+"""The systems that `--runs` names: runs on one test set, with several seeds pooled per system."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,17 +25,17 @@ from .systems import (
 from .tasks import REGISTRY, TaskMeasures
 
 RUNS_EXAMPLE = "--runs=runs/a,runs/b"
-# Keys in which the seeds of a setting may differ: their names, and where files are.
+# Keys that may differ between seeds of one setting: names and paths.
 FREE_KEYS = {"seed", *having("label", "place", "sweep", "trials")}
 
 
 def read_systems(flag: str, test_set: str | None) -> Comparison:
-    """Returns the comparison of systems with the first of them.
+    """Returns the comparison of systems, whose baseline is the first.
 
     Args:
-      flag: SYSTEM,SYSTEM[,...]; a SYSTEM is FOLDER[+FOLDER...], with NAME= before it to name it. A
-        folder of a sweep over seeds stands for its runs.
-      test_set: an evaluation that all runs have; None for their own test set.
+      flag: SYSTEM,SYSTEM[,...]; a SYSTEM is [NAME=]FOLDER[+FOLDER...], in which the folder of a
+        sweep over seeds stands for its runs.
+      test_set: the name of an evaluation of all runs; None for the runs' own test set.
     """
     folders_of = _parse(flag)
     folders = [folder for system in folders_of.values() for folder in system]
@@ -69,7 +69,7 @@ def read_systems(flag: str, test_set: str | None) -> Comparison:
 
 
 def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> list[str]:
-    """The metrics of texts that count the same units in all runs."""
+    """Returns the metrics of texts that count the same units in all runs."""
     metrics = list(measures.of_sums)
     if measures.per_token:
         first, *others = (run.counts[measures.per_token][:, 1] for run in runs)
@@ -79,7 +79,7 @@ def _comparable_metrics(measures: TaskMeasures, runs: Sequence[ScoredRun]) -> li
 
 
 def _parse(runs: str) -> dict[str, list[Path]]:
-    """The folders of the runs of each system by its name."""
+    """Returns the folders of each system's runs, by the system's name."""
     parts = [part.strip() for part in runs.split(",") if part.strip()]
     if len(parts) < 2:
         raise UserError(f"--runs={runs} has fewer than two systems: name them as {RUNS_EXAMPLE}")
@@ -100,7 +100,7 @@ def _parse(runs: str) -> dict[str, list[Path]]:
 
 
 def _runs_of(folder: Path) -> list[Path]:
-    """A run's folder, or those of the runs of a sweep over seeds."""
+    """Returns a run's folder, or the folders of all runs of a sweep over seeds."""
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder: check --runs")
     trials = find_trials(folder)
@@ -113,7 +113,7 @@ def _runs_of(folder: Path) -> list[Path]:
             f"{folder} is not a sweep over seeds alone ({reason}): name the trials of a system, "
             f"such as {folder}/trials/000+{folder}/trials/001"
         )
-    return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # or damaged
+    return sorted(path.parent for path in folder.glob("trials/*/config.json"))  # even if damaged
 
 
 def _check_same_setting(first: Run, other: Run) -> None:
@@ -130,7 +130,7 @@ def _check_same_setting(first: Run, other: Run) -> None:
 
 
 def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredRun:
-    """A finished run with its outputs for a test set and the scores of these."""
+    """Returns a finished run with its outputs on a test set and their scores."""
     folder = run.folder
     place = folder if test_set is None else folder / workdir.EVALUATIONS / test_set
     path = place / "results.json"
@@ -152,7 +152,7 @@ def _read_run(run: Run, measures: TaskMeasures, test_set: str | None) -> ScoredR
     if "test" not in results:
         raise UserError(f"{path} has no scores of a test set: there is nothing to compare")
     scored_run = read_texts(ScoredRun(folder, results), place, measures, run.config.data)
-    if not measures.all_texts:  # the scores of the texts that are kept, not of all
+    if not measures.all_texts:  # not all texts have outputs: score only those that do
         for name, of_sums in measures.of_sums.items():
             results["test"][name] = score_of(scored_run.counts[name], of_sums)
     return scored_run

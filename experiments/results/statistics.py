@@ -1,7 +1,7 @@
-"""The scores of systems, their spread over seeds, and the test of a difference between two of them.
+"""The scores of systems, their spread over seeds, and significance tests of their differences.
 
-Sweeps and comparisons ask the same question, whether a system differs from a baseline on a test
-set, and have this one answer; docs/comparisons.md says why it is this one.
+Sweeps and comparisons use the same test of whether a system differs from a baseline on a test
+set; docs/comparisons.md gives the reasons for it.
 """
 
 import math
@@ -13,23 +13,23 @@ from jaxtyping import Float, Real
 from scipy import special
 
 LEVEL, CONFIDENCE, POWER = 0.05, 0.95, 0.8
-TESTS = {  # over seeds, by their names in signatures
+TESTS = {  # tests over seeds, by their names in signatures
     "t": "Student's t",
     "welch": "Welch's t (with unequal numbers of seeds)",
     "cochran-cox": "Cochran and Cox's test (if one of unequal numbers of seeds is two)",
 }
 STUDENT, WELCH, COCHRAN_COX = TESTS
-EQUAL = 1e-9  # of a difference: smaller standard errors are rounding
-ROUNDING = 1e-9  # of a score: smaller differences and standard errors are rounding
+EQUAL = 1e-9  # relative to a difference: smaller standard errors are rounding errors
+ROUNDING = 1e-9  # in scores: smaller differences and standard errors are rounding errors
 
-# The score of each corpus with these sums of the counts of its texts.
+# Maps sums of the texts' counts, one row per corpus, to the score of each corpus.
 OfSums = Callable[[Real[np.ndarray, "corpora n"]], Float[np.ndarray, "corpora"]]
 
 
 class Spread(NamedTuple):
     """The mean of n numbers, their sample deviation, and half the 95% interval of the mean.
 
-    Of a single number, deviation and interval are NaN; so is the interval of equal numbers.
+    Deviation and interval of a single number are NaN; so is the interval of equal numbers.
     """
 
     n: int
@@ -39,7 +39,7 @@ class Spread(NamedTuple):
 
 
 def spread(numbers: Sequence[float]) -> Spread:
-    """Returns the spread of at least one number; the interval is by Student's t."""
+    """Returns the spread of one or more numbers; the interval uses Student's t."""
     n, mean = len(numbers), float(np.mean(numbers))
     if n == 1:
         return Spread(n, mean, math.nan, math.nan)
@@ -49,25 +49,25 @@ def spread(numbers: Sequence[float]) -> Spread:
 
 
 class Scores(NamedTuple):
-    """The scores of a system's runs, and the part of each text in them, see `text_values`."""
+    """The scores of a system's runs, and the contribution of each text, see `text_values`."""
 
     runs: list[float]
-    texts: Float[np.ndarray, "runs texts"] | None = None  # if more than the scores is known
+    texts: Float[np.ndarray, "runs texts"] | None = None  # None if only the scores are known
 
 
 class Difference(NamedTuple):
     """The difference of a system to a baseline, in the unit of the scores."""
 
-    mean: float  # between the mean scores of their runs
-    low: float  # of its 95% interval; NaN if no variance can be estimated, or if that is 0
+    mean: float  # of the runs' scores, minus that of the baseline
+    low: float  # of the 95% interval; NaN if the variance is 0 or cannot be estimated
     high: float
-    p_value: float  # two-sided, NaN as the interval; below 0.05 exactly if that excludes 0
+    p_value: float  # two-sided, NaN if the interval is; below 0.05 exactly if that excludes 0
     corrected: float  # the p-value, corrected for the number of systems
-    # A true difference of this size has a corrected p below 0.05 in four of five cases, if it is
-    # the only one.
+    # The true difference that has a corrected p below 0.05 in four of five cases, if it is the
+    # only one.
     detectable: float
-    seeds: tuple[int, int]  # the numbers of runs, the baseline's last
-    texts: int  # their number; 0 if the test is over seeds alone, as with a single text
+    seeds: tuple[int, int]  # numbers of runs: of the system, of the baseline
+    texts: int  # number of texts; 0 if the test is over seeds alone, as with a single text
 
     @property
     def has_interval(self) -> bool:
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """What the p-value comes from."""
+        """The test, the numbers of seeds, and the number of texts behind the p-value."""
         ours, theirs = self.seeds
         return f"{test_of(self.seeds)}|two-sided|seeds:{ours},{theirs}|texts:{self.texts}"
 
@@ -84,20 +84,20 @@ class Difference(NamedTuple):
 def ratio_of_sums(
     sums: Real[np.ndarray, "corpora 2"], scale: float = 1.0
 ) -> Float[np.ndarray, "corpora"]:
-    """The ratio of two sums, of which the second is of units, times `scale`."""
+    """Returns the ratio of two sums, times `scale`; the second sum counts units."""
     return scale * sums[:, 0] / np.maximum(sums[:, 1], 1)
 
 
 def score_of(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> float:
-    """The score of the corpus of texts with these counts."""
+    """Returns the score of a corpus whose texts have these counts."""
     return float(of_sums(counts.sum(0, keepdims=True))[0])
 
 
 def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[np.ndarray, "texts"]:
-    """The part of each text in a score: of a mean over texts, the text's own value.
+    """Returns the contribution of each text to a score; if that is a mean, the text's own value.
 
-    For other scores, such as BLEU, they are the pseudo-values of the jackknife, whose variance over
-    the number of texts is that of the score on other texts.
+    For other scores, such as BLEU, it is the pseudo-value of the jackknife; their variance over the
+    number of texts estimates the variance of the score over samples of texts.
 
     Source: Tukey 1958, "Bias and confidence in not-quite large samples".
     """
@@ -106,40 +106,40 @@ def text_values(counts: Real[np.ndarray, "texts n"], of_sums: OfSums) -> Float[n
 
 
 def scores_of_counts(runs: Sequence[Real[np.ndarray, "texts n"]], of_sums: OfSums) -> Scores:
-    """The scores of runs of one system by the counts of their texts."""
+    """Returns the scores of one system's runs, given the counts of their texts."""
     values = np.stack([text_values(counts, of_sums) for counts in runs])
     return Scores([score_of(counts, of_sums) for counts in runs], values)
 
 
 def compare_scores(baseline: Scores, systems: Sequence[Scores]) -> list[Difference]:
-    """The differences of systems to a baseline, with p-values corrected by Holm's method."""
+    """Returns the differences of systems to a baseline; p-values are corrected by Holm's method."""
     differences = [_difference(system, baseline, len(systems)) for system in systems]
     corrected = holm([each.p_value for each in differences])
     return [each._replace(corrected=p) for each, p in zip(differences, corrected, strict=True)]
 
 
 def _difference(ours: Scores, baseline: Scores, systems: int) -> Difference:
-    """The difference before the correction of p for the number of systems."""
+    """Returns the difference before p is corrected for the number of systems."""
     mean = float(np.mean(ours.runs) - np.mean(baseline.runs))
-    if abs(mean) <= ROUNDING:  # the means of three and of two equal scores may differ by it
+    if abs(mean) <= ROUNDING:  # rounding: means of three and of two equal scores may differ
         mean = 0.0
     seeds = len(ours.runs), len(baseline.runs)
     texts = 0 if ours.texts is None or ours.texts.shape[1] < 2 else ours.texts.shape[1]
     parts = _variances(ours, baseline)
     error = math.sqrt(sum(variance for variance, _ in parts))
-    half = p_value = detectable = math.nan  # also if a score is not a number
+    half = p_value = detectable = math.nan  # stays if a score is NaN
     if error > max(ROUNDING, EQUAL * abs(mean)):
         half, p_value = error * _quantile(parts, LEVEL), _p_value(abs(mean) / error, parts)
-        # The other tail is of no account: one side of a two-sided 2 * (1 - POWER).
+        # The power of one tail only: p-value 2 * (1 - POWER) in a two-sided test.
         missed = _quantile(parts, 2 * (1 - POWER))
         detectable = error * (_quantile(parts, LEVEL / systems) + missed)
     return Difference(mean, mean - half, mean + half, p_value, p_value, detectable, seeds, texts)
 
 
 def test_of(seeds: tuple[int, int]) -> str:
-    """Returns which of `TESTS` holds for these numbers of seeds if their variances differ.
+    """Returns the name in `TESTS` of the test that holds at these numbers of seeds.
 
-    A single seed has no variance of its own. docs/results/comparisons.md simulates the tests.
+    It holds if the variances differ. A single seed has no variance of its own.
     """
     if min(seeds) == 1 or seeds[0] == seeds[1]:
         return STUDENT
@@ -147,10 +147,10 @@ def test_of(seeds: tuple[int, int]) -> str:
 
 
 def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
-    """The variance of a difference over runs and that over texts, with degrees of freedom.
+    """Returns the variances of a difference over runs and over texts, with degrees of freedom.
 
-    What varies with the text and the run together is in both, and is taken from that over texts, as
-    in an analysis of variance of crossed random effects.
+    The interaction of text and run is in both, so it is subtracted once, through the variance over
+    texts, as in an analysis of variance of crossed random effects.
     """
     systems, seeds = (ours, baseline), (len(ours.runs), len(baseline.runs))
     test, freedom = test_of(seeds), np.array(seeds) - 1
@@ -160,7 +160,7 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
     parts = [(float(variances.sum()), float(freedom.sum()))] if freedom.any() else []
     if test == COCHRAN_COX:
         parts = [*zip(variances.tolist(), freedom.tolist(), strict=True)]
-    elif test == WELCH and variances.any():  # Welch 1947; rounded down, it holds with three
+    elif test == WELCH and variances.any():  # Welch 1947; rounded down, valid with three
         number = variances.sum() ** 2 / (variances**2 / freedom).sum()
         parts = [(parts[0][0], math.floor(number + ROUNDING))]
     if ours.texts is None or baseline.texts is None or ours.texts.shape[1] < 2:
@@ -173,18 +173,18 @@ def _variances(ours: Scores, baseline: Scores) -> list[tuple[float, float]]:
 
 
 def _p_value(t: float, parts: Sequence[tuple[float, float]]) -> float:
-    """The two-sided p-value: that of Student's t with the degrees of freedom of each part of the
-    variance, weighted by the parts. It is approximate; docs/results/comparisons.md simulates it.
+    """Returns the two-sided p-value: the mean of Student's t p-values at each part's degrees of
+    freedom, weighted by the parts of the variance; approximate, see docs/results/comparisons.md.
 
     Source: after Cochran and Cox 1950, "Experimental designs", who weight critical values.
     """
-    # Satterthwaite's single number of degrees finds 8% of equal systems different with two seeds.
+    # Satterthwaite's single number of degrees rejects 8% of equal systems with two seeds.
     total = sum(variance for variance, _ in parts)
     return float(sum(v * 2 * special.stdtr(freedom, -t) for v, freedom in parts) / total)
 
 
 def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """The t whose p-value is `level`."""
+    """Returns the t whose p-value is `level`."""
     limits = [float(special.stdtrit(freedom, 1 - level / 2)) for _, freedom in parts]
     low, high = min(limits), max(limits)
     for _ in range(40):
@@ -194,7 +194,7 @@ def _quantile(parts: Sequence[tuple[float, float]], level: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number; one that is NaN remains so and counts as one of them.
+    """Returns p-values corrected for their number; a NaN stays NaN and counts as a test.
 
     If no setting differs, the chance that any of them falls below a level is at most that level.
 
@@ -209,6 +209,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def p_text(p_value: float) -> str:
-    """A p-value as people read it, with three decimals."""
+    """Returns a p-value with three decimals."""
     text = f"{p_value:.3f}"
     return "<0.001" if text == "0.000" else text

@@ -20,10 +20,10 @@ from .statistics import Difference, Scores, Spread, scores_of_counts
 from .tasks import REGISTRY, Measure, TaskMeasures
 from .texts import Counts, Texts, count_words, read_counts
 
-SPLIT_ORDER = ("test", "validation", "length_generalization")  # in the order of tables
-SEED = "seed"  # runs that differ in nothing else repeat one setting
+SPLIT_ORDER = ("test", "validation", "length_generalization")  # the order in tables
+SEED = "seed"  # runs that differ in nothing else are repetitions of one setting
 LOST = ("pruned", "failed")
-# Metrics of language models: a byte is the same for all vocabularies, a token is not.
+# Metrics of language models: bytes are the same for all vocabularies, tokens are not.
 PERPLEXITY, BITS_PER_BYTE = "perplexity", "bits_per_byte"
 PER_TOKEN = (PERPLEXITY, "nll", "accuracy")
 APART = "scores are not comparable; sweep them apart"
@@ -31,13 +31,13 @@ NO_LENGTHS = np.zeros(0, np.int64)
 
 
 class SweepTrial(NamedTuple):
-    """One run of a sweep."""
+    """One trial of a sweep."""
 
     number: int  # from 0, in the order of the plan
     values: dict[str, Any]  # by dotted config key: {"model.positions": "split", "seed": 1}
     folder: Path
-    # complete, failed, pruned, waiting, running, or changed, if its run was trained again with
-    # other settings or its config cannot be read
+    # complete, failed, pruned, waiting or running; or changed, if its run was trained again with
+    # other settings or if its config cannot be read
     state: str
     note: str = ""  # why it failed, or what changed
 
@@ -56,16 +56,16 @@ class ScoredRun(NamedTuple):
     """A run that is scored."""
 
     folder: Path
-    results: dict[str, Any]  # its results.json, or that of an evaluation
-    trial: SweepTrial | None = None  # of a sweep
-    curves: Mapping[str, Curve] = {}  # of validation, by metric, over steps
-    # Of the test set, unless scores alone are compared.
+    results: dict[str, Any]  # content of results.json of the run or of an evaluation
+    trial: SweepTrial | None = None  # None outside a sweep
+    curves: Mapping[str, Curve] = {}  # validation curves over steps, by metric
+    # Texts of the test set; empty if only scores are compared.
     texts: Texts = Texts({}, {}, [])
-    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # in words of the inputs
-    counts: Mapping[str, Counts] = {}  # of each text, by metric
+    lengths: Int64[np.ndarray, "texts"] = NO_LENGTHS  # words of each input
+    counts: Mapping[str, Counts] = {}  # per text, by metric
 
     def score(self, path: str) -> float | None:
-        """Returns the number at a dotted path of the results, as `test.bleu`; None if not there."""
+        """Returns the number at a dotted path of the results, as `test.bleu`, or None."""
         value: Any = self.results
         for name in path.split("."):
             value = value.get(name) if isinstance(value, dict) else None
@@ -75,25 +75,25 @@ class ScoredRun(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """Runs that differ in nothing but their seed: those that --runs joins, or a sweep's setting."""
+    """Runs that differ only in their seed: runs pooled by --runs, or one setting of a sweep."""
 
     name: str
-    runs: list[ScoredRun]  # those that are complete, one of each seed
-    # Its cells in tables, by dotted key: what a sweep sets, without the seed, or its name.
+    runs: list[ScoredRun]  # complete runs, one per seed
+    # Cells in tables, by dotted key: what a sweep sets, without the seed, or the system's name.
     values: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # Of other seeds, not complete.
+    # Incomplete trials of other seeds.
     others: list[SweepTrial] = dataclasses.field(default_factory=list)
-    # Complete trials with the seed of an earlier one, as a search draws them: the same training
-    # again, which says nothing of the spread over seeds.
+    # Complete trials that repeat an earlier seed, as a search may draw them: the training is the
+    # same, so they are left out of the spread over seeds.
     repeats: list[ScoredRun] = dataclasses.field(default_factory=list)
 
     def has_seed(self, seed: Any) -> bool:
-        """Whether a trial with this seed is complete."""
+        """Returns whether a trial with this seed is complete."""
         return any(run.trial is not None and run.trial.seed == seed for run in self.runs)
 
     @property
     def lost(self) -> list[SweepTrial]:
-        """The trials that were pruned or failed: mostly those of the worse seeds."""
+        """The trials that were pruned or failed: mostly those with worse scores."""
         return [trial for trial in self.others if trial.state in LOST]
 
     def over_seeds(self, path: str) -> Spread | None:
@@ -102,9 +102,9 @@ class System:
         return statistics.spread(numbers) if len(numbers) == len(self.runs) else None
 
     def curve(self, metric: str) -> tuple[list[float], Float[np.ndarray, "seeds steps"]]:
-        """Returns steps, and values of validation, at the steps that every run has.
+        """Returns steps, and validation scores, at the steps that every run has.
 
-        At others their mean would jump for no reason but an absent seed.
+        At other steps the mean would jump because a seed is missing.
         """
         curves = [dict(zip(*run.curves.get(metric, ([], [])), strict=True)) for run in self.runs]
         steps = sorted(set(curves[0]).intersection(*curves[1:]))
@@ -113,18 +113,18 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Systems on one test set, and how they differ from a baseline in each of `metrics`."""
+    """Systems on one test set, and their differences to a baseline in each of `metrics`."""
 
-    systems: list[System]  # of a sweep the settings with a complete trial, as they first appear
-    baseline: System | None  # that the others are compared with
+    systems: list[System]  # in a sweep, settings with a complete trial, in order of appearance
+    baseline: System | None  # the system that the others are compared with
     measures: TaskMeasures  # of the split that all runs have
-    metrics: Sequence[str]  # the main one first
-    trials: Sequence[SweepTrial] = ()  # of a sweep: all of them
-    vocabularies: str = ""  # two runs with different ones, of language models
+    metrics: Sequence[str]  # the main metric first
+    trials: Sequence[SweepTrial] = ()  # all trials of a sweep, else empty
+    vocabularies: str = ""  # names of two language models whose vocabularies differ
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """The keys of what systems set."""
+        """The keys that the systems set."""
         return list(dict.fromkeys(key for system in self.systems for key in system.values))
 
     @property
@@ -134,7 +134,7 @@ class Comparison:
 
     @functools.cached_property
     def scores(self) -> list[Measure]:
-        """The measures of tables, the main one first; some may have no number here."""
+        """The measures in tables, the main one first; the results may lack some."""
         if not self.trials:
             return [self.measures.measure(name) for name in self.metrics]
         results = [run.results for run in self.runs]
@@ -143,7 +143,7 @@ class Comparison:
         return [each for each in measures if not self.vocabularies or each.name not in PER_TOKEN]
 
     def has(self, path: str) -> bool:
-        """Whether a system has a number at a path of the results."""
+        """Returns whether a system has a number at this path of the results."""
         return any(system.over_seeds(path) for system in self.systems)
 
     @functools.cached_property
@@ -159,8 +159,8 @@ class Comparison:
     def compare(self, metric: str, rows: Any = slice(None)) -> list[Difference | None]:
         """Returns the difference of each system to the baseline on the texts in these rows.
 
-        None for the baseline, and if a system or the baseline has seeds that were pruned or failed:
-        the remaining ones are not what the setting does.
+        None for the baseline, and if the system or the baseline has lost (pruned or failed) seeds:
+        the mean of the remaining ones is biased.
         """
         base, systems = self.baseline, self.systems
         if base is None or base.lost:
@@ -172,7 +172,7 @@ class Comparison:
         return [next(differences) if each else None for each in is_compared]
 
     def _scores(self, system: System, metric: str, rows: Any) -> Scores:
-        """The scores of a system's runs on the texts in these rows, or all that are known."""
+        """Returns the scores of a system's runs on the texts in these rows, or on all texts."""
         if metric in system.runs[0].counts:
             counts = [run.counts[metric][rows] for run in system.runs]
             return scores_of_counts(counts, self.measures.of_sums[metric])
@@ -184,7 +184,7 @@ class Comparison:
 
 
 def read_results(place: Path) -> dict[str, Any]:
-    """Returns the results in a place of a run's folder, whose texts are what was written."""
+    """Returns the results in a folder of a run; UserError if they are damaged."""
     path, fix = place / "results.json", "--mode=evaluate writes it again"
     results = read_json(path, {"test?": dict}, fix)
     if name := damaged_text(place, results):
@@ -197,7 +197,7 @@ def read_texts(
 ) -> ScoredRun:
     """Returns a run with the texts in a place of its folder and the counts behind their scores.
 
-    The tags that its `config.data` puts before sources are no part of the test set.
+    The tags that its `config.data` puts before sources are not part of the test set.
     """
     counts, texts = read_counts(place, run.results), measures.read(place, data)
     inputs, *_ = texts.shown.values()
@@ -205,14 +205,14 @@ def read_texts(
 
 
 def _names(first: ScoredRun, other: ScoredRun) -> str:
-    """What two runs are called in messages: their numbers in a sweep, or their folders."""
+    """Returns the names of two runs for messages: their numbers in a sweep, or their folders."""
     if first.trial and other.trial:
         return f"trials {first.trial.number} and {other.trial.number}"
     return f"{first.folder} and {other.folder}"
 
 
 def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
-    """Raises UserError unless two runs have the same test set; names the first other line."""
+    """Raises UserError unless two runs have the same test set; names the first differing line."""
     ours, theirs = first.texts.given, other.texts.given
     for name in ours | theirs:
         pairs = itertools.zip_longest(ours.get(name, ()), theirs.get(name, ()))
@@ -225,7 +225,7 @@ def check_same_texts(first: ScoredRun, other: ScoredRun, fix: str) -> None:
 def find_unlike(
     runs: Sequence[ScoredRun], splits: Sequence[str], ignored: Collection[str] = ()
 ) -> dict[str, tuple[str, str]]:
-    """Returns, by metric, two runs whose scores of a split have different signatures, and these."""
+    """Returns, by metric, two runs whose signatures of a split differ, and the signatures."""
     first: dict[tuple[str, str], tuple[ScoredRun, str]] = {}
     unlike: dict[str, tuple[str, str]] = {}
     for run, split in itertools.product(runs, splits):
@@ -241,29 +241,29 @@ def find_unlike(
 
 
 def value_text(value: Any) -> str:
-    """Returns a config's value as people read it, in one line; an empty string shows."""
+    """Returns a config value as one line of text; an empty string is shown by quotes."""
     text = f"{value:g}" if isinstance(value, float) else str(value) or '""'
     return ENDS_OF_LINES.sub(lambda end: repr(end[0])[1:-1], text)
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Returns the last name of each dotted key; the whole key if two end in the same name."""
+    """Returns the last part of each dotted key; the whole key if two have the same last part."""
     last = {key: key.split(".")[-1] for key in keys}
     return {k: n if list(last.values()).count(n) == 1 else k for k, n in last.items()}
 
 
 def _name(values: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """A setting in a line, by the keys in which settings differ: `positions=split, num_heads=8`."""
+    """Returns the name of a setting by the keys that differ: `positions=split, num_heads=8`."""
     names = short_names(keys)
     parts = [f"{names[k]}={value_text(values[k])}" for k in keys if k in values]
     return ", ".join(parts) or "as configured"
 
 
 def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = None) -> Comparison:
-    """Reads what the complete trials of a sweep left, and checks that it compares.
+    """Reads the complete trials of a sweep; checks that their scores are comparable.
 
     Args:
-      baseline: the number of a trial, with whose setting the others are compared.
+      baseline: the number of a trial, whose setting is the baseline.
     """
     complete = [trial for trial in trials if trial.state == "complete"]
     if not complete:
@@ -279,7 +279,7 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
         if others or measures.main_metric != PERPLEXITY:
             names, signatures = (others or [*unlike.values()])[0]
             raise UserError(f"{names} have different signatures of {signatures}: such {APART}")
-        only = (BITS_PER_BYTE,)  # of language models whose vocabularies differ
+        only = (BITS_PER_BYTE,)  # the vocabularies of the language models differ
         measures = dataclasses.replace(
             measures, main_metric=BITS_PER_BYTE, panels=only, curves=only, curves_note=""
         )
@@ -291,11 +291,11 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
 
 
 def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:
-    """The settings of complete trials, each with its seeds."""
+    """Returns the settings that have complete trials, each with its seeds."""
     systems: list[System] = []
     for run in runs:
         assert run.trial is not None
-        # A value may be a list, which has no hash.
+        # A value may be a list, which is not hashable.
         if same := [system for system in systems if system.values == run.trial.setting]:
             [system] = same
             (system.repeats if system.has_seed(run.trial.seed) else system.runs).append(run)
@@ -312,7 +312,7 @@ def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[S
 
 
 def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[ScoredRun]:
-    """The runs of trials with their texts and their curves of validation."""
+    """Returns the runs of trials with their texts and validation curves."""
     complete: list[ScoredRun] = []
     for run in runs:
         try:
@@ -323,12 +323,12 @@ def _with_texts(runs: Sequence[ScoredRun], measures: TaskMeasures) -> list[Score
             run = read_texts(run, run.folder, measures, None)
             if complete:
                 check_same_texts(complete[0], run, f"their {APART}")
-                run = run._replace(texts=Texts({}, {}, []))  # which would fill the memory
+                run = run._replace(texts=Texts({}, {}, []))  # would fill the memory
         complete.append(run)
     return complete
 
 
 def validation_curves(folder: Path, names: Sequence[str]) -> dict[str, Curve]:
-    """Returns a run's curves of validation; see `read_curves`."""
+    """Returns a run's validation curves; see `read_curves`."""
     curves = read_curves(folder / "metrics.jsonl", tuple(names))
     return {name: curve for (name, split), curve in curves.items() if split != "train"}

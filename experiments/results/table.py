@@ -18,7 +18,7 @@ from .statistics import CONFIDENCE, Difference, Spread, p_text, spread
 from .systems import SPLIT_ORDER, Comparison, SweepTrial, System, short_names, value_text
 from .tasks import Measure
 
-NONE = "-"  # the cell of a column of numbers that has none
+NONE = "-"  # a missing number in a cell
 INTERVAL = f"{CONFIDENCE:.0%} interval"
 COSTS = (
     Measure("tokens_per_second", "tokens/s", format=",.0f", spread=False),
@@ -26,7 +26,7 @@ COSTS = (
     Measure("parameters", "parameters", format=",.0f", spread=False),
     Measure("flops_per_token", "GFLOP/token", 1e-9, ",.3g", spread=False),
 )
-# Of the CSV, after the scores.
+# Columns of the CSV after the scores.
 RUN_COLUMNS = ("tokens_per_second", "flops_per_token", "wall_seconds", "parameters", "step")
 TEST_COLUMNS = ("p_raw", "p_corrected", "detectable", "p_test")
 
@@ -37,12 +37,12 @@ class Table(NamedTuple):
     caption: str
     head: Sequence[str]
     rows: list[list[str]]
-    names: int = 1  # the first columns, which hold text; the others are aligned to the right
-    marked: int | None = None  # the number of a row that stands out, the baseline's
+    names: int = 1  # the first columns, which hold text; the others are right-aligned
+    marked: int | None = None  # the index of a highlighted row, the baseline's
 
 
 def one_line(text: str) -> str:
-    """Returns the text without ends of lines."""
+    """Returns the text without line breaks."""
     return " ".join(ENDS_OF_LINES.sub(" ", text).split())
 
 
@@ -79,7 +79,7 @@ def to_markdown(
 
 
 def with_interval(text: str, interval: Any, show: Callable[[float], str]) -> str:
-    """Returns the text of a score with its interval: half its width, its bounds, or None."""
+    """Returns a score with its interval: half a width, two bounds, or None."""
     if isinstance(interval, list):
         return f"{text} ({show(interval[0])} to {show(interval[1])})"
     return text if interval is None else f"{text} ± {show(interval)}"
@@ -96,7 +96,7 @@ def print_rows(table: Table) -> None:
 
 
 def _difference_cells(difference: Difference | None, measure: Measure) -> list[str]:
-    """The difference to the baseline, its interval, p, and the size that the test detects."""
+    """Returns the cells of a difference: mean, interval, p, and the detectable size."""
 
     def show(number: float) -> str:
         return format(number * measure.scale, f"+{measure.format}")
@@ -111,7 +111,7 @@ def _difference_cells(difference: Difference | None, measure: Measure) -> list[s
 
 
 def build_tables(comparison: Comparison) -> list[Table]:
-    """Returns a table for each metric, see `score_table`; that of a sweep has further numbers."""
+    """Returns a table for each metric, see `score_table`; the first one of a sweep is wider."""
     measures = comparison.measures
     if not comparison.trials:
         return [
@@ -126,7 +126,7 @@ def build_tables(comparison: Comparison) -> list[Table]:
 def score_table(comparison: Comparison, metric: str, further: Sequence[Measure] = ()) -> Table:
     """Returns a row for each system: name, score over seeds, difference to the baseline, and more.
 
-    A column is there if a system has its number.
+    Columns without any number are left out.
     """
     systems, keys = comparison.systems, short_names(comparison.keys)
     main = comparison.measures.measure(metric)
@@ -174,7 +174,7 @@ def _interval(numbers: Spread | None, measure: Measure) -> str:
 
 
 def list_signatures(comparison: Comparison) -> dict[str, str]:
-    """Returns the signature of each metric by its title; of longer sentences only another one."""
+    """Returns signatures by metric title; those of longer sentences only if they differ."""
     signatures: dict[str, str] = {}
     for measure in comparison.scores:
         split, name = measure.path.split(".")
@@ -187,7 +187,7 @@ def list_signatures(comparison: Comparison) -> dict[str, str]:
 
 
 def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
-    """Returns a line for each trial that is not in the table: number, state, values and why."""
+    """Returns a line for each trial missing in the table: number, state, values and reason."""
     return [
         f"trial {trial.number}, {trial.state}: "
         + (", ".join(f"{k}={value_text(v)}" for k, v in trial.values.items()) or "as configured")
@@ -198,9 +198,9 @@ def list_missing(trials: Iterable[SweepTrial]) -> list[str]:
 
 
 def to_csv(sweep: Comparison) -> str:
-    """Returns the trials as CSV, a row each, with every score of every split and its signature.
+    """Returns the trials as CSV, one per row, with every score of every split and its signature.
 
-    The columns from `p_raw` on are of the comparison of a trial's whole setting.
+    The columns from `p_raw` on belong to the comparison of the trial's whole setting.
     """
     runs = [run for system in sweep.systems for run in (*system.runs, *system.repeats)]
     results = {run.trial.number: run.results for run in runs if run.trial}
@@ -246,7 +246,7 @@ def mean_text(numbers: Sequence[float], form: str) -> str:
 
 
 def copies_tables(systems: Sequence[System]) -> list[Table]:
-    """Returns a table of the mean BLEU and its ratio of perturbed copies that all runs have."""
+    """Returns tables of mean BLEU, and its ratio, on perturbed copies that all runs have."""
     first, *others = (run.results for system in systems for run in system.runs)
     shared = [
         name

@@ -12,21 +12,21 @@ from . import texts
 from .statistics import OfSums, ratio_of_sums
 from .texts import Texts
 
-# Ends the path of a measure that stands for all numbers whose path starts so; its title has {} for
-# the rest of the path.
+# Suffix of a path that stands for all numbers whose path starts the same way; its title has {}
+# for the rest of the path.
 ANY = "*"
-NO_KINDS = ("_signature", "_ci")  # ends of names that are of a number, not one
+NO_KINDS = ("_signature", "_ci")  # suffixes of names that describe another number
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """The number at a path of the results, times `scale`, in this format."""
+    """A number at a path of the results, multiplied by `scale`, with its format."""
 
     path: str
     title: str
     scale: float = 1.0
     format: str = ",.2f"
-    spread: bool = True  # with the standard deviation; costs are but means
+    spread: bool = True  # with the standard deviation; costs have the mean alone
 
     @property
     def name(self) -> str:
@@ -34,11 +34,11 @@ class Measure:
         return self.path.split(".")[-1]
 
     def show(self, number: float) -> str:
-        """Returns a number of the results as it is read."""
+        """Returns a number of the results as text."""
         return format(number * self.scale, self.format)
 
     def expand(self, results: Iterable[dict[str, Any]]) -> "list[Measure]":
-        """Returns this measure, or, if its path ends in `ANY`, those of these results."""
+        """Returns this measure; or, if its path ends in `ANY`, one for each matching number."""
         if not self.path.endswith(ANY):
             return [self]
         split, start = self.path.removesuffix(ANY).split(".")
@@ -55,25 +55,25 @@ class TaskMeasures:
     """The measures by which systems of one task are judged."""
 
     task: str
-    main_metric: str  # by which settings of a sweep are ranked and compared
-    panels: tuple[str, ...]  # metrics of the picture of scores; of another split, `split.name`
-    curves: tuple[str, ...]  # metrics that are drawn of the validation while training
-    noun: str  # a text of the test set
-    made: str  # the outputs for them
-    read: Callable[[Path, Any], Texts]  # of the folder of a test set and `config.data`
-    of_sums: dict[str, OfSums]  # scores of any of the texts by their metric, the main one first
-    changes: str  # the metric by which single texts are compared
-    per_token: str = ""  # that of `of_sums` which counts tokens, of which a text has as many in all
+    main_metric: str  # ranks and compares the settings of a sweep
+    panels: tuple[str, ...]  # metrics in the figure of scores; for another split, `split.name`
+    curves: tuple[str, ...]  # validation metrics with curves over training
+    noun: str  # the name of a text in the test set
+    made: str  # the name of the outputs, a key of `outputs.REGISTRY`
+    read: Callable[[Path, Any], Texts]  # from the folder of a test set and `config.data`
+    of_sums: dict[str, OfSums]  # scores of any set of texts by metric, the main one first
+    changes: str  # the metric that compares single texts
+    per_token: str = ""  # the metric in `of_sums` that is a mean over tokens
     by_length: tuple[str, ...] = ()  # metrics that a sweep draws over length
     length: str = "words"
-    all_texts: bool = True  # whether a run keeps all texts of its test set
+    all_texts: bool = True  # whether a run saves all texts of its test set
     same: str = "compare runs of one test set, or name a set that all were scored on with --set"
-    others: tuple[str, ...] = ()  # further columns, as `panels`; `name_*` for all that start so
-    curves_note: str = ""  # after "Validation while training"
+    others: tuple[str, ...] = ()  # further columns, as `panels`; `name_*` matches prefixes
+    curves_note: str = ""  # appended to "Validation while training"
     other_notes: dict[str, str] = dataclasses.field(default_factory=dict)  # on some of `others`
     splits: tuple[str, ...] = ("test",)
-    unit: str = "tokens"  # that speed counts
-    split: str = "test"  # that is compared: the first of `splits` that all runs have scores of
+    unit: str = "tokens"  # the unit of the speed
+    split: str = "test"  # the compared split: the first of `splits` that all runs have scores of
 
     @property
     def scored(self) -> str:
@@ -97,12 +97,12 @@ class TaskMeasures:
 
     @property
     def about(self) -> dict[str, str]:
-        """A sentence for each path whose number is in the table."""
+        """Notes on the numbers in the table, by path."""
         metrics = metrics_of(self.scored, SWEEPS).items()
         return {f"{self.split}.{n}": m.about for n, m in metrics if m.about} | self.other_notes
 
     def measure(self, name: str, panel: bool = False) -> Measure:
-        """Returns a column, or a panel of the picture of scores, whose title has more room."""
+        """Returns a metric's measure for a column, or for a panel, which has a longer title."""
         split, _, name = name.rpartition(".")
         metric = self.metric(name.removesuffix(f"_{ANY}"))
         title = metric.label if panel else metric.column

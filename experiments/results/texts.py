@@ -1,4 +1,4 @@
-"""The texts of a test set, what a run made of them, and the counts behind its scores."""
+"""The texts of a test set, the outputs of a run, and the counts behind its scores."""
 
 import functools
 import itertools
@@ -22,15 +22,15 @@ TRANSLATIONS, SOURCES, REFERENCES = (
 )
 FURTHER_REFERENCES = "translations/test.reference.{}.txt"  # from 1
 PREDICTIONS, LIKELIHOODS = "predictions/test.tsv", "likelihoods/test.tsv"
-COLUMNS = 4  # of either: true and predicted label, or log-probability, tokens and bytes; text
+COLUMNS = 4  # class, predicted class, probability, text; or log-probability, tokens, bytes, text
 MAX_BUCKETS = 5
-MAX_TEXTS = 2**30  # bytes of the outputs for a test set
+MAX_TEXTS = 2**30  # bytes of the outputs on a test set
 
 Counts = Real[np.ndarray, "texts n"]
 
 
 def unreadable(path: Path, reason: object) -> UserError:
-    """Returns the error of a file that a run wrote and that is missing or damaged."""
+    """Returns the error for a missing or damaged file of a run."""
     reason = reason.strerror if isinstance(reason, OSError) else reason
     return UserError(f"{path} cannot be read ({reason}): --mode=evaluate writes it again")
 
@@ -38,15 +38,15 @@ def unreadable(path: Path, reason: object) -> UserError:
 class Texts(NamedTuple):
     """The texts of a test set and the outputs of a run for them, in their order."""
 
-    given: dict[str, list[str]]  # the lines that all runs must have, by file
-    shown: dict[str, list[str]]  # those of an example that all runs have, by name; inputs first
-    outputs: list[str]  # as people read them
+    given: dict[str, list[str]]  # lines that must be equal in all runs, by file
+    shown: dict[str, list[str]]  # lines of an example, equal in all runs, by name; inputs first
+    outputs: list[str]  # as shown to the reader
 
 
 def read_lines(path: Path) -> list[str]:
-    """Returns the lines of a file that a run wrote, without their ends."""
+    """Returns the lines of a file that a run wrote, without line breaks."""
     try:
-        # Bytes, for a text may hold what text files and `splitlines` take for the end of a line.
+        # Bytes: a text may hold characters that text mode and `splitlines` take for line ends.
         text = read_file(path, MAX_TEXTS).decode("utf-8")
     except (OSError, ValueError) as error:
         raise unreadable(path, error) from None
@@ -60,7 +60,7 @@ def read_columns(path: Path) -> list[list[str]]:
 
 
 def read_translations(folder: Path, data: ConfigDict | None) -> Texts:
-    """Returns the texts of a translator; the tags of `config.data` are no part of its test set."""
+    """Returns the texts of a translator; tags of `config.data` are not part of its test set."""
     names = [SOURCES, REFERENCES]
     further = (FURTHER_REFERENCES.format(number) for number in itertools.count(1))
     names += itertools.takewhile(lambda name: (folder / name).exists(), further)
@@ -90,7 +90,7 @@ def read_likelihoods(folder: Path, data: ConfigDict | None) -> Texts:
 
 
 def read_counts(folder: Path, results: Mapping[str, Any]) -> dict[str, Counts]:
-    """Returns the counts of each text by metric; their sums make the score of the test set."""
+    """Returns the counts of each text by metric; their sums give the score of the test set."""
     path = folder / SCORES
     if SCORES not in results.get(FILE_DIGESTS, {}):
         raise unreadable(path, "the results are of a version that did not write it")
@@ -118,11 +118,11 @@ def chrf_of_sums(sums: Real[np.ndarray, "corpora 18"]) -> Float[np.ndarray, "cor
 
 
 def length_buckets(lengths: Int[np.ndarray, "texts"]) -> list[Int[np.ndarray, "_"]]:
-    """Returns the rows of texts of like length, the shortest first: up to five equal buckets.
+    """Returns row indices of texts in up to five buckets of equal size, shortest texts first.
 
-    Texts of one length stay together, so fewer lengths make fewer buckets; none is empty.
+    Texts of one length stay together, so there may be fewer buckets; none is empty.
     """
     quantiles = np.quantile(lengths, np.arange(1, MAX_BUCKETS) / MAX_BUCKETS, method="lower")
-    longest = np.unique(quantiles[quantiles < lengths.max()])  # of every bucket but the last
+    longest = np.unique(quantiles[quantiles < lengths.max()])  # the longest of all but the last
     bucket = np.searchsorted(longest, lengths)
     return [np.flatnonzero(bucket == number) for number in range(len(longest) + 1)]

@@ -1,7 +1,7 @@
-"""The thread that owns the models: it computes texts of requests that wait together in one batch.
+"""Batches texts of waiting requests, in the single thread that runs the models.
 
-Items of the same operation and group are computed in one call, one item of each request in turn, so
-that a long request does not hold up short ones. While no request waits, programs are compiled.
+Items with the same operation and group are computed in one call, with one item of each request in
+turn, so that long requests do not delay short ones. Programs are compiled while no request waits.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from .routes import RequestPlan, Served
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING = 256  # requests in the queue
+MAX_WAITING = 256  # maximum requests in the queue
 WAITING = Gauge("transformer_queue_requests", "Requests that wait.")
 SIZES = Histogram(
     "transformer_batch_texts",
@@ -28,11 +28,11 @@ SIZES = Histogram(
     ["operation"],
     buckets=(1, 2, 4, 8, 16, 32),
 )
-COMMON_TOKENS = 64  # tokens: programs for longer texts are compiled after the server is ready
+COMMON_TOKENS = 64  # programs for longer texts are compiled after the server is ready
 
 
 class Programs:
-    """The programs of all runs: those for up to `COMMON_TOKENS` tokens make the server ready."""
+    """The programs of all runs; those for up to `COMMON_TOKENS` tokens make the server ready."""
 
     def __init__(self, runs: Sequence[Served]):
         routes = [route for run in runs for route in run.routes.values()]
@@ -46,7 +46,7 @@ class Programs:
         return self._compiled < len(self._programs)
 
     def state(self) -> dict[str, Any]:
-        """Returns the answer of `GET /health`."""
+        """Returns the answer to `GET /health`."""
         return {
             "status": "ready" if self._compiled >= self._common else "starting",
             "compiled": self._compiled,
@@ -54,11 +54,11 @@ class Programs:
         }
 
     def compile_next(self) -> None:
-        """Compiles a program; one that cannot be compiled is in the log."""
+        """Compiles the next program; logs a failure."""
         length, compile_program = self._programs[self._compiled]
         try:
             compile_program()
-        except Exception as error:  # too large for the device: a request of this length is told so
+        except Exception as error:  # too large for the device, and so are requests of this length
             logger.warning(f"texts of {length} tokens: {one_line(str(error))}")
         self._compiled += 1
         if self._compiled == self._common:
@@ -66,7 +66,7 @@ class Programs:
 
 
 class _Item(NamedTuple):
-    """An item of a request. The ranks of a request's items count up, and the lowest are next."""
+    """An item of a request; ranks count up in a request, and the lowest rank is computed first."""
 
     rank: int
     route: Any
@@ -76,12 +76,12 @@ class _Item(NamedTuple):
 
     @property
     def group(self) -> tuple[Any, Hashable]:
-        """What it has in common with the items that it can be computed with."""
+        """A key that is equal for items that can be computed together."""
         return self.route, self.plan.groups[self.number]
 
 
 class Batcher:
-    """The queue of requests, and the loop of the thread."""
+    """The queue of requests, and the loop of the model thread."""
 
     def __init__(self, programs: Programs):
         self.programs = programs
@@ -92,13 +92,13 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many requests have items that are not being computed."""
+        """The number of requests with items that are not being computed."""
         return len({id(item.plan) for item in self._items if not item.future.done()})
 
     def submit(self, route: Any, plan: RequestPlan) -> list[Future[Any]]:
-        """Returns the future results of a plan's items; one that is cancelled is not computed.
+        """Returns futures for the results of a plan's items; a cancelled one is not computed.
 
-        Raises queue.Full if as many requests wait as may.
+        Raises queue.Full if `MAX_WAITING` requests are waiting.
         """
         with self._changed:
             if self.waiting >= MAX_WAITING:
@@ -111,13 +111,13 @@ class Batcher:
         return [item.future for item in items]
 
     def close(self) -> None:
-        """Ends the loop after the batch that is being computed."""
+        """Ends the loop after the current batch."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()
 
     def run(self) -> None:
-        """Computes batches and compiles programs until it is closed."""
+        """Computes batches and compiles programs until `close` is called."""
         while True:
             with self._changed:
                 self._changed.wait_for(
@@ -132,7 +132,7 @@ class Batcher:
                 self.programs.compile_next()
 
     def _take(self) -> list[_Item]:
-        """Takes the next batch, which has the first item, from the queue."""
+        """Takes the next batch from the queue: the first item, and others of its group."""
         waiting = [item for item in self._items if not item.future.done()]
         same = [item for item in waiting if item.group == waiting[0].group]
         batch = same[: waiting[0].route.max_batch] if waiting else []
@@ -141,14 +141,14 @@ class Batcher:
         return batch
 
     def _compute(self, batch: list[_Item]) -> None:
-        """Computes a batch; if it fails, each of its items alone."""
+        """Computes a batch; if that fails, computes each item alone."""
         route, group = batch[0].group
         SIZES.labels(route.name).observe(len(batch))
         try:
             results = route.compute(group, [item.plan.items[item.number] for item in batch])
         except Exception as error:
             if len(batch) == 1:
-                with contextlib.suppress(InvalidStateError):  # its client has gone
+                with contextlib.suppress(InvalidStateError):  # the client has disconnected
                     batch[0].future.set_exception(error)
                 return
             for alone in batch:

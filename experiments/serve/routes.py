@@ -1,7 +1,7 @@
-"""The routes of a run: each plans a request, and computes batches of few static shapes.
+"""The routes of a run, which plan requests and compute batches with few static shapes.
 
-A batch has one row, or `ROWS` with padding. So there are two programs for each static length, and
-they are compiled before they are needed.
+A batch has one row, or `ROWS` with padding. Each static length therefore has two programs, which
+are compiled before they are needed.
 """
 
 from collections import Counter
@@ -26,39 +26,39 @@ from ..attention.explorer import SIDES, live_example
 from .schema import decode_pictures
 from .serve import shown_tags
 
-# Texts of a batch: on a CPU, each takes less than half of its time alone; more do not shorten it.
+# Texts per batch: on a CPU, a text takes less than half its time alone; more texts do not help.
 ROWS = 8
-# Tokens of all texts of a request to translate: they are what takes time, and a character of a
-# script that the model does not know is up to four of them.
+# Maximum tokens of all texts in a translation request. Time depends on tokens, and a character of
+# a script unknown to the model has up to four of them.
 MAX_REQUEST_TOKENS = 8_192
-RESULTS = {  # the operations that are served, and the names of their results in an answer
+RESULTS = {  # operations of the server, and the keys of their results in an answer
     "translate": "translations",
     "score": "scores",
     "generate": "continuations",
     "classify": "classes",
 }
 
-Fields = Mapping[str, Any]  # of a request, without those that are null
+Fields = Mapping[str, Any]  # fields of a request that are not null
 
 
 class RequestPlan(NamedTuple):
-    """A request's items, of which those of a group can be computed together, and its answer."""
+    """A request's items, those of a group to be computed together, and how to make its answer."""
 
     groups: Sequence[Hashable]
     items: Sequence[Any]
-    answer: Callable[[list[Any]], dict[str, Any]]  # its fields, given the results of the items
+    answer: Callable[[list[Any]], dict[str, Any]]  # from the items' results to the answer's fields
 
 
 class Route:
-    """An operation on texts, of whose items `max_batch` are computed together."""
+    """An operation on texts, which computes up to `max_batch` items together."""
 
     def __init__(self, operation: Operation):
         self.operation, self.name = operation, operation.name
         self.max_batch, self.max_best = operation.workers * ROWS, operation.max_best or ROWS
-        self.programs = partial(operation.programs, ROWS)  # that it needs, shortest first
+        self.programs = partial(operation.programs, ROWS)  # yields programs, shortest first
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Returns the plan of a request, or raises a UserError; does not use the model."""
+        """Returns the plan of a request, without use of the model; raises UserError."""
         count = fields.get("num_best", 1)
         if not 1 <= count <= self.max_best:
             most = f"{self.max_best}, the most of this run"
@@ -82,7 +82,7 @@ class Route:
         return RequestPlan([(length, count) for length in lengths], plan.items, answer)
 
     def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
-        """The plan of the texts, or pairs, of a request, and the tokens of each item's sides."""
+        """Returns the plan of a request's texts or pairs, and the tokens on each item's sides."""
         if "pictures" in fields:
             raise UserError("pictures is for models of pictures: leave it out")
         if "texts" not in fields:
@@ -101,13 +101,13 @@ class Route:
         return plan, list(map(self.operation.measure, plan.items, map(place.format, plan.numbers)))
 
     def compute(self, group: tuple[int, int], items: list[Any]) -> list[Any]:
-        """Returns the results of each item of a group."""
+        """Returns the results of each item in a group."""
         rows = 1 if len(items) <= self.operation.workers else ROWS
         return self.operation.compute(items, group[1], rows=rows)
 
 
 class PictureRoute(Route):
-    """The classes of pictures, or the answers to questions about them."""
+    """Classification of pictures, or answers to questions about them."""
 
     def _read(self, fields: Fields, count: int) -> tuple[Plan, list[tuple[int, int]]]:
         if "pictures" not in fields:
@@ -134,7 +134,7 @@ class PictureRoute(Route):
 def see(
     predictor: PictureClassifier, urls: list[str], questions: list[str], place: str = "pictures[{}]"
 ) -> list[SeenPicture]:
-    """Returns data URLs, never the names of files of the server, and questions as items."""
+    """Returns items of pictures, given as data URLs only (never as file names), and questions."""
     names = [place.format(i) for i in range(len(urls))]
     pictures = list(zip(decode_pictures(urls, names), names, strict=True))
     for name, question in zip(names, questions, strict=True):
@@ -145,7 +145,7 @@ def see(
 
 
 class Explain:
-    """The attention of all heads over a text, or over a picture and a question."""
+    """Attention of all heads over a text, or over a picture and a question."""
 
     name, max_batch = "attention", 1
 
@@ -154,12 +154,12 @@ class Explain:
         self.predictor, self.variables = run.trained.predictor, run.trained.variables
 
     def programs(self) -> Iterator[Program]:
-        """Yields the programs that it needs, shortest first."""
+        """Yields the programs, shortest first."""
         for length in static_lengths(self.max_length):
             yield length, partial(self.predictor.prepare_attention, self.variables, length)
 
     def plan(self, fields: Fields) -> RequestPlan:
-        """Returns the plan of a request, whose item is a function that returns the attention."""
+        """Returns the plan of a request; its only item is a function that returns the attention."""
         text, target, tag = fields["text"], fields.get("target"), fields.get("source_tag")
         if isinstance(self.predictor, PictureClassifier):
             if {"target", "source_tag"} & fields.keys():
@@ -181,12 +181,12 @@ class Explain:
         return RequestPlan([None], [explain], lambda results: results[0])
 
     def compute(self, group: None, items: list[Callable[[], Any]]) -> list[Any]:
-        """Returns the explorer's data of each item."""
+        """Returns the explorer's data for each item."""
         return [live_example(explain()) for explain in items]
 
 
 class Served:
-    """A run with its routes; the first one writes, or names classes."""
+    """A run with its routes; the first one generates text or classifies."""
 
     def __init__(self, name: str, run: LoadedRun):
         self.name, self.run, predictor = name, run, run.trained.predictor
@@ -206,7 +206,7 @@ class Served:
             self.routes[Explain.name] = Explain(run, operations[0].max_length)
 
     def describe(self) -> dict[str, Any]:
-        """Returns its description for `GET /api/runs`."""
+        """Returns the run's description for `GET /api/runs`."""
         return {
             "name": self.name,
             "task": self.run.config.task,

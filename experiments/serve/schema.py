@@ -1,4 +1,4 @@
-"""The requests of the API as pydantic models, and what is wrong of a request."""
+"""The API's requests as pydantic models, and messages for invalid requests."""
 
 import base64
 import json
@@ -10,26 +10,26 @@ from pydantic import BaseModel, ConfigDict, Field
 from transformer.data.pictures.files import MAX_PIXELS, count_pixels
 from transformer.errors import UserError, shorten
 
-BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # bytes, texts of a request, characters of a text
+BODY, TEXTS, CHARACTERS = 2**20, 64, 5_000  # maximum bytes, texts per request, characters per text
 BEST = "results of each text, best first; by default 1"
 
 Text = Annotated[str, Field(max_length=CHARACTERS)]
 
 
-class Request(BaseModel):  # the fields of every request
+class Request(BaseModel):  # fields of all requests
     model_config = ConfigDict(extra="forbid", strict=True)
     run: str | None = Field(
         None, description="name of a run, see /api/runs; by default the first with the operation"
     )
 
 
-class Tagged(Request):  # to a model that may be one of several corpora
+class Tagged(Request):  # requests to models with several corpora, which tags select
     source_tag: str | None = Field(None, description="tag put before every text, such as <2de>")
 
 
 class ScoreRequest(Tagged):
     texts: list[Text] = Field(max_length=TEXTS)
-    # Translations, the server's own among them, may have as many characters as the body.
+    # Translations, such as the server's own, may be as long as the body.
     targets: list[str] | None = Field(
         None, max_length=TEXTS, description="translations of the texts, for a translator"
     )
@@ -65,7 +65,7 @@ class Error(BaseModel):
     error: str = Field(description="one line with the value and the fix")
 
 
-# Of each operation its summary, with the fields of its answer, and its request.
+# Summary, with the fields of the answer, and request of each operation.
 API: dict[str, tuple[str, type[Request]]] = {
     "translate": ("Translates texts: translations, unread", TranslateRequest),
     "score": ("Scores texts, or translations of texts: scores, unread", ScoreRequest),
@@ -76,7 +76,7 @@ API: dict[str, tuple[str, type[Request]]] = {
 
 
 def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
-    """Returns the content of data URLs of pictures, which have few pixels in all."""
+    """Returns the content of pictures in data URLs; checks their total number of pixels."""
     contents, total = [], 0
     for url, name in zip(urls, names, strict=True):
         header, _, content = url.partition(",")
@@ -92,12 +92,12 @@ def decode_pictures(urls: list[str], names: list[str]) -> list[bytes]:
 
 
 def quote(value: Any) -> str:
-    """Returns a value of a client for a message, short and printable."""
+    """Returns a client's value for a message, shortened and printable."""
     return shorten(json.dumps(value), 60)
 
 
 def explain(error: Mapping[str, Any]) -> str:
-    """Returns an error of pydantic in one line, with its place, the value and the fix."""
+    """Returns an error of pydantic as one line with place, value and fix."""
     if error["type"] == "json_invalid":
         return f"the body is not JSON ({error['ctx']['error']}): send an object"
     _, *place = error["loc"]

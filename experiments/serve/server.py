@@ -1,4 +1,4 @@
-"""The server: its routes and its page, how a request becomes an answer, access, and its end."""
+"""The server: routes, page, handling of requests, access control, and shutdown."""
 
 import asyncio
 import contextlib
@@ -30,11 +30,11 @@ from .serve import render_page
 
 logger = logging.getLogger(__name__)
 
-ANSWER_SECONDS = 30.0  # until a request has arrived and is answered
+ANSWER_SECONDS = 30.0  # seconds for a request to arrive and be answered
 SCHEMES = "http", "https"
-POLLED = ("/api/runs", "/health", "/metrics")  # which pages and monitors ask for all the time
-GONE = 499  # a request whose client has gone, for the metrics alone
-MEMORY_FIX = "the length of the texts"  # or, who runs the server, the size of the beam
+POLLED = ("/api/runs", "/health", "/metrics")  # polled by pages and monitors
+GONE = 499  # status of a request whose client has disconnected, for the metrics alone
+MEMORY_FIX = "the length of the texts"  # for clients; the operator can also lower the beam size
 REQUEST_LIMITS = {
     "body": schema.BODY,
     "texts": schema.TEXTS,
@@ -59,7 +59,7 @@ DURATIONS = Histogram("transformer_request_seconds", "Time of a request.", ["rou
 
 
 def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str]) -> FastAPI:
-    """Returns the application, which answers to these hosts."""
+    """Returns the application, which accepts requests to these hosts."""
     handlers = {HTTPException: _refused, RequestValidationError: _invalid}
     handlers |= {UserError: _failed, Exception: _failed}
     app = FastAPI(
@@ -73,7 +73,7 @@ def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_middleware(Access)
     _add_fixed_routes(app, runs, batcher.programs)
-    planner = ThreadPoolExecutor(2)  # a picture that takes long holds up no text
+    planner = ThreadPoolExecutor(2)  # two, so that a slow picture delays no text
     for name, (summary, fields) in schema.API.items():
         app.add_api_route(
             f"/api/{name}",
@@ -87,7 +87,7 @@ def build(runs: Sequence[Served], batcher: batching.Batcher, hosts: Sequence[str
 
 
 def _add_fixed_routes(app: FastAPI, runs: Sequence[Served], programs: batching.Programs) -> None:
-    """Adds the routes whose answers need no model."""
+    """Adds the routes that need no model."""
     described = [run.describe() for run in runs]
     text = render_page(described, schema.CHARACTERS)
     description = {"runs": described, "limits": REQUEST_LIMITS}
@@ -117,12 +117,12 @@ def _endpoint(
     batcher: batching.Batcher,
     planner: ThreadPoolExecutor,
 ) -> Callable:
-    """The function that answers requests of an operation."""
+    """Returns the function that answers requests for an operation."""
 
     async def answer(request: Request, fields: model) -> JSONResponse:  # type: ignore[valid-type]
         run = _choose(runs, name, fields.run)
         route, values = run.routes[name], fields.model_dump(exclude_none=True)
-        # In a thread: a mistake is answered at once, whatever is being computed or decoded.
+        # In a thread: errors are returned at once, even while others are computed or decoded.
         planning = asyncio.get_running_loop().run_in_executor(planner, route.plan, values)
         plan = await _wait(request, planning)
         try:
@@ -137,7 +137,7 @@ def _endpoint(
 
 
 def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
-    """The run of a name, or the first that has an operation."""
+    """Returns the run with a name, or the first run that has an operation."""
     candidates = [run for run in runs if name in (None, run.name)]
     if not candidates:
         names = ", ".join(run.name for run in runs)
@@ -150,7 +150,7 @@ def _choose(runs: Sequence[Served], operation: str, name: str | None) -> Served:
 
 
 async def _wait(request: Request, answer: asyncio.Future[Any]) -> Any:
-    """Returns an answer, which is cancelled if its time is over or its client has gone."""
+    """Returns a result; cancels its computation on a timeout, or if the client disconnects."""
     gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +173,7 @@ def _error(message: str, status: int, headers: Mapping[str, str] | None = None) 
 
 async def _refused(request: Request, error: HTTPException) -> Response:
     message = error.detail
-    if ": " not in message:  # one of the libraries, without value and fix
+    if ": " not in message:  # a library's message, without value and fix
         path = shorten(request.url.path, 60)
         message = f"{request.method} {path}: {message}, see /openapi.json"
     return _error(message, error.status_code, error.headers)
@@ -184,7 +184,7 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """The answer to a user's mistake, or an error of the server; its log has the traceback."""
+    """Returns the answer to a user's mistake, or to an error of the server, which is logged."""
     message = explain(error, "the server", MEMORY_FIX) or "an error of the server: see its log"
     return _error(message, 400 if isinstance(error, UserError) else 500)
 
@@ -193,12 +193,12 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 class Access:
-    """The application behind checks of where a request is from, with its log line and numbers.
+    """Access control: checks the origin of requests, and logs and counts them.
 
-    The server has no accounts. So that no page of another site can use it through a browser, `Host`
-    must be a name of its own (against DNS rebinding; Starlette's middleware checks it), and a
-    request that changes nothing but costs time must be JSON and of no other origin; nothing is
-    answered with CORS headers.
+    The server has no accounts. To keep pages of other sites from using it through a browser, `Host`
+    must be one of its own names (against DNS rebinding; Starlette's middleware checks it), and a
+    POST request, which costs time, must be JSON and from no other origin. Answers have no CORS
+    headers.
     """
 
     def __init__(self, app: ASGIApp):
@@ -241,7 +241,7 @@ class Access:
 
 
 def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
-    """The status and the reason of a POST request that is not answered; None of the others."""
+    """Returns status and reason if a POST request is refused, else None."""
     if method != "POST":
         return None
     host, origin = headers.get("host", ""), headers.get("origin")
@@ -254,11 +254,11 @@ def _refuse(method: str, headers: Headers) -> tuple[int, str] | None:
     return None
 
 
-# -- until a signal comes
+# -- until a signal is received
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens at an address."""
+    """Returns a socket that listens on an address."""
     try:
         if not 0 <= port < 2**16:
             raise OverflowError("a port is between 0 and 65535")
@@ -269,13 +269,13 @@ def listen(host: str, port: int) -> socket.socket:
             f"cannot listen at --host={host} --port={port} ({error}): use --host=127.0.0.1 and "
             "another port, from 1024 to 65535"
         ) from None
-    # Its connections inherit this; without it, an answer waits 40 ms.
+    # Inherited by connections; without it, an answer waits for 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def is_local(listening: socket.socket) -> bool:
-    """Returns whether only this machine reaches an address."""
+    """Returns whether an address is reachable only from this machine."""
     return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
 
 
@@ -292,8 +292,8 @@ class _Stop(signals.StopSignals):
 
 
 def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence[str]) -> None:
-    """Serves runs until a signal comes, and then finishes the running requests."""
-    # The answers say which tokens are not read: the library's log would show the texts.
+    """Serves runs until it receives a signal, then finishes the current requests."""
+    # Answers report unread tokens; the library's log would contain the texts.
     logging.getLogger("transformer.inference").setLevel(logging.ERROR)
     server, batcher = make_server(runs, hosts)
     signals.call_aside(batcher.run)
@@ -305,13 +305,13 @@ def serve_runs(runs: Sequence[Served], listening: socket.socket, hosts: Sequence
 def make_server(
     runs: Sequence[Served], hosts: Sequence[str]
 ) -> tuple[uvicorn.Server, batching.Batcher]:
-    """Returns a server of runs, and the batcher whose `run` a thread must call."""
+    """Returns a server of runs, and the batcher, whose `run` must be called in a thread."""
     batcher = batching.Batcher(batching.Programs(runs))
     server = uvicorn.Server(
         uvicorn.Config(
             build(runs, batcher, hosts),
             http="h11",
-            loop="asyncio",  # uvloop would take the signals
+            loop="asyncio",  # uvloop would handle the signals
             ws="none",
             lifespan="off",
             log_config=None,

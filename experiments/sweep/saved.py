@@ -1,4 +1,4 @@
-"""The experiment of a sweep as its folder keeps it, and the sweep over seeds of any config."""
+"""The experiment of a sweep as saved in its folder, and sweeps over the seeds of any config."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ CONFIG_FLAG = re.compile(r"--?config(=|$)")
 
 
 def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
-    """Returns the sweep that trains a config with each of the seeds from `config.seed` on."""
+    """Returns the sweep that trains a config with `seeds` seeds, from `config.seed` on."""
     if not 1 <= seeds <= MAX_SEEDS:
         raise UserError(f"--seeds={seeds} is not between 1 and {MAX_SEEDS:,}")
     if experiment is None:
@@ -39,9 +39,9 @@ def over_seeds(experiment: Experiment | None, seeds: int) -> Experiment:
 def save_sweep(
     folder: Path, config: ConfigDict, trials: Sequence[Mapping[str, Any]] | None
 ) -> None:
-    """Writes what resumes a sweep to its folder: its command, and of a grid its experiment.
+    """Saves what is needed to resume a sweep: its command and, for a grid, its experiment.
 
-    The address of a database may hold a password, so a sweep with one keeps its command alone.
+    If the trials are in a database, only the command is saved: the address may hold a password.
 
     Args:
       trials: dotted keys and values of each trial of a grid; None for a search.
@@ -64,7 +64,7 @@ def load_sweep(folder: Path) -> Experiment | None:
         return None
     config, trials = parse_config(content["config"], path, fix), content.get("trials", [])
     places = [str(values[key]) for values in trials for key in having("written") if key in values]
-    if config.sweep.storage:  # which `save_sweep` never writes
+    if config.sweep.storage:  # `save_sweep` never writes one
         places.append(config.sweep.storage)
     if places:
         raise UserError(
@@ -77,7 +77,7 @@ def load_sweep(folder: Path) -> Experiment | None:
 def command_of(folder: Path) -> str:
     """Returns the command that started a sweep, without the address of its database.
 
-    Of a sweep that is resumed without its config it is the one in the folder.
+    If a sweep is resumed without its config, it is the command saved in the folder.
     """
     flags = [flag for flag in sys.argv[1:] if "config.sweep.storage=" not in flag]
     path = folder / COMMAND

@@ -1,8 +1,8 @@
-"""The Optuna study of a sweep: the state of each trial, and the leases by which workers take them.
+"""The Optuna study of a sweep: the states of trials, and the leases by which workers take them.
 
-A worker takes a trial by its lease, which runs out unless it is renewed: the trial of a worker that
-dies is free again after `LEASE` seconds, on whatever machine. A lease changes in one statement of
-the database, so no two workers have the same one. The clocks of machines must agree to seconds.
+A worker takes a trial by a lease, which runs out unless it is renewed: the trial of a worker that
+dies is free again after `LEASE` seconds, on any machine. A lease is set by one database statement,
+so no two workers hold the same one. The clocks of the machines must agree to within seconds.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ from transformer.metrics.registry import find
 from . import trial_configs
 from .trial_configs import PlannedTrial, plan_trial
 
-LEASE, BEAT = 30.0, 5.0  # seconds until a lease runs out, and until it is renewed
-PATIENCE = 60.0  # seconds in which a database that goes away may come back
-FREE_LEASE = 0.0  # a lease: seconds since 1970, until which a worker has a trial
+LEASE, BEAT = 30.0, 5.0  # seconds that a lease lasts, and between renewals
+PATIENCE = 60.0  # seconds to wait for a database that has gone away
+FREE_LEASE = 0.0  # a lease is the time, in seconds since 1970, until which a worker holds a trial
 STATES = {state: state.name.lower() for state in TrialState} | {TrialState.FAIL: "failed"}
 SAMPLERS = {"random": optuna.samplers.RandomSampler, "tpe": optuna.samplers.TPESampler}
 PRUNER = optuna.pruners.MedianPruner(n_startup_trials=3)
-ATTRIBUTES = sqlalchemy.table(  # Optuna's, with values as JSON
+ATTRIBUTES = sqlalchemy.table(  # Optuna's table; values are JSON
     "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
 )
 
@@ -48,20 +48,20 @@ logger = logging.getLogger(__name__)
 
 
 class SweepError(UserError):
-    """What is wrong concerns all trials of a sweep."""
+    """An error that concerns all trials of a sweep."""
 
 
 class Study:
     """The trials of a sweep and their states, shared by all workers on one storage.
 
     Args:
-      config: what all trials start from.
-      trials: those of a grid; None if the search draws them from `space`.
-      space: for a search, each dotted key's choices (a list) or range, see `_suggest`.
-      folder: the sweep's.
+      config: the config that all trials start from.
+      trials: the trials of a grid; None if a search samples them from `space`.
+      space: for a search, the choices (a list) or range of each dotted key, see `_suggest`.
+      folder: the sweep's folder.
 
     Attributes:
-      trials: of a grid, by number; None for a search.
+      trials: the trials of a grid, by number; None for a search.
     """
 
     def __init__(
@@ -74,16 +74,16 @@ class Study:
         self.config, self.space, self.folder = config, space or {}, folder
         self._address = config.sweep.storage or f"sqlite:///{folder / 'study.db'}"
         self.trials: dict[int, PlannedTrial] | None = None
-        self._leases: dict[int, float] = {}  # that this worker took, by the number of the attempt
+        self._leases: dict[int, float] = {}  # held by this worker, by attempt number
         trial_configs.check_space(self.space, config)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with self.storage_errors():
-            # The database of a sweep that began may be away for a while; of another it is misnamed.
+            # If the sweep has begun, its database may return; else the address may be wrong.
             patience = PATIENCE if (folder / "study.id").exists() else 0.0
             self._ask(lambda: self._open_study(trials), patience)
 
     def _open_study(self, trials: Sequence[PlannedTrial] | None) -> None:
-        """Connects to the storage, and lists the trials that it lacks."""
+        """Connects to the storage, and adds the trials that it lacks."""
         higher = find(self.config.train.best_metric).higher_is_better
         self._storage = _open_storage(self._address)
         self._study = optuna.create_study(
@@ -101,7 +101,7 @@ class Study:
             self.trials = trial_configs.number_trials(trials, known)
             new = [trial for number, trial in self.trials.items() if number not in listed]
             structures = [trial_configs.structure(trial.config) for trial in new]
-            # Those of one structure follow one another, so that a worker finds them together.
+            # Trials of one structure are adjacent, so that a worker can take them as a batch.
             for _, trial in sorted(zip(map(structures.index, structures), new, strict=True)):
                 self._enqueue(trial=trial.number, settings=trial.settings)
         else:
@@ -114,21 +114,21 @@ class Study:
 
     @contextlib.contextmanager
     def storage_errors(self) -> Iterator[None]:
-        """Turns a failure of the storage into one line, a `SweepError`."""
+        """Turns a failure of the storage into a one-line `SweepError`."""
         try:
             yield
         except STORAGE_ERRORS as error:
             reason = " ".join(str(error.__cause__ or error).split())[:200]
-            address = re.sub("(//[^:@/]*):.*@", r"\1:***@", self._address)  # the password
+            address = re.sub("(//[^:@/]*):.*@", r"\1:***@", self._address)  # hide the password
             raise SweepError(
                 f"the sweep's storage {address} cannot be reached ({reason}): what was trained is "
                 f"in {self.folder}; check --config.sweep.storage, and start the same command again"
             ) from None
 
     def _ask(self, work: Callable[[], Answer], patience: float | None = None) -> Answer:
-        """Returns what the storage answers; if it goes away, waits until it is back.
+        """Returns the storage's answer; if it goes away, waits until it is back.
 
-        `work` may be done twice: that an answer was lost does not say that nothing was done.
+        `work` must be idempotent: it is retried after a lost answer, though it may have succeeded.
         """
         end = time.monotonic() + (PATIENCE if patience is None else patience)
         while True:
@@ -145,11 +145,11 @@ class Study:
         return {number: STATES[frozen.state] for number, frozen in self._newest().items()}
 
     def notes(self) -> dict[int, str]:
-        """Returns why trials failed, by number."""
+        """Returns the reason of each failed trial, by number."""
         return {n: frozen.user_attrs.get("note", "") for n, frozen in self._newest().items()}
 
     def values(self) -> dict[int, dict[str, Any]]:
-        """Returns what each trial sets, by number; of a search, what is drawn so far."""
+        """Returns the values of each trial, by number; for a search, those sampled so far."""
         if self.trials is not None:
             return {number: trial.values for number, trial in self.trials.items()}
         return {
@@ -164,31 +164,31 @@ class Study:
         return plan_trial(self.config, self.values()[number], number, self.folder)
 
     def free(self) -> list[tuple[int, bool]]:
-        """Returns the trials that no worker has: the number, and whether it was begun.
+        """Returns the trials that no worker holds: (number, whether it was begun).
 
-        Those that a worker has left come last: one that kills its worker, as when memory runs out,
-        must not keep it from the others.
+        Trials that were begun come last: one that kills its worker, such as by using all memory,
+        must not keep the others from being trained.
         """
         free = [(n, each) for n, each in self._open().items() if _lease(each) < time.time()]
         begun = [(number, each.state != TrialState.WAITING) for number, each in free]
         return sorted(begun, key=lambda each: each[1])
 
     def take(self, number: int) -> tuple[PlannedTrial, Attempt] | None:
-        """Takes a trial, which `LEASE` seconds later is free again, see `held`.
+        """Takes a trial for `LEASE` seconds, see `held`.
 
-        None if another worker was quicker, or the trial cannot be: then it has failed.
+        Returns None if another worker was faster, or if the trial is invalid and has failed.
         """
         frozen = self._newest()[number]
         now, old = time.time(), _lease(frozen)
         if old >= now or not self._swap(frozen._trial_id, old, now + LEASE):
             return None
         study = self._study
-        if self.trials is None:  # seeded for each trial, so that no two workers draw the same one
+        if self.trials is None:  # seeded per trial, so that no two workers draw the same values
             sampler = SAMPLERS[self.config.sweep.search](seed=self.config.sweep.seed + number)
             settings = {"storage": self._storage, "sampler": sampler, "pruner": PRUNER}
             name = study.study_name
             study = self._ask(lambda: optuna.load_study(study_name=name, **settings))
-            self._ask(lambda: study.get_trials(deepcopy=False))  # without which it knows no trial
+            self._ask(lambda: study.get_trials(deepcopy=False))  # loads trials for the sampler
         if frozen.state == TrialState.WAITING:
             running = frozen._trial_id, TrialState.RUNNING
             self._ask(lambda: self._storage.set_trial_state_values(*running))
@@ -204,13 +204,13 @@ class Study:
 
     @contextlib.contextmanager
     def held(self, attempts: Iterable[Attempt]) -> Iterator[None]:
-        """Renews the leases of trials that this worker has, meanwhile."""
+        """Renews the leases of this worker's trials until the block ends."""
         done, numbers = threading.Event(), [attempt._trial_id for attempt in attempts]
 
         def renew() -> None:
             while not done.wait(BEAT):
                 for number in numbers:
-                    with contextlib.suppress(*STORAGE_ERRORS):  # until the next time
+                    with contextlib.suppress(*STORAGE_ERRORS):  # retried at the next renewal
                         self._swap(number, self._leases[number], time.time() + LEASE)
 
         thread = threading.Thread(target=renew, daemon=True)
@@ -222,13 +222,13 @@ class Study:
             thread.join()
 
     def let_go(self, attempt: Attempt) -> None:
-        """Frees a trial: a worker that ends by itself was not killed by it."""
+        """Frees a trial of a worker that ends normally, so that it is not taken for abandoned."""
         self._ask(lambda: attempt.set_user_attr("lease", FREE_LEASE))
 
     def is_abandoned(self, busy: Collection[int]) -> bool:
-        """Waits for the other workers: True once a lease runs out, False if all of them live.
+        """Waits for the other workers: returns True if a lease runs out, False if all live.
 
-        Trials that are `busy` are not waited for.
+        Trials in `busy` are ignored.
         """
 
         def leases() -> dict[int, float]:
@@ -244,7 +244,7 @@ class Study:
         return False
 
     def end(self, attempt: Attempt, value: float | None, state: str, note: str = "") -> None:
-        """Tells what a trial has come to: "complete" with its score, "pruned" or "failed"."""
+        """Records the outcome of a trial: "complete" with its score, "pruned" or "failed"."""
         states = {name: state for state, name in STATES.items()}
         score = value if state == "complete" else None
         if note:
@@ -252,7 +252,7 @@ class Study:
         self._ask(lambda: self._study.tell(attempt, score, states[state], skip_if_finished=True))
 
     def report(self, attempt: Attempt, value: float, step: int) -> bool:
-        """Tells a score during the training; returns whether the trial shall be pruned."""
+        """Records a score during training; returns whether the trial should be pruned."""
         with warnings.catch_warnings():
             # A run that resumes from a checkpoint reports the same steps again.
             warnings.filterwarnings("ignore", "The reported value is ignored")
@@ -260,7 +260,7 @@ class Study:
             return bool(self.config.sweep.prune and self._ask(attempt.should_prune))
 
     def _swap(self, number: int, old: float, new: float) -> bool:
-        """Changes the lease of an attempt unless somebody else did; returns whether it is so."""
+        """Compare-and-swap of an attempt's lease; returns whether it succeeded."""
         fits = {"trial_id": number, "key": "lease", "value_json": json.dumps(old)}
         change = sqlalchemy.update(ATTRIBUTES).filter_by(**fits).values(value_json=json.dumps(new))
 
@@ -273,24 +273,24 @@ class Study:
         return changed
 
     def _newest(self) -> dict[int, FrozenTrial]:
-        """The newest attempt at each trial of this sweep, by number."""
+        """Returns the newest attempt of each trial of this sweep, by number."""
         attempts = self._ask(lambda: self._study.get_trials(deepcopy=False))
-        newest = {_number(frozen): frozen for frozen in attempts}  # in the order of their listing
+        newest = {_number(frozen): frozen for frozen in attempts}  # in the order of creation
         if self.trials is not None:
             return {n: frozen for n, frozen in newest.items() if n in self.trials}
-        # Of a search there may be fewer trials than before.
+        # A search may now have fewer trials than before.
         count, new = self.config.sweep.trials, TrialState.WAITING
         return {n: frozen for n, frozen in newest.items() if frozen.state != new or n < count}
 
     def _open(self) -> dict[int, FrozenTrial]:
-        """The trials that have not ended."""
+        """Returns the trials that have not ended."""
         return {n: frozen for n, frozen in self._newest().items() if not frozen.state.is_finished()}
 
     def _enqueue(self, params: dict[str, Any] | None = None, **attributes: Any) -> None:
         self._study.enqueue_trial(dict(params or {}), {**attributes, "lease": FREE_LEASE})
 
     def _check_same(self) -> None:
-        """Raises UserError if the study was begun with another config, or another space."""
+        """Raises UserError if the study was begun with another config or search space."""
         spaces = {f"space() {key}": choice for key, choice in self.space.items()}
         ours = json.loads(
             json.dumps({**trial_configs.fixed_keys(self.config), **spaces}, default=list)
@@ -306,7 +306,7 @@ class Study:
 
 
 def identity(folder: Path, name: str) -> str:
-    """Returns the name by which a database knows this folder's study; made if it is missing."""
+    """Returns the name of this folder's study in the database; creates it if it is missing."""
     path, fix = folder / "study.id", "restore the original, or use another folder"
     if not path.exists():
         write_json(path, {"name": f"{name} {uuid.uuid4().hex}"})
@@ -314,10 +314,10 @@ def identity(folder: Path, name: str) -> str:
 
 
 def _open_storage(address: str) -> optuna.storages.RDBStorage:
-    kwargs = {"pool_pre_ping": True}  # a connection may be older than the database
+    kwargs = {"pool_pre_ping": True}  # reconnects if the database was restarted
     try:
         return optuna.storages.RDBStorage(address, kwargs)
-    except (ValueError, TypeError, ImportError) as error:  # of a port, an option or a driver
+    except (ValueError, TypeError, ImportError) as error:  # bad port, option or driver
         raise ArgumentError(str(error)) from None
 
 
@@ -330,7 +330,7 @@ def _lease(frozen: FrozenTrial) -> float:
 
 
 def _suggest(attempt: Attempt, key: str, choice: Any) -> None:
-    """Draws a value of a list, or of a range (kind, low, high); one drawn before stays."""
+    """Samples a value from a list or a range (kind, low, high); an earlier sample is kept."""
     if isinstance(choice, list):
         attempt.suggest_categorical(key, choice)
     elif choice[0] == "int":

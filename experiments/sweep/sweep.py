@@ -1,7 +1,7 @@
 """Trains the runs of a sweep with any number of workers, and writes the results.
 
-Every worker is the same command on the same --workdir. The study (`study.Study`) says which trials
-are taken and which are done. Who lists the trials or writes the results locks the sweep's folder.
+Every worker is the same command on the same --workdir. The study (`study.Study`) records which
+trials are taken or done. The sweep's folder is locked to list the trials or write the results.
 """
 
 import json
@@ -38,12 +38,12 @@ def sweep(
     folder: Path,
     only: int | None,
 ) -> int | None:
-    """Trains the trials of a sweep that nobody has trained, then writes the results.
+    """Trains the trials of a sweep that are not trained yet, then writes the results.
 
     Args:
-      config: what all trials start from.
-      trials: dotted keys and values of each trial; used by `sweep.search` "grid".
-      space: what a search draws from, see `study`.
+      config: the config that all trials start from.
+      trials: dotted keys and values of each trial; used if `sweep.search` is "grid".
+      space: the search space, see `study`.
       only: the number of the one trial to train; None for all.
 
     Returns the signal that ended it early, or None.
@@ -79,14 +79,14 @@ def sweep(
 
 
 def _numbers(trials: Iterable[int]) -> str:
-    """The numbers of trials, for people."""
+    """Returns the numbers of trials as text."""
     numbers = sorted(trials)
     whole = numbers == list(range(len(numbers)))
     return f"0 to {numbers[-1]}" if whole else ", ".join(map(str, numbers))
 
 
 def _summarise(study: Study) -> None:
-    """Writes the results over what is complete, and says where and what is missing."""
+    """Writes the results of the complete trials; logs where, and which trials are missing."""
     states, folder = study.states(), study.folder
     if failed := [number for number, state in states.items() if state == "failed"]:
         again = "--config.sweep.retry_failed=True tries them again"
@@ -104,7 +104,7 @@ def _summarise(study: Study) -> None:
 
 
 def _show(study: Study, progress: str) -> None:
-    """Writes the page over what is complete so far."""
+    """Writes the page of the trials that are complete so far."""
     trials = _trials(study)
     if any(trial.state == "complete" for trial in trials):
         comparison = read_sweep(study.config.task, trials, _baseline(study))
@@ -129,10 +129,10 @@ def _trials(study: Study) -> list[SweepTrial]:
 
 
 def _changes(study: Study, number: int) -> str:
-    """The keys in which the config of a trial's run is not that of its sweep, with both values."""
+    """Returns the keys whose values differ between a trial's run and its sweep, with both."""
     trial = study.trial(number)
     if not (trial.folder / "config.json").exists():
-        return ""  # a folder whose config was lost has its scores still
+        return ""  # a folder that has lost its config still has its scores
     try:
         own = workdir.load_config(trial.folder)
     except UserError as error:
@@ -156,9 +156,9 @@ def write_results(
     """Writes the results of a sweep: tables, pictures and a page; prints the main columns.
 
     Args:
-      trials: all of the sweep, whatever their state; the complete ones are compared.
-      command: what started it, for the reader to repeat.
-      baseline: number of the trial with whose setting the others are compared; None for none.
+      trials: all trials of the sweep, in any state; the complete ones are compared.
+      command: the command that started the sweep, shown to the reader.
+      baseline: the number of the trial whose setting is the baseline; None for none.
 
     Returns:
       `index.html`, `results.md`, `results.csv` and the pictures, see `figures.draw`.

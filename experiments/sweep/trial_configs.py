@@ -1,4 +1,4 @@
-"""The trials of a sweep: each a complete config, checked before any trains, known by a number."""
+"""The trials of a sweep: complete configs, numbered, all checked before the first is trained."""
 
 import copy
 import json
@@ -16,37 +16,37 @@ from transformer.runs.run import Run
 from transformer.training.start import check_source
 from ..process import recipe
 
-RANGE_KINDS = ("log", "uniform", "int")  # of a range of a search
-# Facts of the keys that may change when a sweep resumes: how it is run and compared, and where.
+RANGE_KINDS = ("log", "uniform", "int")  # kinds of range in a search
+# Facts of the keys that may change when a sweep resumes: how, where and on what it runs.
 FREE = ("label", "place", "devices", "sweep")
-MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters of a value, in a refusal
+MAX_SHOWN, MAX_VALUE_LENGTH = 8, 63  # differing keys, and characters per value, in an error message
 
 
 class PlannedTrial(NamedTuple):
-    """A trial of a sweep, before it is trained."""
+    """A trial of a sweep before it is trained."""
 
     number: int  # from zero
-    values: dict[str, Any]  # that it sets, by dotted key
-    config: ConfigDict  # the whole of it
-    folder: Path  # of its run
-    # What it changes of the config that all start from, as JSON: by this it is known again. Its
-    # place in the list, and what else it sets that is so anyway, make no difference.
+    values: dict[str, Any]  # values that the trial sets, by dotted key
+    config: ConfigDict  # the complete config
+    folder: Path  # folder of its run
+    # JSON of the values that differ from the config that all trials start from. It identifies the
+    # trial, whatever its place in the list, and whether or not it also sets unchanged values.
     settings: str
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name in messages."""
         settings = (f"{key.split('.')[-1]}={value}" for key, value in self.values.items())
         return f"trial {self.number} ({', '.join(settings)})"
 
 
 def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> list[PlannedTrial]:
-    """Returns the trials of a sweep, checked: each alone, no two the same, scores comparable.
+    """Returns the trials of a sweep, checked: each is valid, none repeated, scores comparable.
 
     Args:
-      config: what all trials start from.
+      config: the config that all trials start from.
       trials: dotted keys and their values, for each trial.
-      folder: the sweep's.
+      folder: the sweep's folder.
     """
     planned = [plan_trial(config, values, n, folder) for n, values in enumerate(trials)]
     first: dict[str, PlannedTrial] = {}
@@ -66,7 +66,7 @@ def plan_trials(config: ConfigDict, trials: Iterable[object], folder: Path) -> l
 
 
 def check_signed(task: str, key: str, values: Sequence[object]) -> None:
-    """Raises UserError if scores of trials with these values of a key would not be comparable."""
+    """Raises UserError if scores at these values of a key are not comparable."""
     other = next((value for value in values if value != values[0]), None)
     if key in signing(task) and other is not None:
         raise UserError(
@@ -76,7 +76,7 @@ def check_signed(task: str, key: str, values: Sequence[object]) -> None:
 
 
 def set_key(config: ConfigDict, key: str, value: object) -> None:
-    """Sets a key that a trial may set."""
+    """Sets a key that trials may set."""
     if key.startswith("sweep."):
         raise UserError(f"config.{key} is the sweep's own: a trial cannot set it")
     if key == "task":
@@ -85,7 +85,7 @@ def set_key(config: ConfigDict, key: str, value: object) -> None:
 
 
 def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) -> PlannedTrial:
-    """Returns one trial, checked, of what a config file says that it sets."""
+    """Returns one trial, checked, from the values in a config file."""
     try:
         if not isinstance(values, Mapping):
             raise UserError(f"{values!r} is not a dict of dotted keys and values")
@@ -93,7 +93,7 @@ def plan_trial(config: ConfigDict, values: object, number: int, folder: Path) ->
         for key, value in values.items():
             set_key(config, key, value)
         recipe.apply(config, values)
-        config.sweep.storage = ""  # it may hold a password, and says nothing of the run
+        config.sweep.storage = ""  # it may hold a password, and does not affect the run
         check(config, "model", "training", "later")
         check_source(Run(trial_folder(folder, number), config))
     except UserError as error:
@@ -114,7 +114,7 @@ def trial_folder(folder: Path, number: int) -> Path:
 
 
 def structure(config: ConfigDict) -> str:
-    """Returns what must be equal for two runs to share one compiled program, as text."""
+    """Returns, as text, the settings that must be equal for runs to share one compiled program."""
     flat = {k: value for k, value in flatten(config).items() if k not in having("traced")}
     flat |= {key: bool(flat[key]) for key in having("traced_above_zero")}
     del flat["name"]
@@ -124,8 +124,8 @@ def structure(config: ConfigDict) -> str:
 def is_vmapped(settings: ConfigDict, models: Iterable[ConfigDict], on_accelerator: bool) -> bool:
     """Returns whether runs of one structure are trained as one vmapped program.
 
-    Pruning compares a run with those before it, so they come in turn. JAX cannot vmap cuDNN's
-    attention over lengths that all runs share.
+    Pruning compares a run with earlier ones, so those are sequential. JAX cannot vmap cuDNN's
+    attention with sequence lengths that all runs share.
     """
     flash = any(model.attention_implementation == "flash" for model in models)
     if flash and settings.parallel == "vmap":
@@ -143,7 +143,7 @@ def fixed_keys(config: ConfigDict) -> dict[str, Any]:
 
 
 def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
-    """Returns each key in which two configs differ, with both values, in short; empty for none."""
+    """Returns each key in which two configs differ, with both values, in short; '' if none."""
 
     keys = [key for key in sorted(ours.keys() | theirs.keys()) if ours.get(key) != theirs.get(key)]
     values = (
@@ -156,10 +156,10 @@ def list_differences(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> str:
 def number_trials(
     trials: Sequence[PlannedTrial], known: Mapping[str, int]
 ) -> dict[int, PlannedTrial]:
-    """Returns the trials by the numbers that they have, or get, in their study.
+    """Returns the trials by their numbers in the study; new trials get one.
 
-    A new trial has the number of its place in the list, or the next one that is free. `known` has
-    the numbers of those that the study has, by their `settings`.
+    A new trial is numbered by its place in the list, or else by the next free number. `known` maps
+    the `settings` of the study's trials to their numbers.
     """
     taken, numbered = set(known.values()), {}
     for place, trial in enumerate(trials):
@@ -173,7 +173,7 @@ def number_trials(
 
 
 def check_space(space: Mapping[str, Any], config: ConfigDict) -> None:
-    """Refuses keys and choices that do not exist, and those whose scores are not comparable."""
+    """Raises UserError for unknown keys or choices, and for those with incomparable scores."""
     draft = copy.deepcopy(config)
     for key, choice in space.items():
         is_range = isinstance(choice, tuple) and len(choice) == 3 and choice[0] in RANGE_KINDS

@@ -27,8 +27,8 @@ from ..process import environment
 from .study import STORAGE_ERRORS, Study, SweepError
 from .trial_configs import PlannedTrial, is_vmapped, structure
 
-MAX_UNEXPECTED = 3  # trials in a row that fail unexpectedly, before their worker stops
-# Of the machine or its disk: every trial that follows would fail by it as well.
+MAX_UNEXPECTED = 3  # consecutive trials that fail unexpectedly, before their worker stops
+# Errors of the machine or its disk: every later trial would fail in the same way.
 OF_ALL = frozenset(
     (
         *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EPIPE),
@@ -36,10 +36,10 @@ OF_ALL = frozenset(
     )
 )
 OUT_OF_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory")
-MAX_REASON_LENGTH = 300  # characters of a reason
+MAX_REASON_LENGTH = 300  # characters of a failure's reason
 SHOW_EVERY = 60.0  # seconds
 
-Taken = list[tuple[PlannedTrial, Attempt]]  # what a worker trains at once
+Taken = list[tuple[PlannedTrial, Attempt]]  # the trials that a worker trains at once
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Worker:
     """One process that takes trials, trains and scores them until none is left.
 
     Args:
-      show: is told in a line how far the sweep is, at most once in `SHOW_EVERY` seconds.
+      show: called with a line on the sweep's progress, at most once in `SHOW_EVERY` seconds.
     """
 
     def __init__(self, study: Study, show: Callable[[str], None] = lambda progress: None):
@@ -57,11 +57,11 @@ class Worker:
         models = [study.config.model, *(trial.config.model for trial in trials)]
         vmapped = is_vmapped(settings, models, jax.default_backend() != "cpu")
         self.max_vmapped_runs = settings.max_vmapped_runs if vmapped else 1
-        self._limits: dict[str, int] = {}  # trials of a structure that train at once
-        self._busy: set[int] = set()  # trials that --trial trains meanwhile
+        self._limits: dict[str, int] = {}  # max trials trained at once, by structure
+        self._busy: set[int] = set()  # trials that --trial is training
         self._tasks: dict[str, Any] = {}  # by structure
-        self._steps: dict[Any, StepPrograms] = {}  # compiled, by structure
-        self._seconds: list[float] = []  # of each trial done here
+        self._steps: dict[Any, StepPrograms] = {}  # compiled programs, by structure
+        self._seconds: list[float] = []  # duration of each trial done here
         self._unexpected = 0  # failures in a row, see `_count_unexpected`
 
     def work(self) -> int | None:
@@ -95,7 +95,7 @@ class Worker:
                     self._shown = time.monotonic()
 
     def _take(self, locks: contextlib.ExitStack) -> Taken:
-        """Takes trials that train at once, all abandoned ones or all new ones."""
+        """Takes trials to train at once: either all abandoned ones or all new ones."""
         taken: Taken = []
         first: bool | None = None
         for number, begun in self.study.free():
@@ -109,7 +109,7 @@ class Worker:
         return taken
 
     def _fits(self, taken: Taken, number: int, begun: bool) -> bool:
-        """Whether a trial can train with those taken: of the same program, at the same step."""
+        """Returns whether a trial can train with those taken: same program, same step."""
         other, _ = taken[0]
         key, is_drawn = structure(other.config), self.study.trials is not None or begun
         if len(taken) >= self._limits.get(key, self.max_vmapped_runs) or not is_drawn:
@@ -119,7 +119,7 @@ class Worker:
         return same and workdir.newest_step(trial.folder) == workdir.newest_step(other.folder)
 
     def _lock(self, locks: contextlib.ExitStack, trial: PlannedTrial, attempt: Attempt) -> bool:
-        """Locks a trial's folder, which --trial may have; if that can never be, it has failed."""
+        """Locks a trial's folder, which --trial may hold; the trial fails if that is impossible."""
         try:
             locks.enter_context(workdir.locked(trial.folder))
             return True
@@ -133,15 +133,15 @@ class Worker:
         return False
 
     def _open(self, taken: Taken) -> Taken:
-        """The trials that have not ended."""
+        """Returns the trials that have not ended."""
         states = self.study.states()
         return [each for each in taken if states[each[0].number] == "running"]
 
     def _train(self, taken: Taken) -> int | None:
-        """Trains, scores and tells the study; returns the signal that ended it, if one did.
+        """Trains and scores trials, records outcomes; returns the signal that ended it, if any.
 
-        An error of one trial ends that trial alone: if several train at once, they are let go and
-        resume by half as many, until it is found. One that concerns the whole sweep is raised.
+        An error of one trial ends only that trial: if several train at once, they resume in batches
+        of half the size until it is isolated. An error that concerns all trials is raised.
         """
         try:
             return self._train_runs(taken)
@@ -150,7 +150,7 @@ class Worker:
                 raise
             reason, text = _reason(error), traceback.format_exc()
             mistake, out_of_memory = isinstance(error, UserError), is_out_of_memory(error)
-        # Here the error, whose frames hold the states, is gone; tasks and programs hold memory too.
+        # The error is gone here, and with its frames the states; free tasks and programs, too.
         self._tasks.clear()
         self._steps.clear()
         jax.clear_caches()
@@ -174,10 +174,10 @@ class Worker:
         return None
 
     def _count_unexpected(self, trial: PlannedTrial, reason: str) -> None:
-        """Counts a failure that may be the machine's, as of a broken GPU or a missing disk.
+        """Counts a failure that the machine may have caused, as by a broken GPU or missing disk.
 
-        The last of MAX_UNEXPECTED in a row, which are hardly the trials' fault, ends this worker;
-        its trial stays open for another one.
+        After MAX_UNEXPECTED consecutive failures, which are hardly the trials' fault, this worker
+        ends; its last trial stays open for another worker.
         """
         self._unexpected += 1
         if self._unexpected >= MAX_UNEXPECTED:
@@ -204,14 +204,14 @@ class Worker:
         _prepare(trials, runs)
         pruned, training = False, runs[0]
 
-        # It must not name the trainer: in a cycle its states would stay for the next trial.
+        # Must not refer to the trainer: a cycle would keep its states during the next trial.
         def report(step: int, numbers: dict[str, float]) -> bool:
             nonlocal pruned
             unpromising = self.study.report(attempt, numbers[first.config.train.best_metric], step)
             pruned = unpromising and not training.ended(step)
             return pruned
 
-        trainer.on_evaluation = report  # of a single run
+        trainer.on_evaluation = report  # only used with a single run
         try:
             if not trainer.run():
                 return trainer.stop_signal
@@ -232,7 +232,7 @@ class Worker:
         return None
 
     def _make_tasks(self, taken: Taken) -> list[Any] | None:
-        """The trials' tasks, which share text, model and programs; None if their text fails."""
+        """Returns the trials' tasks, which share what they can; None if their text fails."""
         first, _ = taken[0]
         key = structure(first.config)
         try:
@@ -242,11 +242,11 @@ class Worker:
             return [self._tasks[key].with_config(trial.config) for trial, _ in taken]
         except RunError as error:
             reason = str(error)
-        except UserError as error:  # the text is not there, or cannot be read
+        except UserError as error:  # the text is missing or cannot be read
             reason = str(error)
             if concerns_all(error) or text_of(first.config) == text_of(self.study.config):
                 raise SweepError(reason) from error
-            # One text after another is missing if a disk is.
+            # If a disk is missing, the texts of all trials are.
             self._count_unexpected(taken[-1][0], reason)
         for trial, attempt in taken:
             self._fail(trial, attempt, reason)
@@ -269,14 +269,14 @@ class Worker:
 
 
 def _load_task(trial: PlannedTrial, other: Any) -> Any:
-    """The task of a trial, which shares what it can with another one's."""
+    """Returns the task of a trial, which shares what it can with another trial's."""
     return tasks.REGISTRY[trial.config.task](trial.config, other, trial.folder)
 
 
 def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> None:
-    """Makes each trial's folder a run of its config, whose old scores do not count.
+    """Creates the run of each trial's config in its folder, and drops old scores.
 
-    If one cannot be, all are closed.
+    If one fails, all are closed.
     """
     try:
         for trial, run in zip(trials, runs, strict=True):
@@ -294,7 +294,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
 
 
 def concerns_all(error: Exception) -> bool:
-    """Whether other trials would fail with the same error."""
+    """Returns whether other trials would fail with the same error."""
     return any(
         isinstance(each, (SweepError, *STORAGE_ERRORS))
         or (isinstance(each, OSError) and each.errno in OF_ALL)
@@ -303,7 +303,7 @@ def concerns_all(error: Exception) -> bool:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether host or device had no memory left."""
+    """Returns whether host or device ran out of memory."""
     return any(
         isinstance(each, MemoryError)
         or (isinstance(each, OSError) and each.errno == errno.ENOMEM)
@@ -313,7 +313,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """One line that says what went wrong, for people."""
+    """Returns a one-line reason of a failure, for messages."""
     text = " ".join(str(error).split())[:MAX_REASON_LENGTH]
     if is_out_of_memory(error):
         text = text or type(error).__name__
@@ -322,7 +322,7 @@ def _reason(error: Exception) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised for."""
+    """Yields the error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-# The row of cross-attention that belongs to a target token: that of the step at which it is the
-# decoder's output, as in all pictures, or the next, at which it is the input.
+# The row of cross-attention that belongs to a target token: the row of the step that outputs the
+# token, as in all figures, or of the next step, which reads it.
 ALIGNMENT_ROWS = {"output": slice(None, -1), "input": slice(1, None)}
-ROUNDING = 1e-6  # relative difference up to which weights count as equal: they are float32 sums
+ROUNDING = 1e-6  # relative difference below which weights, sums of float32, count as equal
 
 Links = Sequence[tuple[int, int]]
 
@@ -23,8 +23,8 @@ class Words(NamedTuple):
 
     Attributes:
       of_tokens: word numbers from zero, one for each token except begin- and end-of-sentence.
-      count: number of words. Some may have no token: words that were cut off, and adjacent unknown
-        words, which share one token, and words of characters that are never seen.
+      count: number of words. Some may have no token: words that were cut off, adjacent unknown
+        words, which share one token, and words of invisible characters.
     """
 
     of_tokens: Int[np.ndarray, "tokens"]
@@ -46,7 +46,7 @@ class GoldLinks(NamedTuple):
 class AlignmentScores(NamedTuple):
     """The agreement of links with the gold links, one number for each of the leading axes.
 
-    They are from 0 to 1; NaN if the denominator is zero.
+    Scores are from 0 to 1; NaN if the denominator is zero.
     """
 
     error_rate: Float[np.ndarray, "*heads"]
@@ -55,14 +55,14 @@ class AlignmentScores(NamedTuple):
 
 
 def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
-    """Returns the words of a text, which blanks separate.
+    """Returns the words of a text that are separated by blanks.
 
     A token belongs to the word of its first character that is not a blank: sentencepiece includes
     the blank before a word in the word's first token.
 
     Args:
-      ends: where each word ends, in characters, see `word_ends`; one without any has no token.
-      starts: the character of the text that each token starts at, see `Tokenizer.starts`.
+      ends: the end of each word in characters, see `word_ends`; an empty word has no token.
+      starts: the position in the text of each token's first character, see `Tokenizer.starts`.
     """
     numbers = np.searchsorted(ends, np.array(starts, int), side="right")
     return Words(np.minimum(numbers, max(0, len(ends) - 1)), len(ends))
@@ -71,14 +71,14 @@ def words_of_text(ends: Sequence[int], starts: Sequence[int]) -> Words:
 def word_weights(
     weights: Float[np.ndarray, "*heads L M"], source: Words, target: Words, rows: str = "output"
 ) -> Float[np.ndarray, "*heads T S"]:
-    """Returns how much each target word attends to each source word.
+    """Returns the attention weight of each target word on each source word.
 
     The columns of a source word's tokens are summed. The rows of a target word's tokens are
     averaged, so every target word has the same total attention. The part of a row that is missing
     to one is on `</s>`. A word without tokens has zeros.
 
     Args:
-      weights: cross-attention; rows are the target's tokens and `</s>`, as they are written,
+      weights: cross-attention; rows are the target's tokens and `</s>`, in the order of output,
         columns the source's tokens and `</s>`.
       rows: one of `ALIGNMENT_ROWS`. "output" is also known as naive attention, "input" as shifted.
 
@@ -112,11 +112,11 @@ def alignment_scores(
 ) -> AlignmentScores:
     """Returns the scores of a corpus: counts are summed over sentences before the ratios.
 
-    With A the links found, S the sure and P the sure or possible ones, precision is |A & P| / |A|,
-    recall is |A & S| / |S|, and the error rate is 1 - (|A & S| + |A & P|) / (|A| + |S|).
+    With links A, sure links S, and sure or possible links P, precision is |A & P| / |A|, recall is
+    |A & S| / |S|, and the error rate is 1 - (|A & S| + |A & P|) / (|A| + |S|).
 
     Args:
-      aligned: links of each sentence pair, as `most_attended` returns them.
+      aligned: links of each sentence pair, as returned by `most_attended`.
 
     Source: Och and Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models",
     section 5.
@@ -135,6 +135,6 @@ def alignment_scores(
 def _count_hits(
     links: Float[np.ndarray, "*heads T S"], true: set[tuple[int, int]]
 ) -> Float[np.ndarray, "*heads"]:
-    """How many of the gold links were found."""
+    """Returns the number of gold links that were found."""
     i, j = np.array(sorted(true), int).reshape(-1, 2).T
     return np.asarray(links[..., j, i].sum(axis=-1))

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 END_OF_SENTENCE = "</s>"
-COMES_NEXT = "(next)"  # the token after the last one of a text without end, or of a cut one
+COMES_NEXT = "(next)"  # stands for the token after an open-ended or truncated text
 
 
 class Kind(NamedTuple):
-    """A kind of attention: its title, whose tokens are rows and columns, and what these are."""
+    """A kind of attention: its title, the sides of rows and columns, and their descriptions."""
 
     title: str
     queries: str
@@ -34,12 +34,12 @@ KINDS = {
     ),
     "cross": Kind("Cross-attention", "written", "source", "token written", "source token read"),
 }
-# Which tokens of a text are the queries and the keys of a kind: 0 the source's, 1 the target's.
+# The side of the queries and of the keys of each kind: 0 is the source, 1 the target.
 KIND_SIDES = {"encoder_self": (0, 0), "decoder_self": (1, 1), "cross": (1, 0)}
 
 
 class GridPicture(NamedTuple):
-    """A picture, and how many patches its side has."""
+    """A picture, and the number of patches per side."""
 
     pixels: UInt8[np.ndarray, "S S C"]
     grid: int
@@ -49,18 +49,18 @@ class Attention(NamedTuple):
     """The attention of a model over one text, or over a source and its translation.
 
     Kinds are "encoder_self" (both axes are the source), "decoder_self" (both are the target) and
-    "cross" (queries are the target, keys the source), of those that the model has. A notebook shows
-    it as the explorer of all heads.
+    "cross" (queries are the target, keys the source), if the model has them. A notebook shows the
+    explorer of all heads.
 
     Attributes:
-      weights: of each layer and head, by kind; a query's row sums to one.
+      weights: weights of each layer and head, by kind; a query's row sums to one.
       value_norms: the norm of a key's contribution to a layer's output if all of a head's weight is
         on it, by kind; empty for a model without such heads, see `MultiHeadAttention`.
       source_tokens: the tokens that the encoder reads; a translator's end in end-of-sentence.
       target_tokens: the tokens that the decoder reads. A missing side has no tokens.
-      unread: how many further tokens (of the source, of the target) the text has, which are more
-        than the model can read.
-      picture: of which source tokens are patches, all after the first, the class token.
+      unread: the number of further tokens (of source and target) of the text that the model cannot
+        read.
+      picture: the picture whose patches are the source tokens after the first, the class token.
     """
 
     weights: Mapping[str, Float[np.ndarray, "layers H L M"]]
@@ -72,10 +72,10 @@ class Attention(NamedTuple):
 
     @property
     def written_tokens(self) -> list[str]:
-        """The token that the decoder writes in each row of its attention, after the one it reads.
+        """The output token of each row of the decoder's attention, which follows the input token.
 
         A translation ends in end-of-sentence; the token after a language model's text, or after a
-        translation of which more is `unread`, is `COMES_NEXT`.
+        truncated translation, is `COMES_NEXT`.
         """
         ends = self.source_tokens and not self.unread[1]
         last = END_OF_SENTENCE if ends else COMES_NEXT
@@ -84,8 +84,8 @@ class Attention(NamedTuple):
     def names(self, kind: str) -> tuple[Sequence[str], Sequence[str]]:
         """Returns the tokens that name the rows (queries) and the columns (keys) of a kind.
 
-        A row of a decoder has the token that is written in it, as in figure 3 of Bahdanau et al.
-        2015; other rows, and all columns, have the token that is read.
+        A row of a decoder is named by its output token, as in figure 3 of Bahdanau et al. 2015; all
+        other rows, and all columns, are named by the input token.
         """
         self.check_kind(kind)
         sides = {
@@ -96,25 +96,25 @@ class Attention(NamedTuple):
         return sides[KINDS[kind].queries], sides[KINDS[kind].keys]
 
     def check_kind(self, kind: str) -> None:
-        """Raises UserError, which lists the kinds of the model, if it has no such kind."""
+        """Raises UserError, with a list of the model's kinds, if the model lacks this kind."""
         if kind not in list(self.weights):
             raise UserError(
                 f"there is no attention {kind!r}: choose one of {', '.join(self.weights)}"
             )
 
     def figure(self, kind: str | None = None, layer: int = 1, head: int | None = None) -> "Figure":
-        """Returns the heat maps of a layer, a panel per head.
+        """Returns the heat maps of a layer, with a panel per head.
 
         Args:
-          kind: by default cross-attention if the model has it, or else the only kind.
+          kind: by default cross-attention if the model has it, otherwise the only kind.
           layer: from one.
-          head: the only one to draw, from one.
+          head: the only head to draw, from one; None for all heads.
         """
         heat_maps = import_sibling("experiments.attention.heat_maps")
         return heat_maps.checked_figure(self, kind, layer, head)
 
     def _repr_html_(self) -> str:
-        """Returns the explorer, as notebooks show it."""
+        """Returns the explorer as HTML for notebooks."""
         return import_sibling("experiments.attention.explorer").element(self)
 
     def __repr__(self) -> str:
@@ -132,7 +132,7 @@ class Attention(NamedTuple):
     ) -> "Attention":
         """Returns the attention over the first text of a batch, without its padding."""
         lengths, weights, value_norms = (len(source_tokens), len(target_tokens)), {}, {}
-        for kind in filter(batch.__contains__, KINDS):  # the order in which they are shown
+        for kind in filter(batch.__contains__, KINDS):  # the display order
             of_kind, (queries, keys) = batch[kind], (lengths[side] for side in KIND_SIDES[kind])
             weights[kind] = np.asarray(of_kind.weights)[:, 0, :, :queries, :keys]
             if of_kind.value_norms is not None:
@@ -159,10 +159,10 @@ class BatchAttention(NamedTuple):
         intermediates: Mapping[str, Any],
         masks: Mapping[str, tuple[Bool[Array, "B _ _"], Bool[Array, "B _"] | None]],
     ) -> "dict[str, BatchAttention]":
-        """Returns the kinds of attention that a model has sown in a forward pass over a batch.
+        """Returns the attention, by kind, that a model has sown in a forward pass over a batch.
 
         Args:
-          masks: mask and ends of each kind.
+          masks: mask and ends for each kind.
         """
         norms = {k: jnp.stack(layers) for k, layers in model.value_norms(intermediates).items()}
         return {

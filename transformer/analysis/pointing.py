@@ -1,19 +1,19 @@
-"""Where attention looks on a picture, against the things that are known to matter."""
+"""Attention on a picture, compared with the objects that are known to be relevant."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-Box = tuple[int, ...]  # x and y in pixels of its upper left corner, and of the one outside
+Box = tuple[int, ...]  # x and y in pixels of the upper left corner, and of the corner outside
 
 
 def coverage(boxes: Sequence[Box], grid: int, size: int) -> Float[np.ndarray, "P"]:
-    """Returns the fraction of each patch that boxes cover; they do not overlap.
+    """Returns the fraction of each patch that is covered by boxes, which do not overlap.
 
     Args:
-      grid: patches of a picture's side.
-      size: pixels of a patch's side.
+      grid: number of patches per side of a picture.
+      size: pixels per side of a patch.
     """
     edges = size * np.arange(grid + 1)
     total = np.zeros((grid, grid))
@@ -29,7 +29,7 @@ def coverage(boxes: Sequence[Box], grid: int, size: int) -> Float[np.ndarray, "P
 def points_at(
     weights: Float[np.ndarray, "*heads P"], boxes: Sequence[Box], grid: int, size: int
 ) -> Bool[np.ndarray, "*heads"]:
-    """Returns whether the middle of the patch with the largest weight lies in a box.
+    """Returns whether the centre of the patch with the largest weight lies in a box.
 
     Source: Zhang et al. 2018, "Top-Down Neural Attention by Excitation Backprop", section 4.2
     ("pointing game").
@@ -43,9 +43,9 @@ def points_at(
 def overlap(
     weights: Float[np.ndarray, "*heads P"], covered: Float[np.ndarray, "P"]
 ) -> Float[np.ndarray, "*heads"]:
-    """Returns the intersection over union of the boxes and the patches that a head looks at.
+    """Returns the intersection over union of the boxes and the patches that a head attends to.
 
-    These are the patches with at least half of its largest weight.
+    These patches have at least half of its largest weight.
     """
     looked = weights >= weights.max(axis=-1, keepdims=True) / 2
     shared = looked @ covered
@@ -53,9 +53,9 @@ def overlap(
 
 
 def rollout(weights: Float[np.ndarray, "layers H M M"]) -> Float[np.ndarray, "M M"]:
-    """Returns how much of each input's identity is in each output, over all layers.
+    """Returns the contribution of each input to each output, over all layers.
 
-    The product of the layers' mean attention, half of which passes by in the residual connection.
+    It is the product of the layers' mean attention, mixed half and half with the residual path.
 
     Source: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """

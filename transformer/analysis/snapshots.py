@@ -18,8 +18,8 @@ from transformer.analysis.alignment import (
 from transformer.analysis.attention import KIND_SIDES, BatchAttention
 from transformer.analysis.statistics import head_statistics
 
-READABLE = 32  # tokens: maximum length of a text that is readable in a picture
-MAP_BYTES = 2**28  # of all attention weights of a batch; the statistics need little in comparison
+READABLE = 32  # maximum tokens of a text that is readable in a figure
+MAP_BYTES = 2**28  # maximum bytes of a batch's attention weights; statistics need much less
 
 
 class Snapshot(NamedTuple):
@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
       arrays: the arrays to save, by names that `experiments/attention/snapshots.py` lists; empty if
         there is nothing to snapshot.
       numbers: the numbers to log: the mean of each statistic over the heads of a kind, and the
-        smallest alignment error rate.
+        lowest alignment error rate.
     """
 
     arrays: dict[str, np.ndarray]
@@ -48,9 +48,9 @@ class HeadSnapshots:
     """Takes attention snapshots of a model; compiled once, since all batches have one shape.
 
     Args:
-      attend: (variables, batch) -> the attention within a batch by kind, of the kinds there are.
-      batches: batches of all texts; those whose weights are saved are the first rows.
-      kept: the source and target tokens of those rows as the model reads them, if it has that side,
+      attend: (variables, batch) -> the attention within a batch, by kind.
+      batches: batches of all texts; the first rows are those whose weights are saved.
+      kept: the source and target tokens of these rows as the model reads them, if it has that side,
         up to the saved length.
       linked: all pairs in the order of the rows; empty if their gold links are unknown.
     """
@@ -67,7 +67,7 @@ class HeadSnapshots:
         self._run = jax.jit(self._of_batch)
 
     def __call__(self, variables: Any) -> Snapshot:
-        """Returns the snapshot; an empty one if there are no batches or no heads."""
+        """Returns the snapshot; it is empty if there are no batches or no heads."""
         if not self._batches:
             return Snapshot({}, {})
         statistics, maps, links = [], [], []
@@ -101,9 +101,9 @@ class HeadSnapshots:
         return Snapshot(arrays, numbers)
 
     def _of_batch(self, variables: Any, batch: Any):
-        """The weights and value norms to save; statistics of all rows; the weights for links.
+        """Returns weights and value norms to save, statistics of all rows, and weights for links.
 
-        All batches return the former, which are small, so that one program is enough.
+        All batches return the first, which are small, so that one program is enough.
         """
         first, maps, sums, cross = len(self._kept), {}, {}, None
         for kind, (weights, norms, mask, ends) in self._attend(variables, batch).items():
@@ -123,7 +123,7 @@ class HeadSnapshots:
     def _links(
         batch: Float[np.ndarray, "layers B H L M"], pairs: Sequence[LinkedPair]
     ) -> list[Float[np.ndarray, "layers H _ _"]]:
-        """Each head's links in the sentence pairs of a batch, the first of `pairs`."""
+        """Returns each head's links in the sentence pairs of a batch, the first ones of `pairs`."""
         links = []
         for weights, (source, target, _) in zip(batch.swapaxes(0, 1), pairs, strict=False):
             of_pair = weights[..., : len(target.of_tokens) + 1, : len(source.of_tokens) + 1]
@@ -132,13 +132,13 @@ class HeadSnapshots:
 
 
 def _statistics_by_text(maps: Any) -> list[Any]:
-    """The saved arrays of each row of a batch."""
+    """Returns the saved arrays of each row of a batch."""
     rows = {array.shape[1] for array in jax.tree.leaves(maps)} or {0}
     return [jax.tree.map(lambda x, n=n: x[:, n], maps) for n in range(*rows)]
 
 
 class Parts(NamedTuple):
-    """Texts by number, in batches of `rows` x `length` tokens; the last batch may be incomplete."""
+    """Text numbers in batches of `rows` x `length` tokens; the last batch may be incomplete."""
 
     texts: list[list[int]]
     rows: int
@@ -146,15 +146,15 @@ class Parts(NamedTuple):
 
 
 def batch_rows(length: int, maps: int, tokens: int) -> int:
-    """Returns how many texts of a length to snapshot at once, at least one.
+    """Returns the number of texts of a length in a snapshot's batch, at least one.
 
-    They are at most those of one device in training, and at most those with `MAP_BYTES` of
-    attention weights: training holds the weights of one layer at a time, a snapshot those of all
+    It is at most that of one device in training, and at most the number whose attention weights
+    take `MAP_BYTES`: training holds the weights of one layer at a time, a snapshot those of all
     layers.
 
     Args:
       maps: number of attention maps of a text, over all kinds, layers and heads.
-      tokens: of a training batch.
+      tokens: number of tokens in a training batch.
     """
     in_training = tokens // (length * jax.local_device_count())
     return max(1, min(in_training, MAP_BYTES // (4 * max(1, maps) * length**2)))
@@ -163,13 +163,13 @@ def batch_rows(length: int, maps: int, tokens: int) -> int:
 def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: int) -> Parts:
     """Returns the texts in batches of one shape, beginning with those to save.
 
-    Those are spread over the texts that are short enough to read in a picture; if there are too
+    The saved texts are spread over those short enough to be readable in a figure; if there are too
     few, they are the shortest texts.
 
     Args:
-      lengths: of all texts, in tokens.
+      lengths: number of tokens of all texts.
       longest: texts with more tokens are left out.
-      kept: how many texts to save.
+      kept: number of texts to save.
       maps, tokens: see `batch_rows`.
     """
     fitting = [i for i, length in enumerate(lengths) if length <= longest]
@@ -182,7 +182,7 @@ def divide(lengths: Sequence[int], longest: int, kept: int, maps: int, tokens: i
 
 
 def kept_first(texts: Sequence[int], candidates: Sequence[int], kept: int) -> list[int]:
-    """Returns the numbers of all texts, beginning with `kept` of the candidates, evenly spread."""
+    """Returns the numbers of all texts, beginning with `kept` evenly spread candidates."""
     kept = min(kept, len(candidates))
     first = [candidates[i * len(candidates) // kept] for i in range(kept)]
     return first + [i for i in texts if i not in first]

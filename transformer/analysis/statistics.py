@@ -1,6 +1,6 @@
 """Statistics of attention heads: means over the rows of their weights.
 
-A row is the weights of one query. It counts if its number is defined, so padding never counts.
+A row holds the weights of one query. It counts if its value is defined, so padding never counts.
 Statistics are pairs of sum and count, which can be added over batches, see `RowSums`.
 """
 
@@ -30,7 +30,7 @@ def head_statistics(
     ends: Bool[Array, "B M"] | None = None,
     within: bool = True,
 ) -> dict[str, RowSums]:
-    """Returns the statistics of each head by name, as far as its kind of attention has them.
+    """Returns the statistics of each head, by name, that apply to its kind of attention.
 
     Args:
       ends: see `end_fraction`; None if no key is an end of a sentence.
@@ -79,7 +79,7 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
     In a decoder, the distance to the token just read, the one before the written token, is 0.
 
     Source: Vig and Belinkov 2019, "Analyzing the Structure of Attention in a Transformer Language
-    Model", of whose attention distance this is the mean over rows.
+    Model"; this is the mean of their attention distance over rows.
     """
     places = jnp.arange(weights.shape[-1])
     apart = jnp.abs(places[:, None] - places).astype(jnp.float32)
@@ -89,7 +89,7 @@ def distance(weights: Float[Array, "B H L L"], mask: Bool[Array, "B L L"]) -> Ro
 def end_fraction(
     weights: Float[Array, "B H L M"], mask: Bool[Array, "B L M"], ends: Bool[Array, "B M"]
 ) -> RowSums:
-    """Returns the fraction of the weights on ends of sentences, where heads often rest.
+    """Returns the fraction of the weights on end-of-sentence keys, where heads often rest.
 
     Args:
       ends: True at keys that are end-of-sentence.

@@ -1,1 +1,1 @@
-"""Models of a run in the formats of other programs."""
+"""Exports a run's model to the formats of other programs."""

@@ -1,7 +1,7 @@
-"""A translator as data for a page, whose script computes in the reader's browser.
+"""A translator as data for a web page, whose script translates in the reader's browser.
 
-Each row of an array becomes integers of 16 bits and a float32, of which they are multiples: half of
-the size of float32, and ten times closer to it than float16.
+Each row of an array is stored as 16-bit integers and one float32 scale, which takes half the size
+of float32 and is ten times closer to it than float16.
 """
 
 import base64
@@ -25,14 +25,14 @@ from transformer.model.positions.registry import SumOfPositions, acts_in, split_
 
 ADDED, BIASES = ("sinusoidal", "split", "learned"), ("relative_bias", "alibi")
 POSITIONS = (*ADDED, *BIASES, "rotary", "none")  # and their sums
-# What it can compute, by key of `model`; other keys may have any value.
+# Values that the page supports, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
     "activation": ("relu", "gelu", "silu", *GATED),
 }
-MAX_TOKENS = 512  # of a sentence that the page reads, and of one that it writes
-MAX_INTEGER = 2**15 - 1  # integer of a row
-RULE = {  # of canonical text, as regular expressions
+MAX_TOKENS = 512  # of an input sentence, and of an output sentence
+MAX_INTEGER = 2**15 - 1  # maximum absolute integer in a row
+RULE = {  # for canonical text, as regular expressions
     "blanks": characters.BLANKS.pattern,
     "neverSeen": characters.NEVER_SEEN.pattern,
     "invisible": f"^{characters.INVISIBLE.pattern}$",
@@ -40,9 +40,9 @@ RULE = {  # of canonical text, as regular expressions
 
 
 def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], bytes]:
-    """Returns what a page needs to know of a translator, as JSON can hold it, and its numbers.
+    """Returns a page's data about a translator, JSON-serialisable, and its numbers.
 
-    These are `make_model`'s.
+    The numbers are those of `make_model`.
     """
     decode, max_length = predictor.decode, min(predictor.max_length, MAX_TOKENS)
     model, numbers = make_model(predictor.model.config, params, max_length)
@@ -69,14 +69,14 @@ def make_page_data(predictor: Translator, params: Any) -> tuple[dict[str, Any], 
 
 
 def make_model(config: ModelConfig, params: Any, max_length: int) -> tuple[dict[str, Any], bytes]:
-    """Returns a model and its numbers.
+    """Returns a model's data and its numbers.
 
-    The numbers are float32, one for each row of all arrays, then integers of 16 bits, little-endian
-    both. `arrays` says of each array its name, its first row, its rows and columns, and the place
-    of its first integer.
+    The numbers are one float32 scale per row of all arrays, then 16-bit integers, both
+    little-endian. `arrays` has each array's name, first row, number of rows and columns, and the
+    position of its first integer.
 
     Args:
-      max_length: tokens of a text.
+      max_length: maximum tokens of a text.
     """
     layers.check_expressible("a page", config, EXPRESSIBLE, POSITIONS)
     entries, numbers = _pack_floats(_page_arrays(config, params, max_length))
@@ -103,7 +103,7 @@ def _encoding_names(config: ModelConfig, half: str) -> list[str]:
 
 
 def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.ndarray]:
-    """The arrays by name: those of layers by their paths, tables, and what positions add."""
+    """Returns the arrays by name: layers by their paths, tables, and positional encodings."""
     arrays = layer_arrays(config, params)
     used = {name: x for name, x in arrays.items() if name.split("_")[0] in HALVES}
     used = {name: x for name, x in used.items() if "positions/" not in name}
@@ -122,7 +122,7 @@ def _page_arrays(config: ModelConfig, params: Any, length: int) -> dict[str, np.
 def _bias_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "H distances"]:
-    """What is added to a score, by the distance of its key from its query, from 1 - length on."""
+    """Returns the bias of a score by distance of its key from its query, from 1 - length on."""
     encoding = SumOfPositions(config, half == "encoder", names=getattr(config, f"{half}_names"))
     variables = {"params": params.get(f"{half}_positions", {})}
     places = jnp.array([length - 1]), jnp.arange(2 * length - 1)
@@ -130,7 +130,7 @@ def _bias_table(
 
 
 def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], bytes]:
-    """Returns an entry for each array, and all numbers, see `make_model`; tied arrays are once."""
+    """Returns an entry per array, and all numbers, see `make_model`; stores tied arrays once."""
     entries, steps, integers, places = [], [], [], {}
     row = start = 0
     for name, array in arrays.items():
@@ -147,13 +147,13 @@ def _pack_floats(arrays: Mapping[str, np.ndarray]) -> tuple[list[list[Any]], byt
 
 
 def make_words(words: Words) -> dict[str, Any]:
-    """Returns the words of training text, and the patterns of words and strings."""
+    """Returns the words of a training text, and the patterns of words and strings."""
     patterns = {"string": STRING, "word": WORD, "start": START, "number": NUMBER.pattern}
     return {**words.values(), "patterns": patterns, "names": NAMES}
 
 
 def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns a sentencepiece model as the page's script reads it.
+    """Returns a sentencepiece model in the format of the page's script.
 
     `types` has a digit for each piece, see its protocol buffer, and `characterMap` is the trie of
     its normalisation in base64.
@@ -164,7 +164,7 @@ def make_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "kind": tokenizer.kind,
         "pieces": [piece.piece for piece in pieces],
-        # The shortest decimals whose float32 it is.
+        # The shortest decimals that round to the same float32.
         "scores": [float(str(np.float32(piece.score))) for piece in pieces],
         "types": "".join(str(piece.type) for piece in pieces),
         "characterMap": base64.b64encode(spec.precompiled_charsmap).decode("ascii"),

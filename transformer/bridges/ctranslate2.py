@@ -1,7 +1,7 @@
 """A translator for CTranslate2, which translates without JAX, on any CPU or GPU.
 
-Its specification is written here, not by way of its converters, whose Marian and OpenNMT models
-start a translation and normalise otherwise. https://opennmt.net/CTranslate2
+The specification is written here, not by its converters, whose Marian and OpenNMT models start a
+translation and normalise in other ways. https://opennmt.net/CTranslate2
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from transformer.model.config import ModelConfig
 from transformer.model.positions.registry import max_positions
 
 PACKAGE = "ctranslate2"
-MAX_TOKENS = 1024  # that it reads of a sentence, and positions in a table
+MAX_TOKENS = 1024  # maximum of an input sentence, and of positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
-ALONE = ("rotary", "relative_shaw")  # those that it can compute without another
-# What it can compute, by key of `model`; other keys may have any value.
+ALONE = ("rotary", "relative_shaw")  # encodings that it supports only on their own
+# Values that it supports, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
     "norm_position": ("pre", "post"),
@@ -64,7 +64,7 @@ def write(predictor: Translator, params: Any, folder: Path, quantization: str) -
         params,
         *(tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in (source, target)),
     )
-    spec.optimize(quantization=quantization or None)  # which also keeps a tied table once
+    spec.optimize(quantization=quantization or None)  # also stores a tied table only once
     spec.save(str(folder))
     write_tokenizers(predictor, folder)
 
@@ -75,10 +75,10 @@ def make_spec(
     """Returns the specification of a model with its weights.
 
     Args:
-      source: the tokens of the source's vocabulary, by id; `target` likewise.
+      source, target: the tokens of the source and target vocabulary, by id.
 
     Raises:
-      UserError: the package is missing, or the model is none that it can compute.
+      UserError: the package is missing, or it does not support the model.
     """
     specs = needed_package(PACKAGE, PACKAGE).specs
     layers.check_expressible("CTranslate2", config, EXPRESSIBLE, ADDED, ALONE)
@@ -127,7 +127,7 @@ def make_spec(
 
 def _fill_spec(spec: Any, config: ModelConfig, arrays: dict[str, np.ndarray]) -> None:
     def linear(part: Any, prefix: str, *names: str) -> None:
-        """Fills a map that computes those of several modules, one after another."""
+        """Fills a linear layer from several modules, concatenated."""
         part.weight = np.concatenate([arrays[f"{prefix}/{name}/kernel"].T for name in names])
         if f"{prefix}/{names[0]}/bias" in arrays:
             part.bias = np.concatenate([arrays[f"{prefix}/{name}/bias"] for name in names])

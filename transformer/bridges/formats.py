@@ -1,4 +1,4 @@
-"""The formats in which a run can be given away, by name."""
+"""The formats that a run can be exported to, by name."""
 
 import itertools
 import os
@@ -28,8 +28,8 @@ from transformer.model.config import check_choice
 from transformer.optim.parameters import named_leaves
 from transformer.variants import Registry
 
-CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # chosen, without the optimizer
-# What a run is used with besides its weights.
+CHOICE, WEIGHTS = "weights.json", "weights.safetensors"  # chosen weights, without optimizer state
+# The other files that are needed to use a run.
 BUNDLE = (
     *("config.json", "variants.json", "run.json", "results.json", "labels.json"),
     *("class_weights.json", "tokenizer*.model", "tokenizer*.json", CHOICE),
@@ -57,17 +57,17 @@ was `data.source={source}`.
 """
 
 DEFAULT = "bundle"
-BAR = "\\|"  # within a cell of Markdown
+BAR = "\\|"  # escaped in a cell of Markdown
 
 
 class Export(NamedTuple):
-    """A run to be written in some format.
+    """A run to be exported.
 
     Attributes:
       run: its folder.
-      steps: of the checkpoints that the chosen weights are the mean of.
+      steps: the steps of the checkpoints that the chosen weights average.
       params: the chosen weights.
-      scores: those of the test set, by metric; empty if it was not scored.
+      scores: the test set scores, by metric; empty if it was not scored.
     """
 
     run: Path
@@ -76,15 +76,15 @@ class Export(NamedTuple):
     predictor: Any
     params: Any
     scores: Mapping[str, Any]
-    metrics: str  # the name in `metrics.registry.REGISTRY` of those of its task
+    metrics: str  # the task's key in `metrics.registry.REGISTRY`
 
 
 class Format(NamedTuple):
-    """A format.
+    """An export format.
 
     Attributes:
       write: (export, folder) writes the model.
-      usage: lines of Markdown for its reader: how it is used.
+      usage: lines of Markdown about its usage.
     """
 
     write: Callable[[Export, Path], None]
@@ -92,7 +92,7 @@ class Format(NamedTuple):
 
 
 def _write_bundle(export: Export, folder: Path) -> None:
-    """Copies what a run is used with, each file as it was written: it must open elsewhere."""
+    """Copies the files that are needed to use a run, unchanged: it must open elsewhere."""
     ours, run, again = named_leaves(export.params), export.run, "evaluate it, then export it"
     try:
         choice = read_sealed(run / CHOICE, {"stored": {"digest": str}})
@@ -100,7 +100,7 @@ def _write_bundle(export: Export, folder: Path) -> None:
         raise UserError(f"{run}: {error}: {again}") from None
     copy_file(run / WEIGHTS, folder / WEIGHTS, again, choice["stored"]["digest"])
     saved = safetensors.numpy.load_file(folder / WEIGHTS)
-    # A training that was stopped has not chosen them, and one that went on will choose others.
+    # If training was stopped, none are chosen yet; if it resumed, others will be chosen.
     if not all(name in saved and np.array_equal(saved[name], x) for name, x in ours.items()):
         raise UserError(f"{run} has not chosen its weights yet: {again}")
     for path in itertools.chain(*map(run.glob, BUNDLE)):
@@ -158,13 +158,13 @@ translates what is typed and shows the weights of every head, and needs no netwo
 
 
 def write_export(export: Export, name: str, output: Path) -> Path:
-    """Writes a run in a format, and a model card, into a new folder; returns it.
+    """Writes a run in a format, with a model card, to a new folder; returns the folder.
 
-    The folder has its name only when it is complete.
+    The folder gets its name only when it is complete.
 
     Raises:
-      UserError: there is something of that name, the format is unknown, or the run is none that it
-        can express.
+      UserError: the output exists, the format is unknown, or it does not support the run's
+        model.
     """
     check_choice("format", name, FORMATS)
     format = FORMATS[name]
@@ -183,7 +183,7 @@ def write_export(export: Export, name: str, output: Path) -> Path:
 
 
 def _write_card(export: Export, name: str, folder: Path) -> None:
-    """Writes README.md, whose first lines are the metadata that the Hugging Face hub reads."""
+    """Writes README.md, whose first lines are metadata for the Hugging Face hub."""
     config, scores = export.config, export.scores
     rows = [
         f"| {metric.label} | {metric.scale * scores[key]:{metric.format}} | "

@@ -1,4 +1,4 @@
-"""The parameters of a Transformer as other programs name and hold them: each layer by itself."""
+"""Parameters of a Transformer, layer by layer, for conversion to other programs."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -13,8 +13,8 @@ from transformer.model.positions.registry import SumOfPositions, split_names
 from transformer.optim.parameters import named_leaves
 
 HALVES = ("encoder", "decoder")
-GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # and what their gates apply
-# What formats of other programs can express, by key of `model`; each adds its own.
+GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}  # with the activations of their gates
+# Values that other formats support, by key of `model`; each format adds its own keys.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     "architecture": ("transformer",),
     "patch_size": (0,),
@@ -25,7 +25,7 @@ EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
 
 
 def check_expressible(program: str, config: ModelConfig, *rules: Any) -> None:
-    """Raises UserError if a program cannot compute a model, see `first_obstacle`."""
+    """Raises UserError if a program does not support a model, see `first_obstacle`."""
     if obstacle := first_obstacle(config, *rules):
         raise UserError(f"{program} cannot compute {obstacle}: choose another format")
 
@@ -36,11 +36,11 @@ def first_obstacle(
     summed: Collection[str],
     alone: Collection[str] = (),
 ) -> str:
-    """Returns the first key whose value is not expressible, with the value; '' if all are.
+    """Returns the first key with an unsupported value, and the value; '' if all are supported.
 
     Args:
-      summed: positional encodings of which each half may have any sum.
-      alone: those that a half may have without another.
+      summed: positional encodings that may be summed in each half of the model.
+      alone: positional encodings that a half supports only on their own.
     """
     for key, choices in expressible.items():
         if getattr(config, key) not in choices:
@@ -57,17 +57,17 @@ def _describe_setting(key: str, value: Any, choices: Collection[Any]) -> str:
 
 
 def table_of(arrays: Mapping[str, np.ndarray], use: str) -> Float[np.ndarray, "V D"]:
-    """Returns the embeddings of a use, "source", "target" or "output"; tied ones the target's."""
+    """Returns the "source", "target" or "output" embeddings; if tied, those of the target."""
     path = f"{use}_embedding/table"
     return arrays[path if path in arrays else "target_embedding/table"]
 
 
 def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
-    """Returns the parameters in float32 by their paths, `encoder_layers_3/...` of any layer.
+    """Returns float32 parameters by their paths, `encoder_layers_3/...` for any layer.
 
-    Layers that share their parameters, or that are stacked (`scan_layers`), have their own here,
-    and so has each head that shares keys and values with others (`num_kv_heads`). Other programs
-    always divide scores by a root: without `scale_scores`, maps of queries are multiplied by it.
+    Layers that share parameters, or are stacked (`scan_layers`), have copies here, and so have
+    heads that share keys and values with others (`num_kv_heads`). Other programs always divide
+    scores by a root: without `scale_scores`, query projections are multiplied by it.
     """
     arrays = {name: np.array(x, np.float32) for name, x in named_leaves(params).items()}
     if not config.scale_scores:
@@ -97,7 +97,7 @@ def layer_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
 def position_table(
     config: ModelConfig, params: Any, half: str, length: int
 ) -> Float[np.ndarray, "length D"]:
-    """Returns what a half of the model adds to the embeddings at each position."""
+    """Returns the positional encodings that a half of the model adds to the embeddings."""
     names = getattr(config, f"{half}_names")
     encoding = SumOfPositions(config, names=names, bidirectional=half == "encoder")
     nothing = jnp.zeros((1, length, config.d_model))

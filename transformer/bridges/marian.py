@@ -1,7 +1,7 @@
 """A translator as a `MarianMTModel` of Hugging Face's transformers (Junczys-Dowmunt et al. 2018).
 
-Its sinusoids are all sines, then all cosines, and are never saved; so the width of a model whose
-sinusoids are interleaved is put in that order. Its normalisation adds 1e-5 to the variance.
+Its sinusoids are all sines, then all cosines, and are never saved; so if a model's sinusoids are
+interleaved, its features are reordered. Its layer normalisation adds 1e-5 to the variance.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ from transformer.model.config import ModelConfig
 
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_new", "silu": "silu"}
 POSITIONS = ("sinusoidal", "split")
-# What it can compute, by key of `model`; positions are those of both halves, and `head_size` is 0
-# or d_model / num_heads. Other keys may have any value.
+# Values that it supports, by key of `model`; positions are those of both halves, and `head_size` is
+# 0 or d_model / num_heads. Other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
     "norm": ("layer",),
     "norm_position": ("post",),
     "activation": (*ACTIVATIONS,),
 }
-MAX_TOKENS = 512  # of a sentence
-# Names of its modules by those of ours; a decoder's cross-attention is `encoder_attn`.
+MAX_TOKENS = 512  # maximum of a sentence
+# Names of its modules by ours; a decoder's cross-attention is `encoder_attn`.
 MODULES = {
     "self_attention/query": "self_attn.q_proj",
     "self_attention/key": "self_attn.k_proj",
@@ -47,7 +47,7 @@ CROSS = {
     for ours, theirs in MODULES.items()
     if "self_" in ours
 }
-FROM_RESIDUAL = ("query", "key", "value", "inner")  # maps whose inputs have the model's width
+FROM_RESIDUAL = ("query", "key", "value", "inner")  # maps whose inputs have width d_model
 TO_RESIDUAL = ("output", "outer", "norm")
 USAGE = (
     """In a process without this project, after `pip install transformers torch sentencepiece`:
@@ -67,12 +67,12 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 
 
 def modules_of(half: str) -> dict[str, str]:
-    """Returns the names of its modules by those of ours, of a layer of the encoder or decoder."""
+    """Returns the names of its modules by ours, for a layer of the encoder or decoder."""
     return MODULES | (CROSS if half == "decoder" else {})
 
 
 def find_obstacle(config: ModelConfig) -> str:
-    """Returns the key of what Marian cannot compute, with its value; '' if it can."""
+    """Returns a key that Marian does not support, with its value; '' if it supports all."""
     if obstacle := layers.first_obstacle(config, EXPRESSIBLE, (), POSITIONS):
         return obstacle
     if config.decoder_names != config.encoder_names:
@@ -83,7 +83,7 @@ def find_obstacle(config: ModelConfig) -> str:
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
-    """Writes a model, its vocabularies and its sentencepiece models into a folder."""
+    """Writes a model, its vocabularies and its sentencepiece models to a folder."""
     config = predictor.model.config
     arrays = make_arrays(config, params)
     write_bytes(folder / "model.safetensors", safetensors.numpy.save(arrays, {"format": "pt"}))
@@ -91,7 +91,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
     separate = not source.has_pieces_of(target)
     names = {"vocab": source, **({"target_vocab": target} if separate else {})}
     for name, tokenizer in names.items():
-        # A tag has no blank before it there, see `marian_import`.
+        # No blank precedes a tag there, see `marian_import`.
         pieces = [
             piece.removeprefix("▁") if piece in tokenizer.symbols else piece
             for piece in tokenizer.pieces(range(tokenizer.vocab_size))
@@ -114,7 +114,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 
 
 def make_config(config: ModelConfig) -> dict[str, Any]:
-    """Returns its configuration of a model, without the ids of special tokens."""
+    """Returns Marian's configuration of a model, without the ids of special tokens."""
     if obstacle := find_obstacle(config):
         raise UserError(f"Marian cannot compute {obstacle}: choose another format")
     depths = {"encoder": config.num_encoder_layers, "decoder": config.num_decoder_layers}
@@ -143,7 +143,7 @@ def make_config(config: ModelConfig) -> dict[str, Any]:
 
 
 def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
-    """Returns its arrays by name, given our parameters."""
+    """Returns Marian's arrays by name, given our parameters."""
     arrays = layer_arrays(config, params)
     order = np.arange(config.d_model)
     if config.encoder_names == "sinusoidal":
@@ -154,7 +154,7 @@ def make_arrays(config: ModelConfig, params: Any) -> dict[str, np.ndarray]:
             for ours, theirs in modules_of(half).items():
                 place = f"model.{half}.layers.{i}.{theirs}"
                 result |= _marian_module(arrays, f"{half}_layers_{i}/{ours}", place, order)
-    # The format has the bytes as they lie in memory.
+    # The format stores the bytes as they are in memory.
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
 
 
@@ -177,7 +177,7 @@ def _embedding_tables(
 def _marian_module(
     arrays: Mapping[str, np.ndarray], prefix: str, place: str, order: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """A linear map or a normalisation."""
+    """Returns the arrays of a linear map or a normalisation."""
     kind = prefix.split("/")[-1]
     if kind == "norm":
         weight, bias = arrays[f"{prefix}/scale"], arrays[f"{prefix}/bias"]

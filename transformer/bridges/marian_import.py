@@ -1,8 +1,8 @@
-"""A model of Hugging Face's Marian, such as those of OPUS-MT, as a translator of ours, and back.
+"""Converts models of Hugging Face's Marian, such as OPUS-MT's, to our translators, and back.
 
-It is the inverse of `bridges.marian`. Marian's ids are those of vocab.json, in any order, and none
-of its sentencepiece files has them; ours begin with four special ones. So the rows of its tables
-are put in our order, and each side has a sentencepiece model with all pieces of the vocabulary.
+It is the inverse of `bridges.marian`. Marian's ids are those of vocab.json, in any order, and its
+sentencepiece files do not have them; ours begin with four special ones. So the rows of its tables
+are reordered, and each side has a sentencepiece model with all pieces of the vocabulary.
 """
 
 import json
@@ -17,7 +17,7 @@ import safetensors.numpy
 from google.protobuf.message import DecodeError
 from jaxtyping import Float
 
-# protobuf makes these classes when they are imported.
+# protobuf creates these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
@@ -35,8 +35,8 @@ CONFIG, WEIGHTS, PICKLE = "config.json", "model.safetensors", "pytorch_model.bin
 SIDES = {"source.spm": "vocab.json", "target.spm": "target_vocab.json"}
 SETTINGS = ("tokenizer_config.json", "generation_config.json")
 SMALL = (CONFIG, *SIDES, *SIDES.values(), *SETTINGS)
-ORIGIN = "marian"  # folder of a run, with the small files of the model that it was
-DIGESTS = "digests.json"  # theirs there, by name
+ORIGIN = "marian"  # folder in a run, with the small files of the original model
+DIGESTS = "digests.json"  # their digests there, by name
 FIX = "name a folder as MarianMTModel.save_pretrained and MarianTokenizer.save_pretrained write it"
 NUMBERS = (
     "vocab_size d_model encoder_layers decoder_layers encoder_attention_heads encoder_ffn_dim "
@@ -51,10 +51,10 @@ OPTIONAL: dict[Any, str] = {
 }
 SETTINGS_SHAPE = {key: kind for kind, keys in OPTIONAL.items() for key in keys.split()}
 SHAPE = SETTINGS_SHAPE | dict.fromkeys(NUMBERS.split(), int) | {"activation_function": str}
-# The tokens that special ids may be of, so that a row of the tables has one use, and not a text's.
+# The tokens that special ids may denote, so that no row of the tables also denotes a text token.
 START = "decoder_start_token_id"
 SPECIAL_KEYS = {"pad_token_id": "<pad>", "eos_token_id": "</s>", START: "<pad> or <s>"}
-# The only values that are computed here, by key of config.json; the first is that of a file without
+# The supported values, by key of config.json; the first one is the default of a file without
 # the key.
 COMPUTED: dict[str, tuple[Any, ...]] = {
     "model_type": ("marian",),
@@ -65,7 +65,7 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     "static_position_embeddings": (True,),
 }
 ACTIVATIONS = {"swish": "silu", **{theirs: ours for ours, theirs in marian.ACTIVATIONS.items()}}
-# The names of a table, by its use; tied ones have one of them.
+# Possible names of a table, by its use; tied tables have only one of them.
 SHARED, OUTPUT = "model.shared.weight", "lm_head.weight"
 ENCODER, DECODER = (f"model.{half}.embed_tokens.weight" for half in HALVES)
 TABLES = {
@@ -75,13 +75,13 @@ TABLES = {
 }
 BIAS = "final_logits_bias"
 # The bias of a token that Marian lacks: its probability is below the precision of the others', and
-# it hardly changes the mean of all logits, which label smoothing takes.
+# it hardly changes the mean of all logits, which label smoothing uses.
 NEVER = -100.0
-TAG = re.compile(r">>[^\s<>]+<<")  # of the target's language, before a source
+TAG = re.compile(r">>[^\s<>]+<<")  # target language, before a source
 
 
 class Vocabulary(NamedTuple):
-    """The ids of a side: our piece i is Marian's token `order[i]`, or -1 for one that it lacks."""
+    """The ids of a side: our piece i is Marian's token `order[i]`, or -1 if Marian lacks it."""
 
     pieces: list[str]
     order: list[int]
@@ -98,9 +98,9 @@ class Vocabulary(NamedTuple):
 
 
 def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.ndarray]]:
-    """Returns a model: {dotted key: value} of its config, source and target tokenizer, parameters.
+    """Returns {dotted key: value} of a model's config, its tokenizers, and its parameters.
 
-    Raises UserError if it is none that is computed here.
+    Raises UserError if the model is not supported.
     """
     config = _read_config(folder)
     vocabularies = _read_vocabularies(folder, config)
@@ -125,7 +125,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Tokenizer], dict[str, np.nd
 
 
 def keep(folder: Path, run: Path) -> None:
-    """Copies what an imported run is written back with: all but the weights."""
+    """Copies all files that are needed to write an imported run back, except the weights."""
     origin = run / ORIGIN
     origin.mkdir()
     names = [name for name in SMALL if (folder / name).exists()]
@@ -134,10 +134,10 @@ def keep(folder: Path, run: Path) -> None:
 
 
 def write_back(config: ModelConfig, params: Any, origin: Path, folder: Path) -> None:
-    """Writes an imported run with the ids and the files of the model that it was, see `keep`."""
+    """Writes an imported run with the ids and files of its original model, see `keep`."""
     fix = "import the model again, or delete this folder to export it with the ids of this project"
     digests = files.read_json(origin / DIGESTS, files.Each(str), fix)
-    for name in digests.keys() & {*SMALL}:  # whatever else is there is not of the model
+    for name in digests.keys() & {*SMALL}:  # other files do not belong to the model
         files.copy_file(origin / name, folder / name, fix, digests[name])
     vocabularies = _read_vocabularies(origin, _read_config(origin))
     sizes = [len(vocabulary.order) for vocabulary in vocabularies]
@@ -162,7 +162,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
         "decoder_ffn_dim": (config["encoder_ffn_dim"],),
     }
     for key, choices in computed.items():
-        # transformers has another default for this key than these models have.
+        # transformers and these models have different defaults for this key.
         value = config.get(key, False if key == "scale_embedding" else choices[0])
         if value not in choices:
             names = " or ".join(map(json.dumps, choices))
@@ -174,7 +174,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> dict[str, Any]:
-    """The keys of the config of a run, but for those of its tokenizers."""
+    """Returns the config keys of a run, except those of its tokenizers."""
     tokenizer, search = (
         files.read_json(folder / name, SETTINGS_SHAPE, FIX) if (folder / name).exists() else {}
         for name in SETTINGS
@@ -216,7 +216,7 @@ def _keys_of(folder: Path, config: Mapping[str, Any], pieces: Sequence[str]) -> 
 
 
 def _read_vocabularies(folder: Path, config: Mapping[str, Any]) -> list[Vocabulary]:
-    """The vocabularies of both sides, which may be one."""
+    """Returns the vocabularies of both sides, which may be the same."""
     path = folder / SETTINGS[0]
     settings = files.read_json(path, SETTINGS_SHAPE, FIX) if path.exists() else {}
     separate = settings.get("separate_vocabs", (folder / SIDES["target.spm"]).exists())
@@ -250,7 +250,7 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
         BOS_ID: config[START],
         EOS_ID: config["eos_token_id"],
     }
-    if special[PAD_ID] == special[BOS_ID]:  # the usual case: what is never read starts a text
+    if special[PAD_ID] == special[BOS_ID]:  # the usual case: padding starts a text
         special[PAD_ID] = -1
     others = {i: piece for piece, i in names.items() if i not in special.values()}
     order = sorted(others)
@@ -259,14 +259,14 @@ def _read_vocabulary(path: Path, size: int, config: Mapping[str, Any]) -> Vocabu
 
 
 def _piece_of_marian(name: str) -> str:
-    """Our name of a token: a tag is one with the blank before it, which begins every text."""
+    """Returns our name of a token: a tag includes the blank before it, which begins every text."""
     if TAG.fullmatch(name):
         return f"▁{name}"
     return f"<{name}>" if name in SPECIAL.values() else name
 
 
 def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
-    """The tokenizer of a side: its own pieces as they are, and those of the other side unused."""
+    """Returns the tokenizer of a side: its own pieces, with those of the other side unused."""
     try:
         with files.open_input(path, files.MAX_FILE, FIX) as file:
             proto = ModelProto.FromString(file.read())
@@ -280,7 +280,7 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
             if TAG.fullmatch(name.removeprefix("▁")):
                 there[name] = proto.SentencePiece(piece=name, type="USER_DEFINED")
             elif name not in there:
-                if kind == "bpe":  # sentencepiece would merge it and cut it again
+                if kind == "bpe":  # sentencepiece would merge it and split it again
                     raise UserError(
                         f"{path} is of kind bpe and lacks {name!r} of its vocabulary: choose a "
                         "model whose sides have one sentencepiece model, or such of kind unigram"
@@ -301,7 +301,7 @@ def _make_tokenizer(path: Path, vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _open_arrays(folder: Path) -> Any:
-    """The arrays of the weights, see `safetensors.safe_open`, each of which is read by itself."""
+    """Opens the arrays of the weights, see `safetensors.safe_open`, which reads them one by one."""
     path = folder / WEIGHTS
     if not path.exists() and (folder / PICKLE).exists():
         raise UserError(
@@ -310,14 +310,14 @@ def _open_arrays(folder: Path) -> Any:
             f"M.from_pretrained('{folder}').save_pretrained('{folder}')\""
         )
     try:
-        files.open_input(path, None, FIX).close()  # refuses a pipe
+        files.open_input(path, None, FIX).close()  # rejects pipes
         return safetensors.safe_open(path, "numpy")
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is damaged ({error}): download it again") from None
 
 
 def _take_array(arrays: Any, shape: tuple[int, ...], *names: str) -> np.ndarray:
-    """The first of these arrays that is there, in float32; of another shape, it is not read."""
+    """Returns the first of these arrays that exists, in float32; the shape is checked first."""
     name = next((name for name in names if name in arrays.keys()), None)  # noqa: SIM118
     if name is None:
         raise UserError(f"{WEIGHTS} has no {names[0]}: {FIX}")

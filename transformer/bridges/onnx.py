@@ -1,9 +1,9 @@
-"""A translator as two graphs of ONNX, which ONNX Runtime and others run in many languages.
+"""A translator as two ONNX graphs, which ONNX Runtime and others run in many languages.
 
-The encoder's graph returns the keys and values that the decoder's cross-attention reads. That of
-the decoder takes any number of further tokens of each sentence and the keys and values of those
-before; so it reads a whole target at once, or the next token. Sizes of the batch and of texts are
-those of a call.
+The encoder graph returns the keys and values for the decoder's cross-attention. The decoder graph
+takes any number of new tokens of each sentence, and the keys and values of the tokens before; so it
+reads a whole target at once, or the next token. The sizes of batch and texts may differ from call
+to call.
 
 Source: https://onnx.ai/onnx/operators
 """
@@ -27,7 +27,7 @@ from transformer.model.positions.registry import split_names
 PACKAGE = "onnx"
 OPSET, IR_VERSION = 20, 9  # of ONNX 1.15 (2023); Gelu came with them
 POSITIONS = ("sinusoidal", "split", "learned", "rotary", "none")
-# What it can compute, by key of `model`; other keys may have any value.
+# Values that it supports, by key of `model`; other keys may have any value.
 EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
     **layers.EXPRESSIBLE,
     "activation": ("relu", "gelu", "silu", *GATED),
@@ -49,7 +49,7 @@ past = np.zeros(about["empty_past"], np.float32).repeat(len(rows), axis=2)""",
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
-    """Writes both graphs and what else a reader needs into a folder."""
+    """Writes both graphs, and the other files that a reader needs, to a folder."""
     config = predictor.model.config
     for name, graph in make_graphs(config, params).items():
         (folder / f"{name}.onnx").write_bytes(graph.SerializeToString())
@@ -60,11 +60,11 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
 def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
     """Returns the graphs `encoder` and `decoder`, in float32, as `ModelProto`.
 
-    Tokens are int32. Keys and values have the shape [layers, 2, B, H, positions, K]; `past` has
-    those of the tokens before, and the second result has those of all.
+    Tokens are int32. Keys and values have the shape [layers, 2, B, H, positions, K]; `past` holds
+    those of the tokens before, and the second result those of all tokens.
 
     Raises:
-      UserError: the package is missing, or the model is none that can be computed.
+      UserError: the package is missing, or the model is not supported.
     """
     package = reader.needed_package("onnx", PACKAGE)
     layers.check_expressible("the format onnx", config, EXPRESSIBLE, POSITIONS)
@@ -82,7 +82,7 @@ def make_graphs(config: ModelConfig, params: Any) -> dict[str, Any]:
 
 
 class _Graph:
-    """Nodes, added one after another, and the constants that they read.
+    """A list of nodes in order, and the constants that they read.
 
     Called with an operator and its inputs, it adds a node and returns the name of its result.
     Inputs are such names, or numbers and arrays, which become constants.
@@ -102,7 +102,7 @@ class _Graph:
 
     def _constant(self, array: np.ndarray) -> str:
         array = array.astype(np.float32) if array.dtype == np.float64 else array
-        key = array.shape, array.dtype.str, array.tobytes()  # of tied or shared ones, one
+        key = array.shape, array.dtype.str, array.tobytes()  # tied or shared arrays are stored once
         if key not in self.constants:
             name = f"constant_{len(self.constants)}"
             self.constants[key] = self.onnx.numpy_helper.from_array(array, name)
@@ -127,10 +127,10 @@ class _Graph:
         self.onnx.checker.check_model(model)
         return model
 
-    # -- the two halves
+    # -- encoder and decoder
 
     def encode(self) -> str:
-        """Keys and values for the decoder, given `source`."""
+        """Returns keys and values for the decoder, given `source`."""
         config, positions = self.config, self("Range", 0, self._size("source", 1), 1)
         x, angles = self._embed("source", "source", "encoder", positions)
         mask = self._is_token("source")
@@ -144,7 +144,7 @@ class _Graph:
         return self._stack([self._keys_values(x, place) for place in places])
 
     def decode(self) -> tuple[str, str]:
-        """Logits and the keys and values of all tokens, given `tokens`, `past`, and the source."""
+        """Returns logits, and all keys and values, given `tokens`, `past`, and the source."""
         config, before = self.config, self._size("past", 4)
         keys = self("Range", 0, self("Add", before, self._size("tokens", 1)), 1)
         positions = self("Slice", keys, self("Unsqueeze", before, [0]), [config.max_length])
@@ -170,7 +170,7 @@ class _Graph:
     # -- layers
 
     def _embed(self, tokens: str, side: str, half: str, positions: str) -> tuple[str, Any]:
-        """Embeddings, and sines and cosines of the angles that turn queries and keys, if any."""
+        """Returns embeddings, and sines and cosines of the angles that rotate queries and keys."""
         length, names = self.config.max_length, getattr(self.config, f"{half}_names")
         vectors = self("Gather", layers.table_of(self.arrays, side), tokens)
         x = self("Mul", vectors, math.sqrt(self.config.d_model))
@@ -196,13 +196,13 @@ class _Graph:
         return self("Mul", self("Div", x, self("Sqrt", self("Add", mean, epsilon))), scale)
 
     def _before(self, x: str, place: str) -> str:
-        """What a sub-layer reads of the residual stream."""
+        """Returns the input of a sub-layer from the residual stream."""
         names = {"pre": "norm", "both": "norm_in"}
         name = names.get(self.config.norm_position)
         return self._norm(x, f"{place}_residual/{name}") if name else x
 
     def _after(self, x: str, y: str, place: str) -> str:
-        """The residual stream after the sub-layer's result y."""
+        """Returns the residual stream after a sub-layer with output y."""
         if self.config.norm_position == "both":
             y = self._norm(y, f"{place}_residual/norm_out")
         x = self("Add", x, y)
@@ -256,14 +256,14 @@ class _Graph:
         return self("Squeeze", self("Shape", x, start=axis, end=axis + 1))
 
     def _is_token(self, x: str) -> str:
-        """The mask of padding, [B, 1, 1, positions]."""
+        """Returns the padding mask, [B, 1, 1, positions]."""
         return self("Unsqueeze", self("Not", self("Equal", x, np.int32(PAD_ID))), [1, 2])
 
     def _stack(self, parts: Sequence[Any]) -> str:
-        """Keys and values of all layers, as one array."""
+        """Returns keys and values of all layers, as one array."""
         parts = [part if isinstance(part, str) else self._stack(part) for part in parts]
         return self("Concat", *(self("Unsqueeze", part, [0]) for part in parts), axis=0)
 
     def _layer(self, x: str, layer: int) -> list[str]:
-        """Keys and values of a layer."""
+        """Returns keys and values of a layer."""
         return [self("Gather", self("Gather", x, layer), i) for i in range(2)]

@@ -1,4 +1,4 @@
-"""What programs without this project read besides a model, and how they translate with it."""
+"""Files that exported models share, and the code that translates with them elsewhere."""
 
 import importlib
 import json
@@ -11,8 +11,8 @@ from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.inference.translator import Translator
 
-# The greedy translation of `--mode=translate`, which also cuts it. A format adds its imports, how
-# its two functions are read, what starts a translation, and what takes a step.
+# The greedy translation of `--mode=translate`, which also truncates. A format adds its imports, how
+# it loads its two functions, the start of a translation, and a step.
 SENTENCES = f"""
 Give one sentence per text, in NFC (`unicodedata.normalize("NFC", text)`), in one line, and without
 what is not seen (`re.sub(r"{NEVER_SEEN.pattern.encode("unicode_escape").decode()}", "", text)`):
@@ -63,7 +63,7 @@ Logits of tokens that no text has are -inf.
 
 
 def needed_package(format: str, name: str) -> Any:
-    """Returns a package that only a format needs.
+    """Returns a package that only one format needs.
 
     Raises:
       UserError: it is missing.
@@ -81,18 +81,18 @@ def write_tokenizers(predictor: Translator, folder: Path) -> None:
 
 
 def write_plain_json(path: Path, value: Any) -> None:
-    """Writes JSON as it is: without the seal that is ours."""
+    """Writes plain JSON, without a run's seal."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_files(predictor: Translator, folder: Path, **more: Any) -> None:
     """Writes the sentencepiece models, ids of special tokens, and limits.
 
-    A translation, its end included, has at most max_ratio n + max_extra tokens if the source has n,
-    and both have at most max_length.
+    A translation, including its end, has at most max_ratio n + max_extra tokens for n source
+    tokens, and both have at most max_length.
 
     Args:
-      more: what else the format says.
+      more: further values of the format.
     """
     write_tokenizers(predictor, folder)
     decode = predictor.decode

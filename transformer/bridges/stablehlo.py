@@ -1,9 +1,9 @@
-"""A translator as two programs of StableHLO, which JAX runs without this project, on any platform.
+"""A translator as two StableHLO programs, which JAX runs without this project, on any platform.
 
-The first reads the source and returns a cache, the second takes a token of each sentence and
-returns the logits of the next, and the cache with it. The cache is a tuple of arrays that a reader
-passes on; so what it holds, and how, is left to the model. Sizes of the batch, the source and the
-cache are those of a call. The weights are arguments, so that both programs share one file.
+The first program reads the source and returns a cache; the second takes a token of each sentence
+and the cache, and returns the next logits and the new cache. The cache is a tuple of arrays that a
+reader passes on, so its content is left to the model. The sizes of the batch, the source and the
+cache may differ from call to call. The weights are arguments, so both programs share one file.
 
 Source: https://docs.jax.dev/en/latest/export/export.html
 """
@@ -28,7 +28,7 @@ from transformer.model.matmul import for_any_platform
 from transformer.optim.parameters import named_leaves
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-# Forms that save time or memory in a training, and compute what these compute.
+# Variants that save time or memory in training, and the equivalent values for export.
 FORMS = {
     **{"attention_implementation": "plain", "remat": False},
     **{"dtype": "float32", "matmul_dtype": "float32"},
@@ -49,7 +49,7 @@ weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
 
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
-    """Writes both programs, the weights and what else a reader needs into a folder."""
+    """Writes both programs, the weights and the other files that a reader needs, to a folder."""
     reader.needed_package("stablehlo", "flatbuffers")
     weights: dict[str, Any] = {
         name: np.array(x, np.float32) for name, x in named_leaves(params).items()
@@ -64,8 +64,8 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
     """Returns the programs `start` and `step`, serialised, in float32.
 
     `start` takes the weights by name, token ids [B, M] in int32, padded, and any array [T] in int8,
-    whose length is the number of tokens that the cache has room for. `step` takes the weights, a
-    token of each sentence [B] in int32 and the cache, and returns logits [B, V] and a cache.
+    whose length is the token capacity of the cache. `step` takes the weights, a token of each
+    sentence [B] in int32 and the cache, and returns logits [B, V] and a cache.
     """
     model = build_model(dataclasses.replace(model.config, **FORMS))
     limit = model.max_positions
@@ -74,7 +74,7 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
         params = flax.traverse_util.unflatten_dict(weights, sep="/")
         return model.apply({"params": params}, *arguments, method=method)
 
-    structure: Any = None  # of the cache, which tracing `start` shows
+    structure: Any = None  # of the cache, known after tracing `start`
 
     def start(weights, source, room):
         nonlocal structure
@@ -93,7 +93,7 @@ def export_programs(model: Architecture, weights: dict[str, np.ndarray]) -> dict
     rows, length, room = jax.export.symbolic_shape("B, M, T", constraints=rules)
     shapes = jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype), weights)
     inputs = ShapeDtypeStruct((rows, length), jnp.int32), ShapeDtypeStruct((room,), jnp.int8)
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # no names of files in the programs
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # no file names in the programs
     with for_any_platform():
         leaves = jax.eval_shape(start, shapes, *inputs)
         tokens = ShapeDtypeStruct((rows,), jnp.int32)

@@ -1,4 +1,4 @@
-"""A config of all keys: its defaults, and values that are read and set by dotted keys."""
+"""A config of all keys: its defaults, and access to values by dotted keys."""
 
 import difflib
 import math
@@ -14,7 +14,7 @@ from transformer.model.config import MAX_NUMBER
 
 
 def default_config() -> ConfigDict:
-    """Returns the default configuration, locked: a key that is not here cannot be set."""
+    """Returns the default configuration, locked: keys that are not in it cannot be set."""
     config = ConfigDict({section: ConfigDict() for section in filter(None, SECTIONS)})
     for key, about in KEYS.items():
         set_value(config, key, about.default)
@@ -22,19 +22,19 @@ def default_config() -> ConfigDict:
 
 
 def load_page(name: str) -> ModuleType:
-    """Returns a page of `configs/`, such as "own_text" or "sweeps.sizes"."""
+    """Returns a config file of `configs/` as a module, such as "own_text" or "sweeps.sizes"."""
     return import_sibling(f"configs.{name}")
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Returns {dotted key: value}; tuples as lists, as JSON has them."""
+    """Returns {dotted key: value}, with tuples as lists, as in JSON."""
     flat = {}
     for name, value in config.items():
         if isinstance(value, ConfigDict):
             flat |= {f"{name}.{key}": inner for key, inner in flatten(value).items()}
         elif isinstance(value, tuple | list | dict):
             flat[name] = _tuples_as_lists(value)
-        else:  # nearly all: the tests check the types of each call
+        else:  # the usual case: the tests check the types in each call
             flat[name] = value
     return flat
 
@@ -49,7 +49,7 @@ def assign(config: ConfigDict, key: str, value: Any) -> None:
     """Sets a key to a value of the key's type; lists and tuples count as one type."""
     current = value_of(config, key)
     if isinstance(current, float) and type(value) is int:
-        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # which no range has
+        value = float(value) if abs(value) <= MAX_NUMBER else math.inf  # inf is out of all ranges
     value = _tuples_as_lists(value)
     if type(value) is not type(current):
         raise wrong_type(key, value, current)
@@ -79,7 +79,7 @@ def value_of(config: ConfigDict, key: str) -> Any:
 
 
 def _unknown_key(config: ConfigDict, key: str) -> UserError:
-    """Returns the error for a key that is not there; it names the nearest."""
+    """Returns the error for an unknown key, which suggests the nearest key."""
     near = difflib.get_close_matches(key, flatten(config), 1, 0.5)
     hint = (
         f": did you mean config.{near[0]}?" if near else ": transformer/config/keys.py has all keys"

@@ -1,4 +1,4 @@
-"""Batches of sentence pairs, and the plan of all in length buckets."""
+"""Batches of sentence pairs, and the plan of all training batches in length buckets."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,11 +13,11 @@ Ids = Sequence[int] | Int[np.ndarray, "_"]  # token ids of one sentence
 
 
 class Batch(NamedTuple):
-    """Token ids of B sentence pairs, padded with 0. A row of padding alone is not a sentence.
+    """Token ids of B sentence pairs, padded with 0. A row of padding only is not a sentence.
 
     The decoder reads `target`, which starts with begin-of-sentence, and predicts `labels`, the
-    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence; of
-    captions, it is a named tuple of pictures.
+    same shifted left by one and ending in end-of-sentence. `source` ends in end-of-sentence; for
+    captioning, it is a named tuple of pictures.
     """
 
     source: Int[np.ndarray, "B M"] | tuple
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], rows: int, length: int) -> Batch:
-    """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end."""
+    """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or end token."""
     source = stack_rows(sources, rows, length, end=[EOS_ID])
     return Batch(source, *make_targets(targets, rows, length))
 
@@ -42,7 +42,7 @@ def make_targets(
 def stack_rows(
     sequences: Sequence[Ids], rows: int, length: int, begin: Ids = (), end: Ids = ()
 ) -> Int[np.ndarray, "rows length"]:
-    """Returns up to `rows` sequences, each with its begin and end, as rows of `length` tokens."""
+    """Returns up to `rows` sequences, each with its begin and end token, in `length` columns."""
     tokens = np.full((rows, length), PAD_ID, np.int32)
     for row, ids in enumerate([*begin, *ids, *end] for ids in sequences):
         tokens[row, : len(ids)] = ids
@@ -52,13 +52,13 @@ def stack_rows(
 class BatchPlan(BucketPlan[Batch]):
     """All training batches of sentence pairs, see `BucketPlan`.
 
-    The length of a pair is that of its longer side, with its end. A `sampler` draws what is read of
-    each pair in each epoch. The bucket of a pair is that of one of its planned draws, which epochs
-    take in turn, and a batch draws among all of the lengths of its bucket. So each draw is as
-    frequent as among free ones.
+    The length of a pair is that of its longer side, with its end token. A `sampler` draws the
+    tokens of each pair in each epoch. The bucket of a pair follows from one of its planned
+    draws, which epochs take in turn, and a batch draws among all lengths of its bucket. So each
+    draw is as frequent as without buckets.
     """
 
-    # Of stores, such as a TokenStore, and perhaps of a PairSampler.
+    # Takes stores, such as a TokenStore, and perhaps a PairSampler.
     def __init__(self, source: Any, target: Any, *numbers: Any, sampler: Any = None, **named: Any):
         self.source, self.target, self.sampler = source, target, sampler
         plain = [store.lengths[None] for store in (source, target)]
@@ -67,12 +67,12 @@ class BatchPlan(BucketPlan[Batch]):
 
     @property
     def padding_fraction(self) -> float:
-        """Fraction of an epoch's positions, both sides, that hold padding."""
+        """Fraction of an epoch's positions, on both sides, that hold padding."""
         source, target = self._lengths
         return 1.0 - self.epoch_sum(source + target + 2) / (2 * self.positions)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> Batch:
-        """Returns the same as `make_batch`, of deterministic segmentations."""
+        """Returns the same batch as `make_batch`, for deterministic segmentations."""
         labels, lengths = self.target.gather(numbers, length)
         target = np.roll(labels, 1, axis=-1)
         target[..., 0] = np.where(numbers < 0, PAD_ID, BOS_ID)
@@ -86,7 +86,7 @@ class BatchPlan(BucketPlan[Batch]):
         return source
 
     def stack(self, plans: "Sequence[BatchPlan]", i: int) -> Batch:
-        # Draws are made row by row.
+        # A sampler draws row by row.
         return Plan.stack(self, plans, i) if self.sampler else super().stack(plans, i)
 
     def part(self, i: int, part: Part) -> Batch:
@@ -94,7 +94,7 @@ class BatchPlan(BucketPlan[Batch]):
             return super().part(i, part)
         place = self._place(i)
         shortest = self.buckets[place.number - 1].length if place.number else 0
-        lengths = range(shortest, place.bucket.length)  # without the end, which takes one position
+        lengths = range(shortest, place.bucket.length)  # the end token takes one more position
         numbers = self._sentences(place)
         pairs = self.sampler.draw(numbers, (self.seed, i), place.epoch, lengths)
         sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -1,4 +1,4 @@
-"""Plans of all training batches, by number, with length buckets and mixtures of corpora."""
+"""Plans of all training batches by number, with length buckets and mixtures of corpora."""
 
 import abc
 import dataclasses
@@ -9,16 +9,16 @@ import numpy as np
 from jaxtyping import Float, Int, Real
 
 BatchT = TypeVar("BatchT")
-# (make, first) -> the values of make(first), make(first + 1) and so on.
+# Stream(make, first) yields make(first), make(first + 1) and so on.
 Stream = Callable[[Callable[[int], Any], int], Iterator[Any]]
-SMALL = 256  # items up to which a permutation is drawn as a whole
-ROUNDS = 6  # of the network that permutes more
+SMALL = 256  # number of items up to which a permutation is drawn as a whole
+ROUNDS = 6  # number of rounds of the Feistel network for larger permutations
 
 
 class Part(NamedTuple):
-    """The rows of a batch that a process makes: groups `first` to `end`, from zero, of `groups`.
+    """The rows of a batch that one process makes: groups `first` to `end`, from zero, of `groups`.
 
-    All groups have the same number of rows, with rows of padding at the end.
+    All groups have the same number of rows; the last ones may be padding.
     """
 
     first: int
@@ -26,12 +26,12 @@ class Part(NamedTuple):
     groups: int
 
     def rows(self, count: int) -> slice:
-        """Returns the part of a batch of `count` rows, which may go beyond them."""
+        """Returns this part of `count` rows as a slice, which may reach beyond the last row."""
         each = -(-count // self.groups)
         return slice(self.first * each, self.end * each)
 
     def cut(self, array: np.ndarray) -> np.ndarray:
-        """Returns the part of an array of all rows; rows of padding are zero."""
+        """Returns this part of an array of all rows; rows of padding are zero."""
         rows = self.rows(len(array))
         array = array[rows]
         lacking = rows.stop - rows.start - len(array)
@@ -51,28 +51,28 @@ class Plan(abc.ABC, Generic[BatchT]):
         """Returns batch i, from zero."""
 
     def part(self, i: int, part: Part) -> BatchT:
-        """Returns some rows of batch i."""
+        """Returns the rows of batch i that belong to a part."""
         batch: Any = self[i]
         return type(batch)(*map(part.cut, batch))
 
     def stack(self, plans: "Sequence[Plan[BatchT]]", i: int) -> BatchT:
-        """Returns batch i of plans that differ in their seeds, with a leading axis of plans."""
+        """Returns batch i of plans with different seeds, stacked on a leading axis of plans."""
         batches: list[Any] = [plan[i] for plan in plans]
         return type(batches[0])(*map(np.stack, zip(*batches, strict=True)))
 
     def start_at(self, i: int, stream: Stream, part: Part = WHOLE) -> Iterator[BatchT]:
-        """Yields those rows of batch i and of all after it, made by a stream."""
+        """Yields a part of batch i and of each batch after it, made by a stream."""
         return stream(lambda i: self.part(i, part), i)
 
 
 def shuffle(
     places: Sequence[int] | Int[np.ndarray, "places"], size: int, stream: tuple[int, ...]
 ) -> Int[np.ndarray, "places"]:
-    """Returns the images of some positions under the stream's permutation of `size` items.
+    """Returns where the stream's permutation of `size` items maps some positions.
 
-    That of many is a Feistel network (Luby and Rackoff 1988) over the next even number of bits, so
-    that it costs nothing to have all of them; what it maps beyond the items is mapped again until
-    it is among them (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
+    For many items it is a Feistel network (Luby and Rackoff 1988) over the next even number of
+    bits, so that a permutation need not be stored; a value beyond the items is mapped again until
+    it is an item (Black and Rogaway 2002, "Ciphers with arbitrary finite domains").
     """
     sequence = np.random.SeedSequence(stream)
     if size <= SMALL:
@@ -92,7 +92,7 @@ def shuffle(
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """A hash of 64-bit numbers: the last step of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Returns a hash of 64-bit numbers: the last step of SplitMix64 (Steele, Lea, Flood 2014)."""
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
@@ -102,14 +102,14 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 class Mixture(NamedTuple):
-    """Corpora that follow one another: their sizes, and how often an epoch draws each sentence."""
+    """A mixture of concatenated corpora: their sizes, and how often an epoch draws a sentence."""
 
     sizes: tuple[int, ...]
     factors: tuple[float, ...]
 
 
 class Share(NamedTuple):
-    """The sentences of one corpus in a bucket, and how many of them an epoch draws."""
+    """The sentences of one corpus in a bucket, and the number of them that an epoch draws."""
 
     members: Int[np.ndarray, "sentences"]
     drawn: int
@@ -117,9 +117,9 @@ class Share(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Sentences that share one static shape: `rows` of them, of up to `length` tokens each.
+    """Sentences that share one static shape: `rows` sequences of up to `length` tokens.
 
-    They are spread evenly over `batches` of an epoch, so some rows are empty.
+    The sentences are spread evenly over `batches` of an epoch, so some rows are empty.
     """
 
     length: int
@@ -129,12 +129,12 @@ class Bucket:
 
     @property
     def drawn(self) -> int:
-        """Sentences of one epoch, repeated ones included."""
+        """Number of sentences in one epoch, including repeated ones."""
         return sum(part.drawn for part in self.parts)
 
 
 class Place(NamedTuple):
-    """The place of a batch: number `batch` of a bucket in an epoch, all numbers from zero."""
+    """The place of a batch in an epoch: number `batch` of a bucket; all numbers count from zero."""
 
     epoch: int
     number: int
@@ -147,20 +147,20 @@ class BucketPlan(Plan[BatchT]):
 
     An epoch holds each sentence once, in batches whose order and content are shuffled in each
     epoch. The permutation is evaluated element by element and never stored, so that batch i costs
-    the same for any i. Its shape is the same for any seed, so that runs of different seeds can
-    train as one program; the seed determines which sentences it holds.
+    the same for any i. The shape of batch i is the same for any seed, so that runs with different
+    seeds can train as one program; the seed determines the sentences in it.
 
-    Of a mixture, an epoch holds some sentences several times or not at all. The sentences of one
+    With a mixture, an epoch holds some sentences several times or not at all. The sentences of one
     corpus and bucket are an endless sequence of permutations, of which each epoch takes the next
-    ones, so after any number of epochs they were drawn equally often, but for one time.
+    ones, so after any number of epochs their counts differ by at most one.
 
     Args:
-      lengths: of the sentences, in tokens; or those that epochs have in turn, in the same shapes.
+      lengths: sentence lengths in tokens, or [epochs, sentences] that epochs use in turn.
       tokens: maximum tokens of a batch, including padding; a batch has at least `multiple` rows, or
         `sentences` if that is less.
-      num_buckets: maximum number of lengths. They minimise padding, given that the sentences of
+      num_buckets: maximum number of lengths, chosen to minimise padding, such that the sentences of
         each bucket fill at least half a batch.
-      multiple: rows of a batch are a multiple of this, or of `sentences` if that is less.
+      multiple: the number of rows is a multiple of this, or of `sentences` if that is less.
       sentences: maximum rows of a batch; 0 for no limit.
     """
 
@@ -183,7 +183,7 @@ class BucketPlan(Plan[BatchT]):
         weights = np.broadcast_to(factors / len(in_turn), in_turn.shape).ravel()
 
         def max_sentences(length):
-            """The maximum number of sentences of a length in a batch."""
+            """Returns the maximum number of sentences of a length in a batch."""
             rows = np.minimum(tokens // length, sentences or tokens) // multiple * multiple
             return np.maximum(rows, multiple)
 
@@ -193,8 +193,8 @@ class BucketPlan(Plan[BatchT]):
         for i, same in enumerate(zip(*self._in_turn, strict=True)):
             count = max(bucket.drawn for bucket in same)
             batches = -(-count // int(max_sentences(bounds[i])))
-            # Batches are filled evenly, rather than leaving a last one with few rows, since each is
-            # one step. See also `indices`.
+            # Batches are filled evenly, instead of leaving a last one with few rows, since each
+            # batch is one step. See also `indices`.
             rows = -(-count // (batches * multiple)) * multiple
             for buckets in self._in_turn:
                 buckets[i] = dataclasses.replace(buckets[i], rows=rows, batches=batches)
@@ -204,7 +204,7 @@ class BucketPlan(Plan[BatchT]):
 
     @property
     def positions(self) -> int:
-        """Tokens of an epoch's batches, padding included."""
+        """Number of tokens in an epoch's batches, including padding."""
         return sum(bucket.batches * bucket.rows * bucket.length for bucket in self.buckets)
 
     @property
@@ -214,12 +214,12 @@ class BucketPlan(Plan[BatchT]):
 
     @property
     def drawn(self) -> list[int]:
-        """Sentences of an epoch from each corpus."""
+        """Number of an epoch's sentences from each corpus."""
         parts = zip(*(bucket.parts for bucket in self.buckets), strict=True)
         return [sum(part.drawn for part in own) for own in parts]
 
     def epoch_sum(self, values: Real[np.ndarray, "*epochs sentences"]) -> float:
-        """Returns the sum of the values of an epoch's sentences; if epochs differ, their mean."""
+        """Returns the sum of a value over an epoch's sentences, or its mean if epochs differ."""
         return sum(
             float(own[part.members].sum()) * part.drawn / max(1, len(part.members))
             for own, buckets in zip(np.atleast_2d(values), self._in_turn, strict=True)
@@ -229,7 +229,7 @@ class BucketPlan(Plan[BatchT]):
 
     @abc.abstractmethod
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> BatchT:
-        """Returns the batch of these sentences, from zero, -1 for a row of padding."""
+        """Returns the batch of sentences by number, from zero; -1 gives a row of padding."""
 
     def __getitem__(self, i: int) -> BatchT:
         return self.part(i, WHOLE)
@@ -244,20 +244,20 @@ class BucketPlan(Plan[BatchT]):
         return self.gather(rows, place.bucket.length)
 
     def indices(self, i: int) -> tuple[Bucket, list[int]]:
-        """Returns batch i's bucket and the sentences in it, from zero."""
+        """Returns the bucket of batch i and the numbers of its sentences, from zero."""
         place = self._place(i)
         return place.bucket, self._sentences(place)
 
     def _place(self, i: int) -> Place:
         epoch, place = divmod(i, self.epoch_length)
-        # The order of batches, and so of their shapes, is the same for any seed.
+        # The order of batches, and so the order of their shapes, is the same for any seed.
         place = int(shuffle([place], self.epoch_length, (0, epoch, 0))[0])
         number = int(np.searchsorted(self._ends, place, side="right"))
         bucket = self._in_turn[epoch % len(self._in_turn)][number]
         return Place(epoch, number, bucket, place - int(self._ends[number]) + bucket.batches)
 
     def _rows(self, place: Place, part: Part = WHOLE) -> Int[np.ndarray, "rows"]:
-        """The sentence in each row of a part of a batch, from zero; -1 for a row without one."""
+        """Returns the sentence in each row of a part of a batch, from zero; -1 for an empty row."""
         here = part.rows(place.bucket.rows)
         sentences = self._sentences(place, here)
         rows = np.full(here.stop - here.start, -1)
@@ -274,11 +274,11 @@ class BucketPlan(Plan[BatchT]):
         return members[shuffle(places, len(members), key)].tolist()
 
     def _draw(self, place: Place, rows: Int[np.ndarray, "rows"]) -> list[int]:
-        """The sentences of some rows of an epoch of a mixture, both from zero."""
+        """Returns the sentences of some rows in an epoch of a mixture; both count from zero."""
         sentences, first = np.zeros(len(rows), np.int64), 0
         turn = place.epoch // len(self._in_turn)
         for corpus, (members, drawn) in enumerate(place.bucket.parts):
-            # The rows of a corpus are the next places of its endless sequence of permutations.
+            # A corpus fills its rows from the next places in its endless sequence of permutations.
             own = (first <= rows) & (rows < first + drawn)
             laps, places = np.divmod(turn * drawn + rows - first, max(1, len(members)))
             for lap in np.unique(laps[own]).tolist():
@@ -292,7 +292,7 @@ class BucketPlan(Plan[BatchT]):
 def _buckets(
     bounds: Sequence[int], lengths: Int[np.ndarray, "sentences"], mixture: Mixture
 ) -> list[Bucket]:
-    """The buckets of these lengths, still without rows and batches; each is drawn at some time."""
+    """Returns the buckets, still without rows and batches; every sentence is drawn at some time."""
     assigned, ends, corpora = np.searchsorted(bounds, lengths), np.cumsum(mixture.sizes), []
     for size, end, factor in zip(mixture.sizes, ends, mixture.factors, strict=True):
         own = assigned[end - size : end]
@@ -308,11 +308,11 @@ def _buckets(
 def mix(sizes: Sequence[int], weights: Sequence[float], temperature: float) -> Mixture:
     """Returns the mixture whose epochs have about as many sentences as all corpora together.
 
-    With temperature 1 every sentence is drawn equally often, if the weights are equal; with
-    infinity every corpus is. Source: Arivazhagan et al. 2019, section 4.
+    With temperature 1 and equal weights, every sentence is drawn equally often; with infinite
+    temperature, every corpus is. Source: Arivazhagan et al. 2019, section 4.
     """
     exact = proportions(sizes, weights, temperature) * sum(sizes) / np.array(sizes)
-    # Logarithms may differ in their last bit between machines; numbers of sentences must not.
+    # Logarithms may differ in the last bit between machines; the sentence counts must not.
     return Mixture(tuple(sizes), tuple(float(f"{factor:.9g}") for factor in exact))
 
 
@@ -326,7 +326,7 @@ def proportions(
 
 
 def even_part(size: int, parts: int, number: int) -> range:
-    """Returns part `number`, from zero, of `size` things: 97 in 4 parts are 25, 24, 24 and 24."""
+    """Returns part `number`, from zero, of `size` items: 97 in 4 parts are 25, 24, 24 and 24."""
     return range(-(-number * size // parts), -(-(number + 1) * size // parts))
 
 
@@ -338,13 +338,13 @@ def bucket_lengths(
 ) -> list[int]:
     """Returns at most `count` lengths, ascending, that together minimise the number of positions.
 
-    Every sentence is padded to the smallest length that holds it. Dynamic programming over the
+    Every sentence is padded to the smallest length that holds it. Uses dynamic programming over the
     histogram of lengths: the best k buckets up to length b are the best k - 1 up to some a < b
     and one bucket for all longer than a.
 
     Args:
       min_sentences: minimum number of sentences in a bucket, for maximum lengths of 1, 2, ...
-        tokens. If there are fewer in total, one bucket has them all.
+        tokens. If there are fewer in total, one bucket holds them all.
       weights: how often each sentence counts; None for once.
     """
     sentences = np.concatenate([[0], np.cumsum(np.bincount(lengths, weights)[1:])])

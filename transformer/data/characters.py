@@ -1,6 +1,6 @@
-"""The rule of text: which characters a tokenizer, cleaning, translation and scores see.
+"""Canonical text: the characters that tokenizer, cleaning, translation and scores see.
 
-And the case of letters by the rules of a language.
+It also changes the case of letters by the rules of a language.
 """
 
 import itertools
@@ -9,27 +9,27 @@ import unicodedata
 
 import regex
 
-CHARACTER_RULE = "characters 1"  # in the keys of caches: another number for another rule
+CHARACTER_RULE = "characters 1"  # in cache keys: change the number when the rule changes
 
-# Tabs, ends of lines and separators, with the blanks around them; and several blanks.
+# Tabs, line ends and separators, with the blanks around them; or several blanks.
 BLANKS = re.compile(" *[\t-\r\x1c-\x1f\x85\u2028\u2029][ \t-\r\x1c-\x1f\x85\u2028\u2029]*|  +")
-# Other control characters, soft hyphens, zero-width spaces, marks of direction, word joiners.
+# Other control characters, soft hyphens, zero-width spaces, direction marks, word joiners.
 NEVER_SEEN = re.compile(
     "[\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb]+"
 )
-# Joiners, variation selectors and tags, which change others and are not seen by themselves.
+# Joiners, variation selectors and tags, which change other characters and are invisible alone.
 INVISIBLE = re.compile("[\\s\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e007f\U000e0100-\U000e01ef]*")
-# No blank is written after Chinese and Japanese, nor after full-width forms.
+# No blank is written after Chinese and Japanese characters, nor after full-width forms.
 UNSPACED = regex.compile(
     r"[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Bopomofo}\u3000-\u303f\ufe30-\ufe4f\uff01-\uff9f]"
 )
-# Letters with capitals of their own in a language (Unicode's SpecialCasing.txt and CLDR).
+# Letters whose capitals depend on the language (Unicode's SpecialCasing.txt and CLDR).
 DOTTED, DUTCH, ARMENIAN = ("i", "İ"), ("ij", "IJ"), ("և", "Եվ")
 CAPITALS = {"tr": DOTTED, "tur": DOTTED, "az": DOTTED, "aze": DOTTED, "nl": DUTCH, "nld": DUTCH}
 CAPITALS |= {"hy": ARMENIAN, "hye": ARMENIAN}
-# Greek capitals lack accents, but for the word "ή". A vowel that an accent parts from the one
-# before has a diaeresis instead.
+# Greek capitals lack accents, except the word "ή". A vowel that an accent separates from the
+# one before has a diaeresis instead.
 GREEK = {"el", "ell"}
 HIATUS = regex.compile(r"(?<=[αεηιουωΑΕΗΙΟΥΩ]\u0301)[ιυΙΥ](?!\u0308)")
 ACCENT = regex.compile(
@@ -40,9 +40,9 @@ PUNCTUATION = re.compile(r"(?<=[^\s.,;:!?…]) *([.,;:!?…]+)(?!\S)")
 
 
 def canonicalize(text: str) -> str:
-    """Returns a text in NFC and in one line, without what is never seen, '' if nothing is.
+    """Returns a text in NFC and on one line, without invisible characters; '' if nothing is left.
 
-    Of consecutive blanks one is left, of white space at both ends nothing; other spaces are kept.
+    Consecutive blanks become one, and white space at both ends is removed; other spaces are kept.
     """
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
@@ -51,31 +51,31 @@ def canonicalize(text: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Returns what stands between blanks, no-break spaces and tabs not being any."""
+    """Returns the words between blanks; no-break spaces and tabs do not separate words."""
     return [word for word in text.split(" ") if word]
 
 
 def word_ends(text: str) -> list[int]:
-    """Returns where each word of a text ends in the canonical text, in characters from zero.
+    """Returns the end of each word of a text in its canonical text, in characters from zero.
 
-    A word that is never seen ends where the word before it does.
+    An invisible word ends at the end of the word before it.
     """
     starts_of_text = itertools.accumulate(split_words(text), "{} {}".format)
     return [len(canonicalize(start)) for start in starts_of_text]
 
 
 def join_texts(left: str, right: str) -> str:
-    """Returns two texts with a blank between them, but not between Chinese or Japanese ones."""
+    """Returns two texts joined by a blank, or by nothing if Chinese or Japanese text precedes."""
     return left + right if not left or UNSPACED.fullmatch(left[-1]) else f"{left} {right}"
 
 
 def has_small(text: str) -> bool:
-    """Returns whether a text has a letter that is not a capital and could be one."""
+    """Returns whether a text has a lowercase letter that has a capital."""
     return any(len(c.upper()) == 1 and c.upper() != c for c in text)
 
 
 def has_capital(text: str) -> bool:
-    """Returns whether a text has a letter that is a capital."""
+    """Returns whether a text has a capital letter."""
     return text.lower() != text
 
 
@@ -90,14 +90,14 @@ def upper(text: str, language: str = "") -> str:
 
 
 def lower(text: str, language: str = "") -> str:
-    """Returns a text in small letters, by the rules of a language."""
+    """Returns a text in lower case, by the rules of a language."""
     if CAPITALS.get(language) == DOTTED:
         text = text.replace("I", "ı")
     return text.replace("İ", "i").lower()
 
 
 def capitalize(text: str, language: str = "") -> str:
-    """Returns a text with a capital as its first letter."""
+    """Returns a text with its first letter capitalised."""
     small, capital = CAPITALS.get(language, ("", ""))
     if small and text.startswith(small):
         return capital + text[len(small) :]

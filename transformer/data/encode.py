@@ -1,7 +1,7 @@
-"""From training text to tokens, the same way for every kind of text.
+"""From training text to tokens, in the same way for every kind of text.
 
-A kind of text says of which lines its tokenizer learns, and yields its texts as parts; `prepare`,
-or of two sides `encode_training_text`, does the rest. Held-out text is encoded by `encode` alone.
+A kind of text provides lines to train its tokenizer on, and yields its texts as parts;
+`prepare`, or `encode_training_text` for two sides, does the rest. `encode` encodes held-out text.
 """
 
 import collections
@@ -25,7 +25,7 @@ from transformer.errors import RunError
 Item = TypeVar("Item")
 
 TOKENIZER = "tokenizer.model"  # the file in a run's folder
-NAMED = 10  # of the lost characters or words, the most frequent
+NAMED = 10  # number of the most frequent unknown characters or words to name
 MORE_CHARACTERS = (
     "raise config.tokenizer.vocab_size or config.tokenizer.character_coverage, or set "
     "config.tokenizer.byte_fallback=True with bpe or unigram"
@@ -33,7 +33,7 @@ MORE_CHARACTERS = (
 
 
 class Side(NamedTuple):
-    """Texts of one side as tokens; `encoded` has the ids of `texts` if they are not `tokens`."""
+    """Texts of one side as tokens; `encoded` has the ids of `texts` if `tokens` are others."""
 
     tokens: Sequence[list[int]]
     texts: Sequence[str]
@@ -41,7 +41,7 @@ class Side(NamedTuple):
 
 
 class EncodedPart(NamedTuple):
-    """A part of a text: its sides by name, a number for each text by name, and other counts."""
+    """A part of a text: its sides by name, one number per text by name, and other counts."""
 
     sides: Mapping[str, Side]
     numbers: Mapping[str, Sequence[int]] = {}
@@ -54,9 +54,9 @@ class Encoded:
 
     Attributes:
       arrays: the tokens and offsets of each side, and the numbers of the parts.
-      notes: as JSON: the number of tokens of all sides, how many of them are unknown, a line that
+      notes: JSON data: the number of tokens on all sides, the number of unknown ones, a line that
         names the words or characters that they stand for, and the sums of the counts.
-      arrays_digest: of all arrays, if they come from the cache.
+      arrays_digest: digest of all arrays, if they come from the cache.
     """
 
     arrays: Mapping[str, np.ndarray]
@@ -65,7 +65,7 @@ class Encoded:
 
     @property
     def unknown(self) -> int:
-        """How many tokens are not in the vocabulary."""
+        """Number of tokens that are not in the vocabulary."""
         return self.notes["unknown"]
 
     @property
@@ -74,7 +74,7 @@ class Encoded:
         return self.unknown / max(1, self.notes["tokens"])
 
     def describe_unknown(self) -> list[str]:
-        """Returns the line to print at the start; none if nothing is unknown."""
+        """Returns the line to print at the start; an empty list if no token is unknown."""
         return [f"unknown: {self.notes['names']}"] if self.unknown else []
 
     def side(self, name: str) -> TokenStore:
@@ -83,17 +83,17 @@ class Encoded:
 
     @property
     def store(self) -> TokenStore:
-        """The encoded texts, if they have one side, "tokens"."""
+        """The encoded texts, if their only side is "tokens"."""
         return self.side("tokens")
 
     def text(self, name: str) -> TextStore:
-        """Returns the texts of one side, if it was encoded with them."""
+        """Returns the raw texts of one side, if they were saved with the tokens."""
         return TextStore(self.arrays[f"{name}_text"], self.arrays[f"{name}_text_offsets"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Restartable(Generic[Item]):
-    """An iterable over the items of `read()`, which each iteration calls again."""
+    """An iterable over the items of `read()`, which is called again for each iteration."""
 
     read: Callable[[], Iterable[Item]]
 
@@ -102,14 +102,14 @@ class Restartable(Generic[Item]):
 
 
 def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields lists of `size` items, the last of which may be shorter."""
+    """Yields lists of `size` items; the last one may be shorter."""
     items = iter(items)
     while batch := list(itertools.islice(items, size)):
         yield batch
 
 
 def cache_folder(data: ConfigDict) -> Path:
-    """Returns the folder of tokenizers and encoded text, as `config.data` says."""
+    """Returns the folder for tokenizers and encoded text that `config.data` names."""
     return Path(data.cache_dir or "~/.cache/transformer").expanduser()
 
 
@@ -126,13 +126,13 @@ def make_tokenizer(
     symbols: Sequence[str] = (),
     **others: Any,
 ) -> Tokenizer:
-    """Returns the tokenizer of a training text: of the file of a model, or see `train_tokenizer`.
+    """Returns the tokenizer of a training text, from a model file or from `train_tokenizer`.
 
     Args:
-      folder, initial: of this run, and of the one whose tokenizer is kept or grows, if any.
-      file: its name there; two sides may have one file, `TOKENIZER`.
-      model: by default that of the settings.
-      symbols: are always one token, in addition to those of the settings.
+      folder, initial: of this run, and of the run whose tokenizer is kept or extended, if any.
+      file: the file name in that folder; two sides may share one file, `TOKENIZER`.
+      model: the tokenizer model; by default that of the settings.
+      symbols: strings that are always one token, in addition to those of the settings.
     """
     settings, model = with_symbols(settings, symbols), settings.model if model is None else model
     files = (path and path / file for path in (folder, initial))
@@ -160,8 +160,8 @@ def prepare(
     """Returns a training text, which is read several times, as tokens, and its tokenizer.
 
     Args:
-      lines: those of which the tokenizer learns, `count` of them, with this `digest`.
-      parts: yields the text as tokens of a tokenizer.
+      lines: `count` lines that the tokenizer learns from, with this `digest`.
+      parts: yields the encoded text, given a tokenizer.
       key: everything that the parts depend on except the tokenizer.
       folder, initial: see `make_tokenizer`.
       writes: whether the model writes such text.
@@ -180,12 +180,12 @@ def encode(
     folder: Path | None = None,
     with_texts: bool = False,
 ) -> Encoded:
-    """Returns all parts of a text, with their unknown tokens counted.
+    """Returns all parts of a text, with a count of their unknown tokens.
 
     Args:
-      tokenizers: by the name of the side that they encode.
-      folder: for a large text, so that its tokens need no memory.
-      with_texts: whether the texts are in the arrays as well, see `Encoded.text`.
+      tokenizers: the tokenizer of each side, by the name of the side.
+      folder: where tokens of a large text are written, so that they need no memory.
+      with_texts: whether the arrays include the raw texts, see `Encoded.text`.
     """
     numbers: dict[str, list[int]] = collections.defaultdict(list)
     counts, lost = collections.Counter(tokens=0, unknown=0), collections.Counter()
@@ -212,7 +212,7 @@ def encode(
         for name in tokenizers:
             arrays |= stores[name].arrays(name)
             arrays |= texts[name].arrays(f"{name}_text") if with_texts else {}
-    # Equally frequent ones are in alphabetical order.
+    # Equally frequent words are in alphabetical order.
     frequent = sorted(lost.items(), key=lambda item: (-item[1], item[0]))[:NAMED]
     named = ", ".join(f"{text!r} ({count:,})" for text, count in frequent)
     named = f"{named}, ..." if len(lost) > NAMED else named
@@ -229,11 +229,11 @@ def encode_training_text(
     initial: Path | None = None,
     with_texts: bool = False,
 ) -> Encoded:
-    """Returns the result of `encode`, perhaps from the cache.
+    """Returns the result of `encode`, possibly from the cache.
 
     Args:
       key: everything that the encoded text depends on except the tokenizers.
-      initial: of another run, whose tokenizers are kept or grow.
+      initial: folder of another run, whose tokenizers are kept or extended.
     """
     digests = (tokenizer.digest for tokenizer in tokenizers.values())
     described = " ".join([CHARACTER_RULE, "names", *map(str, (*key, with_texts)), *digests])

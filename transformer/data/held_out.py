@@ -1,10 +1,10 @@
-"""Held-out text: how it is taken from a training text, and its files in a run's folder.
+"""Held-out text: splits taken from a training text, and their files in a run's folder.
 
 A split without a file of its own is held out of the training text. A run keeps all its held-out
-text, so that scoring does not need the source: `held_out/<split>.jsonl` has an object on each line,
+text, so that scoring does not need the corpus: `held_out/<split>.jsonl` has an object per line,
 in UTF-8: {"source", "target"} of a pair, with "links" if the gold word links are known; {"text",
 "label"} of a labelled text, with "kind" if it has one; {"text"} of a document. Pictures are in
-`<split>.npy`, bytes [N, S, S, C], and their items have the number of theirs, see `LabelledPicture`.
+`<split>.npy`, bytes [N, S, S, C], and their items refer to them by number, see `LabelledPicture`.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ from transformer.errors import UserError
 from transformer.files import Each, read_file, read_json, read_json_lines, write_bytes, write_json
 
 HELD_OUT_FOLDER = "held_out"
-DIGESTS = "digests.json"  # of its files, by name
-PIXELS = ".npy"  # ends the names of files of pictures
+DIGESTS = "digests.json"  # digests of the held-out files, by name
+PIXELS = ".npy"  # suffix of files of pictures
 HELD_OUT = ("validation", "test", "length_generalization")
-PART = "test_"  # begins the name of the part of the test set that one of several corpora has
-COPY_PREFIX = "test."  # begins that of a perturbed copy of the test set
-MAX_PIXELS = 2**34  # bytes of the pictures of a split
+PART = "test_"  # prefix of the part of the test set that comes from one of several corpora
+COPY_PREFIX = "test."  # prefix of a perturbed copy of the test set
+MAX_PIXELS = 2**34  # maximum bytes of the pictures of a split
 FIX = "training keeps there the text that a run is scored on; restore the original, or train again"
 PAIR = {"source": str, "target": str, "links?": [[int]]}
 LABELLED = {"text": str, "label": str, "kind?": str}
@@ -47,21 +47,21 @@ PICTURE = {
     "boxes": [[int]],
 }
 
-Text = Any  # the items of a file, read from its start by each iteration; `source` is its path
-Numbers = Int[np.ndarray, "usable"]  # of items, from zero
+Text = Any  # an iterable of items that reads its file again each time; `source` is its path
+Numbers = Int[np.ndarray, "usable"]  # item numbers, from zero
 Ranks = UInt64[np.ndarray, "items"]
-Groups = tuple[dict[str, list[int]], bool]  # by split, and whether each split could be filled
+Groups = tuple[dict[str, list[int]], bool]  # item numbers by split, and whether all splits are full
 
 
 class TooFewError(UserError):
-    """A text has fewer items than should be held out of it."""
+    """A text has fewer items than should be held out."""
 
 
-# -- what is held out
+# -- choice of held-out items
 
 
 def splits_held_out(settings: ConfigDict) -> list[str]:
-    """Returns the splits without a file of their own, which are held out of the training text."""
+    """Returns the splits without files of their own, which are held out of the training text."""
     if settings.source != "files":
         return []
     return [split for split in CORPUS_SPLITS[1:] if not getattr(settings, f"{split}_source")]
@@ -72,8 +72,8 @@ def hold_out(
 ) -> dict[str, Iterable[Any]]:
     """Returns the training text and the splits held out of it, see `choose`.
 
-    An item whose key is held out is in no training text, whatever `holdout` is; one with an empty
-    key is not taken. The text is read twice, and by each iteration of the training split.
+    An item whose key is held out is in no training text, for any `holdout`; an item with an empty
+    key is not used. The text is read twice, and again by each iteration of the training split.
     """
     items = np.fromiter(
         ((bool(name), rank(name, settings.seed)) for name in map(key, text)),
@@ -86,7 +86,7 @@ def hold_out(
 
 
 def take(text: Text, numbers: Mapping[str, Collection[int]]) -> dict[str, list[Any]]:
-    """Returns the items of some numbers, from zero, by split."""
+    """Returns the items with the given numbers, from zero, by split."""
     split_of = {number: split for split, own in numbers.items() for number in own}
     items = {split: [] for split in numbers}
     for number, item in enumerate(text) if split_of else ():
@@ -96,7 +96,7 @@ def take(text: Text, numbers: Mapping[str, Collection[int]]) -> dict[str, list[A
 
 
 class Without:
-    """The items of a text without those of some numbers, from zero."""
+    """The items of a text except those with the given numbers, from zero."""
 
     def __init__(self, text: Iterable, gone: Int[np.ndarray, "gone"]):
         self._text, self._gone = text, frozenset(gone.tolist())
@@ -112,7 +112,7 @@ def choose(
     sizes: Mapping[str, int],
     settings: ConfigDict,
 ) -> dict[str, list[int]]:
-    """Returns the numbers, from zero and ascending, of the items to hold out, by split.
+    """Returns the numbers of the items to hold out, from zero and ascending, by split.
 
     With "end", the last usable items are taken, the splits in the order of `sizes`.
 
@@ -122,9 +122,9 @@ def choose(
     training text; hence a split has at most, and nearly always exactly, its size.
 
     Args:
-      ranks: of the key of each item, see `rank`.
-      usable: the items that may be taken.
-      sizes: of the splits, in items.
+      ranks: hash of the key of each item, see `rank`.
+      usable: numbers of the items that may be held out.
+      sizes: number of items of each split.
     """
     check_not_empty(text, len(ranks))
     numbers, full = STRATEGIES[settings.holdout](np.flatnonzero(usable), ranks, sizes)
@@ -139,9 +139,9 @@ def check_not_empty(text: Text, count: int) -> None:
 
 
 def check_room(text: Text, sizes: Mapping[str, int], count: int, full: bool = True) -> None:
-    """Raises TooFewError if a text has no more items than should be held out of it.
+    """Raises TooFewError if a text has no more items than should be held out.
 
-    It may have enough, but not `full` splits, or nothing left to train on.
+    There may be enough items, but too few keys for `full` splits, or nothing left to train on.
     """
     if full and count > sum(sizes.values()):
         return
@@ -177,16 +177,16 @@ def _take_from_end(numbers: Numbers, ranks: Ranks, sizes: Mapping[str, int]) -> 
     return groups, len(numbers) >= wanted
 
 
-STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # of `data.holdout`
+STRATEGIES = {"hash": _choose_by_hash, "end": _take_from_end}  # by value of `data.holdout`
 
 
 def rank(name: str, seed: int) -> int:
-    """Returns a hash of a key, which the seed changes."""
+    """Returns a hash of a key; it depends on the seed."""
     digest = hashlib.blake2b(name.encode(), digest_size=8, key=str(seed).encode()).digest()
     return int.from_bytes(digest, "big")
 
 
-# -- the files of a run
+# -- the held-out files of a run
 
 
 def save(
@@ -196,10 +196,10 @@ def save(
 ) -> None:
     """Saves the held-out text of a run in its folder, by the names of `HELD_OUT`, once.
 
-    Other text than that of the folder is refused: scores before and after would not be comparable.
+    Refuses text that differs from the saved text: scores before and after are not comparable then.
 
     Args:
-      pixels: of the pictures of each split, if the items are of these.
+      pixels: the pictures of each split, if the items refer to pictures.
     """
     (folder / HELD_OUT_FOLDER).mkdir(parents=True, exist_ok=True)
     contents = {}
@@ -218,7 +218,7 @@ def save(
                 f"{path} is not the text of this config: restore the original text or pictures, or "
                 "use another folder"
             )
-    # Last: after a kill they are written again.
+    # Digests come last: after a kill, all files are written again.
     digests = {path.name: hashlib.sha256(x).hexdigest() for path, x in contents.items()}
     write_json(folder / HELD_OUT_FOLDER / DIGESTS, digests)
 
@@ -236,7 +236,7 @@ def _record_of(item: Pair | Labelled | LabelledPicture | str) -> dict[str, Any]:
 
 
 def read_pairs(folder: Path, split: str) -> list[Pair]:
-    """Returns the pairs of a split of a run's folder."""
+    """Returns the pairs of a split from a run's folder."""
     pairs = []
     for number, record in _read_records(folder, split, PAIR):
         words = len(split_words(record["source"])), len(split_words(record["target"]))
@@ -250,7 +250,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
 
 
 def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Labelled]:
-    """Returns the labelled texts of a split of a run's folder, which have these labels."""
+    """Returns the labelled texts of a split from a run's folder, checked against the labels."""
     records = _read_records(folder, split, LABELLED, labels)
     return [Labelled(r["text"], r["label"], r.get("kind", "")) for _, r in records]
 
@@ -258,7 +258,7 @@ def read_labelled(folder: Path, split: str, labels: Iterable[str]) -> list[Label
 def read_pictures(
     folder: Path, split: str, labels: Iterable[str] | None
 ) -> tuple[list[LabelledPicture], UInt8[np.ndarray, "N S S C"]]:
-    """Returns the items of a split of a run's folder and their pictures; None for captions."""
+    """Returns the items and pictures of a split of a run's folder; None as labels for captions."""
     path = path_of(folder, split).with_suffix(PIXELS)
     try:
         data = read_file(path, MAX_PIXELS)
@@ -272,17 +272,17 @@ def read_pictures(
 
 
 def read_documents(folder: Path, split: str) -> list[str]:
-    """Returns the documents of a split of a run's folder."""
+    """Returns the documents of a split from a run's folder."""
     return [record["text"] for _, record in _read_records(folder, split, DOCUMENT)]
 
 
 def is_split(name: str) -> bool:
-    """Whether results have scores of a split under this name."""
+    """Returns whether a name denotes a split in the results."""
     return name in HELD_OUT or name.startswith((PART, COPY_PREFIX))
 
 
 def digests_of(folder: Path, split: str) -> list[str]:
-    """Returns the digests of the files of a split, which are as they were written."""
+    """Returns the digests of a split's files, checked against the recorded digests."""
     path, digests = path_of(folder, split), []
     for each in (path, path.with_suffix(PIXELS)):
         if each.exists() or each.name in _recorded_digests(folder):
@@ -303,7 +303,7 @@ def _unreadable_split(folder: Path, split: str, number: int, why: str) -> UserEr
 def _read_records(
     folder: Path, split: str, shape: Any, labels: Iterable[str] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The line and the record of each item, whose label is one of the run's, if there are any."""
+    """Yields the line number and the record of each item; checks labels if there are any."""
     number, path, digest = 0, path_of(folder, split), hashlib.sha256()
     classes = labels if labels is None else frozenset(labels)
     for number, record in read_json_lines(path, shape, FIX, digest):
@@ -317,7 +317,7 @@ def _read_records(
 
 
 def _recorded_digests(folder: Path) -> dict[str, str]:
-    """The digests of the files of all splits of a run's folder; older ones have none."""
+    """Returns the digests of all held-out files in a run's folder; older runs have none."""
     path = folder / HELD_OUT_FOLDER / DIGESTS
     return read_json(path, Each(str), FIX) if path.exists() else {}
 

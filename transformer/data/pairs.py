@@ -1,4 +1,4 @@
-"""The items of corpora, sentence pairs and texts with a label, and the splits that hold them."""
+"""The items of corpora, such as sentence pairs and labelled texts, and their splits."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ SPLITS = ("train", "validation", "test")
 class Pair(NamedTuple):
     """A sentence and its translation, as raw text.
 
-    `alignment` holds gold word links (i, j), from zero, between words that blanks separate.
-    `further` are other references than `target`, to score translations with.
+    `alignment` holds gold word links (i, j), from zero, between words that are separated by blanks.
+    `further` are references other than `target` that translations are scored with.
     """
 
     source: str
@@ -21,7 +21,7 @@ class Pair(NamedTuple):
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All references, the first of which the loss is of."""
+        """All references; the first one is the target of the loss."""
         return self.target, *self.further
 
 
@@ -34,13 +34,13 @@ class Labelled(NamedTuple):
 
 
 class LabelledPicture(NamedTuple):
-    """A picture, a question about it or none, and the answer or class.
+    """A picture, an optional question about it, and the answer or class.
 
     Attributes:
-      picture: its number among those of its split.
-      name: of its file.
-      boxes: around the things that the answer rests on, if they are known: x and y in pixels of the
-        upper left corner, and of the corner outside.
+      picture: its number among the pictures of its split.
+      name: its file name.
+      boxes: bounding boxes of the objects that the answer depends on, if known: x and y in pixels
+        of the upper left corner, and of the corner just outside the lower right.
     """
 
     picture: int
@@ -57,5 +57,5 @@ class LabelledPicture(NamedTuple):
 
 
 def canonical(pair: Pair) -> Pair:
-    """Returns a pair of canonical texts, see `canonicalize`."""
+    """Returns a pair with canonical texts, see `canonicalize`."""
     return Pair(canonicalize(pair.source), canonicalize(pair.target), pair.alignment)

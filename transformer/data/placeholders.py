@@ -1,7 +1,7 @@
-"""Strings of a line that need no translation: the model reads a numbered token for each.
+"""Placeholders: the model reads a numbered token for each string that needs no translation.
 
-Its translation has them again: addresses, long numbers, placeholders, emoji, and rare words of the
-kinds that training text copies, see `Words`.
+The translation restores the strings: addresses, long numbers, placeholders, emoji, and rare words
+of the kinds that are copied in the training text, see `Words`.
 Source: Post et al. 2019, "An Exploration of Placeholding in Neural Machine Translation".
 """
 
@@ -13,22 +13,22 @@ from collections.abc import Mapping, Sequence
 from transformer.data.pairs import Pair
 from transformer.data.words import Token, Words
 
-PLACEHOLDER_RULE = "placeholders 1"  # in the keys of caches: another number for another rule
-NAMES = tuple(f"<copy:{number}>" for number in range(10))  # of a line's strings, no more than these
+PLACEHOLDER_RULE = "placeholders 1"  # in cache keys: change the number when the rule changes
+NAMES = tuple(f"<copy:{number}>" for number in range(10))  # at most this many strings of a line
 NAME = re.compile(f"( ?)({'|'.join(NAMES)})")
 
 
 def read_line(line: str, words: Words) -> tuple[str, dict[str, str]]:
-    """Returns a line with the names of its strings in their place, and the string of each name."""
+    """Returns a line with placeholders instead of strings, and the string of each placeholder."""
     tokens = _strings_of_copies(line, words)[: len(NAMES)]
     strings = dict(zip(NAMES, (words.written(token.text) for token in tokens), strict=False))
     return _replace_placeholders(line, tokens, NAMES), strings
 
 
 def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
-    """Returns a pair with names in the place of the strings that stand on both sides.
+    """Returns a pair with placeholders instead of the strings that occur on both sides.
 
-    In training the first number depends on the text, so that all of them are learnt.
+    In training, the first number depends on the text, so that all placeholders are learnt.
     """
     if not (tokens := _strings_of_copies(pair.source, words)):
         return pair
@@ -53,7 +53,7 @@ def read_pair(pair: Pair, words: Words, training: bool = False) -> Pair:
 
 
 def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
-    """Returns a translation with the string of each name once, and how many strings it lacks."""
+    """Returns a translation with each string restored once, and how many strings it lacks."""
     lacking = dict(strings)
 
     def write(match: re.Match) -> str:
@@ -64,9 +64,9 @@ def write_text(text: str, strings: Mapping[str, str]) -> tuple[str, int]:
 
 
 def _strings_of_copies(line: str, words: Words) -> list[Token]:
-    """The strings of a line that need no translation, but for symbols, if a model has placeholders.
+    """Returns strings of a line to copy, except symbols; none if a model has no placeholders.
 
-    Adjacent rare words are one string, also with a first word of a sentence that may be of a name.
+    Adjacent rare words are one string, including a capitalized first word that may be a name.
     """
     strings: list[tuple[Token, bool]] = []
     for token in words.tokens(line) if NAMES[0] in words.symbols else ():
@@ -84,7 +84,7 @@ def _strings_of_copies(line: str, words: Words) -> list[Token]:
 
 
 def _replace_placeholders(line: str, tokens: Sequence[Token], names: Sequence[str]) -> str:
-    """The line with a name in the place of each token."""
+    """Returns the line with a placeholder instead of each string."""
     pairs = sorted(zip(tokens, names, strict=False), key=lambda pair: -pair[0].start)
     for token, name in pairs:
         line = line[: token.start] + name + line[token.end :]

@@ -27,7 +27,7 @@ READERS: dict[str, Callable[[Any], Any]] = {"text": bytes.decode, "picture": np.
 
 
 def _label_reader(names: Sequence[str], split: str) -> Callable[[int], str]:
-    """The name of each class by its number; `split` is named if a record has none."""
+    """Returns a function from class number to class name; `split` is named in errors."""
 
     def read(number: int) -> str:
         if number < 0:  # as in published test sets with hidden labels
@@ -46,8 +46,8 @@ def open_splits(
     """Returns the splits of a dataset, which is downloaded and prepared if necessary.
 
     Args:
-      kinds: of the fields that `tfds_fields` must name: "text", "label" or "picture".
-      make: makes an item from the texts of these fields; a label is the name of its class.
+      kinds: kind of each field that `tfds_fields` must name: "text", "label" or "picture".
+      make: makes an item from the values of these fields; a label is the name of its class.
     """
     tfds = _import_tfds()
     builder = _make_builder(tfds, settings)
@@ -76,7 +76,7 @@ def open_splits(
 def _read_items(
     records: Any, readers: tuple[tuple[str, Callable], ...], make: Callable[..., Item]
 ) -> Iterator[Item]:
-    """The items of a split; `readers` has each field, and what turns its value into an argument."""
+    """Yields the items of a split; `readers` has a (field, conversion) for each argument."""
     for first in range(0, len(records), READ_AT_ONCE):
         for record in records.__getitems__(range(first, min(first + READ_AT_ONCE, len(records)))):
             yield make(*(read(record[field]) for field, read in readers))
@@ -85,7 +85,7 @@ def _read_items(
 def _check_fields(
     tfds: ModuleType, builder: Any, settings: ConfigDict, kinds: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Returns the fields that the settings name, which must be of these kinds."""
+    """Returns the fields that the settings name, after a check of their kinds."""
     features, fields = builder.info.features, tuple(settings.tfds_fields)
     types = tfds.features
     kind_of = {types.Text: "text", types.ClassLabel: "label", types.Image: "picture"}
@@ -114,22 +114,22 @@ def _import_tfds() -> ModuleType:
     if importlib.util.find_spec("tensorflow") is None:
         extractor.tf = lazy.tensorflow = LOCAL_FILES  # pyright: ignore[reportAttributeAccessIssue]
         images._ImageEncoder._encode_image = _encode_png  # pyright: ignore[reportAttributeAccessIssue]
-    # TFDS registers its older builders, WMT's and GLUE's among them, only if packages for quite
-    # other data are installed too; importing these folders registers all that we need.
+    # TFDS registers its older builders, including WMT and GLUE, only if packages for unrelated
+    # data are installed too; importing these folders registers all that we need.
     for name in ("translate", "text", "image_classification"):
         importlib.import_module(f"tensorflow_datasets.{name}")
     return tfds
 
 
 def _encode_png(encoder: Any, pixels: np.ndarray) -> bytes:
-    """The PNG of pixels, which TFDS makes with TensorFlow."""
+    """Returns pixels as PNG, which TFDS would encode with TensorFlow."""
     file = io.BytesIO()
     Image.fromarray(pixels.squeeze()).save(file, "PNG")
     return file.getvalue()
 
 
-# TFDS unpacks archives and lists files with functions of TensorFlow, which knows more file systems
-# than a local one; without TensorFlow these stand in for them.
+# TFDS unpacks archives and lists files with functions of TensorFlow, which supports other file
+# systems, too; these functions replace them for local files.
 GFILE = SimpleNamespace(GFile=open, glob=glob.glob, isdir=os.path.isdir)
 LOCAL_FILES = SimpleNamespace(io=SimpleNamespace(gfile=GFILE), compat=SimpleNamespace(as_text=str))
 
@@ -138,7 +138,7 @@ def _make_builder(tfds: ModuleType, settings: ConfigDict) -> Any:
     name, folder = settings.tfds_name, os.path.expanduser(settings.tfds_dir)
     try:
         return tfds.builder(name, data_dir=folder or None)
-    except Exception as error:  # of many kinds, and a builder's own
+    except Exception as error:  # of many types, some defined by a builder
         raise UserError(
             f"data.tfds_name={name!r} is not a dataset of TFDS ({_first_line(error)}): choose one "
             "of tensorflow.org/datasets, such as ted_hrlr_translate/ru_to_en"
@@ -149,7 +149,7 @@ def _prepare_dataset(builder: Any, settings: ConfigDict) -> None:
     """Downloads and prepares a dataset, unless that is already done."""
     try:
         builder.download_and_prepare(file_format=FILE_FORMAT)
-    except Exception as error:  # of the network, the disk, or the dataset's own script
+    except Exception as error:  # from the network, the disk, or the dataset's script
         raise UserError(
             f"data.tfds_name={settings.tfds_name!r} is not prepared in {builder.data_dir_root} and "
             f"could not be ({_first_line(error)}): run this on a machine with network, and set "

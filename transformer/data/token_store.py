@@ -30,7 +30,7 @@ from transformer.files import (
 
 logger = logging.getLogger(__name__)
 
-DIGESTS, NOTES = "digests.json", "notes.json"  # of the files of a folder, by name; its other file
+DIGESTS, NOTES = "digests.json", "notes.json"  # digests and notes about the other files of a folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +56,9 @@ class TokenStore:
     def gather(
         self, numbers: Int[np.ndarray, "*rows"], width: int
     ) -> tuple[Int[np.ndarray, "*rows width"], Int[np.ndarray, "*rows"]]:
-        """Returns sentences as rows of `width` tokens, filled up with 0, and their lengths.
+        """Returns sentences as rows of `width` tokens, padded with 0, and their lengths.
 
-        The number -1 gives a row of zeros and the length -1.
+        The sentence number -1 gives a row of zeros and the length -1.
         """
         starts = self.offsets[numbers]
         lengths = np.where(numbers < 0, -1, self.offsets[numbers + 1] - starts)
@@ -69,7 +69,7 @@ class TokenStore:
 
     @property
     def lengths(self) -> Int[np.ndarray, "sentences"]:
-        """Tokens of each sentence."""
+        """Number of tokens of each sentence."""
         return np.diff(self.offsets)
 
 
@@ -94,11 +94,11 @@ class TextStore:
 
 
 class StoreWriter:
-    """Sequences that are added in parts, to a file without a name, so that they need no memory.
+    """Collects sequences in an anonymous temporary file, so that they need no memory.
 
     Args:
-      folder: of the file, which `files` closes; None for memory.
-      dtype: np.int32 of token ids, np.uint8 of texts in UTF-8.
+      folder: folder of the temporary file, which `files` closes; None to use memory.
+      dtype: np.int32 for token ids, np.uint8 for texts in UTF-8.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StoreWriter:
         self._lengths = [np.zeros(1, np.int64)]
 
     def add(self, sequences: Sequence[Any]) -> None:
-        """Adds sequences, of token ids or of bytes, after all others."""
+        """Appends sequences of token ids or of bytes."""
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
         self._lengths.append(lengths)
         if self._dtype is np.uint8:
@@ -119,7 +119,7 @@ class StoreWriter:
             self._file.write(np.fromiter(numbers, self._dtype, lengths.sum()).data)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """Returns all numbers by this name, and the offsets of a `TokenStore` or a `TextStore`."""
+        """Returns the data under this name, and the offsets of a `TokenStore` or `TextStore`."""
         offsets = np.cumsum(np.concatenate(self._lengths), dtype=np.int64)
         if isinstance(self._file, io.BytesIO):
             numbers = np.frombuffer(self._file.getvalue(), self._dtype)
@@ -134,19 +134,19 @@ def cached_arrays(
 ) -> tuple[Mapping[str, np.ndarray], Any, str]:
     """Returns a folder of the cache, which is created if it is missing.
 
-    These are its arrays by name, memory-mapped, its notes as JSON, and a digest of the arrays. All
-    files are read once and compared with their digests, which takes a second for 1.4 GB in the page
-    cache.
+    The result has its arrays by name, memory-mapped, its notes as JSON, and a digest of the arrays.
+    All files are read once and compared with their digests, which takes a second for 1.4 GB in the
+    page cache.
 
     Args:
-      make: creates the arrays, by name, and the notes; called with a folder for large files.
+      make: creates the arrays, by name, and the notes, given a folder for large files.
     """
     if folder.exists() and not _is_whole(folder):
         logger.warning(f"{folder} is damaged: it is made again")
         shutil.rmtree(folder)
     if not folder.exists():
         _write_arrays(folder, make)
-    # As plain arrays: a slice of np.memmap, a subclass, takes ten times as long.
+    # Plain arrays: slicing np.memmap, a subclass, takes ten times as long.
     arrays = {p.stem: np.asarray(np.load(p, mmap_mode="r")) for p in folder.glob("*.npy")}
     digests = read_json(folder / DIGESTS, Each(str), f"delete {folder}")
     del digests[NOTES]
@@ -174,7 +174,7 @@ def _write_arrays(
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a folder has the files of `_write_arrays`, bit for bit."""
+    """Returns whether a folder has the files of `_write_arrays`, bit for bit."""
     try:
         digests = read_json(folder / DIGESTS, Each(str), "")
         names = {path.name for path in folder.glob("*.npy")} | {NOTES}
@@ -184,6 +184,6 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _digest_file(path: Path) -> str:
-    """The size of a file and the digest of its content."""
+    """Returns the size of a file and the digest of its content."""
     with open_file(path) as file:
         return f"{path.stat().st_size}:{hashlib.file_digest(file, 'sha256').hexdigest()}"

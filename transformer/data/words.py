@@ -1,7 +1,7 @@
-"""The words of a training text, and the case of a line.
+"""The vocabulary of words in a training text, and the case of a line.
 
-A line in capitals or title case is read as training text writes its words, and its translation is
-written in the line's own case. The page of an export has the same functions
+A line in capitals or title case is read with the case that its words have in the training text, and
+its translation is written in the case of the line. The page of an export has the same functions
 (experiments/web/offline/offline_case.js).
 """
 
@@ -18,18 +18,18 @@ from transformer.data.characters import capitalize, has_capital, has_small, lowe
 from transformer.data.pairs import Pair
 from transformer.files import parse_json
 
-WORD_RULE = "words 1"  # in the keys of caches: another number for other words
-RARE = 2  # occurrences of a word in the sources, at most
-MAX_WORDS = 50_000  # the most frequent ones; the others are rare, too
+WORD_RULE = "words 1"  # in cache keys: change the number when the rules change
+RARE = 2  # maximum occurrences of a rare word in the sources
+MAX_WORDS = 50_000  # number of frequent words; all others are rare, too
 SHAPE = {"forms": [str], "copied": [str], "languages": [str]}
-# Patterns that Python and the script of a page both read.
+# Patterns that Python and the page's script share.
 CHARACTER = r"[\p{Alphabetic}\p{M}\p{Nd}_]"
-# Letters without case, such as Chinese ones, stand next to foreign words, numbers and addresses.
+# Letters without case, such as Chinese ones, may touch foreign words, numbers and addresses.
 SCRIPTS = (r"\p{Lu}\p{Ll}\p{Lt}\p{Lm}", r"\p{Lo}\p{Lm}")
 LETTERS = [rf"[{letters}][{letters}\p{{M}}]*" for letters in SCRIPTS]
 WORD = "|".join(rf"{letters}(?:['’·-]{letters})*" for letters in LETTERS)
 CASED = r"[\p{Lu}\p{Ll}\p{Nd}_]"
-STRINGS = (  # that are no words: they keep their case and need no translation
+STRINGS = (  # strings other than words: they keep their case and need no translation
     r"(?:[Hh][Tt][Tt][Pp][Ss]?://|www\.|WWW\.)[^\s<>\x22«»“”\u3000-\uffff]*"
     r"[^\s<>\x22«»“”\u3000-\uffff.,;:!?')\]’…]",
     r"(?<![\p{Lu}\p{Ll}\p{Nd}_.+-])[\p{Lu}\p{Ll}\p{Nd}_.+-]+@"
@@ -50,26 +50,26 @@ KINDS = (
     *("title", "capitals", "first title", "first capitals", "foreign"),  # of rare words
     *("line", "number", "short number"),
 )
-# Neither dates nor versions: points before groups of three digits, or one of them.
+# Numbers, not dates or versions: points before groups of three digits, or one decimal point.
 NUMBER = regex.compile(r"[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]{3})*(?:,[0-9]+)?")
 SHORT = regex.compile("[0-9]{2,3}")
 SWAP = str.maketrans(".,", ",.")
-# Before the first word of a sentence: the end of one, or a colon and a quotation mark, and then
-# neither words, numbers nor names, but for tags. A Greek question ends with a semicolon.
+# Text before the first word of a sentence: the end of a sentence, or a colon and a quotation mark,
+# then no words, numbers or names, only tags. A Greek question ends with a semicolon.
 START = (
     r"(?:(?:[.!?…։]|\p{sc=Greek};)['\x22“”’‘»«›‹)\]]*(?=[\s<])|:\s?[\x22“„«»])"
     r"(?:<[^<>]*>|&#?[\p{L}\p{Nd}]+;|[^\p{L}\p{Nd}<&])*$"
 )
 
-MIN_LETTERS, MIN_WORDS = 4, 4  # of a line in capitals, if its words are unknown; in title case
-INNER = regex.compile(r"[\p{L}\p{Nd}_]$")  # before what does not start a word, as in "3rd"
+MIN_LETTERS, MIN_WORDS = 4, 4  # minimum for capitals with unknown words; for title case
+INNER = regex.compile(r"[\p{L}\p{Nd}_]$")  # text before a letter inside a word, as in "3rd"
 WORD_START = regex.compile(r"(?<![\p{Alphabetic}\p{M}\p{Nd}_'’·])(?:ij|[\p{Alphabetic}\p{M}])")
 
 
 class Token(NamedTuple):
-    """A word of a line, or another string, which starts at a character from zero.
+    """A word of a line, or another string; `start` is its first character, from zero.
 
-    `before` is the last letter of a word before it, or a period, and what stands in between.
+    `before` is the last letter of the preceding word, or a period, and the text in between.
     """
 
     text: str
@@ -79,12 +79,12 @@ class Token(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The character after it."""
+        """The position after its last character."""
         return self.start + len(self.text)
 
     @property
     def is_first(self) -> bool:
-        """Whether a word is the first of a sentence."""
+        """Whether it is the first word of a sentence."""
         return _start.search(self.before) is not None
 
 
@@ -94,14 +94,14 @@ _parts = regex.compile(r"[\p{Alphabetic}\p{M}]+")
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The words of the sources of a training text.
+    """The words in the sources of a training text.
 
     Attributes:
-      forms: how words are written inside sentences, the most frequent first, without rare ones.
-      copied: kinds of rare words, and of numbers, see `kind_of`, of which most stand in the
-        targets, too. A word that the text has once or twice stands for those that it lacks. And
-        "line", if most lines without words are copied, and "number", if most keep their points and
-        commas, which change places otherwise. Kinds that the text lacks are copied.
+      forms: frequent words as they are written inside sentences, the most frequent first.
+      copied: kinds of rare words and numbers, see `kind_of`, that are mostly copied into targets.
+        Words with one or two occurrences represent the words that the text lacks. "line" is
+        included if most lines without words are copied, "number" if most numbers keep their points
+        and commas, which are swapped otherwise. Kinds that the text lacks are copied.
       languages: codes of source and target; '' if unknown.
       symbols: strings of sources that are always one token.
     """
@@ -112,7 +112,7 @@ class Words:
     symbols: tuple[str, ...] = ()
 
     def learn(self, pairs: Iterable[Pair]) -> "Words":
-        """Returns the words of a text, which is read twice, for these languages and symbols."""
+        """Returns the words of a text, which is read twice, with these languages and symbols."""
         counts, forms = collections.Counter(), collections.defaultdict(collections.Counter)
         for pair in pairs:
             capitals = not has_small(pair.source)
@@ -143,7 +143,7 @@ class Words:
         return regex.compile("|".join((*escaped, STRING, f"(?<word>{WORD})")))
 
     def tokens(self, line: str) -> Iterator[Token]:
-        """Yields the words of a line, and the strings that are no words, such as symbols."""
+        """Yields the words of a line, and the strings that are not words, such as symbols."""
         end = 0  # of the last word
         for match in self._pattern.finditer(line):
             is_word, start = match["word"] is not None, match.start()
@@ -153,35 +153,35 @@ class Words:
 
     @functools.cached_property
     def alphabet(self) -> frozenset[str]:
-        """The letters of known words, in small letters."""
+        """The letters of known words, in lower case."""
         return frozenset(lower("".join(self.forms), self.languages[0]))
 
     @functools.cached_property
     def has_case(self) -> bool:
-        """Whether most letters of known words are small ones or capitals."""
+        """Whether most letters of known words have case."""
         return 2 * sum(map(has_small, self.alphabet)) > len(self.alphabet)
 
     @functools.cached_property
     def _by_capitals(self) -> dict[str, str]:
-        # The more frequent of two is last.
+        # The more frequent of two forms comes last and wins.
         return {self._in_capitals(form): form for form in reversed(self.forms)}
 
     def _in_capitals(self, text: str) -> str:
-        """A word in capitals, which may lack accents, or write ß as SS."""
+        """Returns a word in capitals, perhaps without accents, or with SS for ß."""
         language = self.languages[0]
         return upper(lower(text.replace("’", "'"), language), language)
 
     def form(self, text: str) -> str | None:
-        """Returns how the training text writes a word inside a sentence, None if it is rare."""
+        """Returns the form of a word inside sentences of the training text; None if it is rare."""
         return self._by_capitals.get(self._in_capitals(text))
 
     def small(self, text: str) -> str:
-        """Returns a rare word in small letters, with those of its parts that are not rare."""
+        """Returns a rare word in lower case, but with the known forms of its parts."""
         small = lower(text, self.languages[0])
         return _parts.sub(lambda part: self.form(part[0]) or part[0], small)
 
     def kind_of(self, token: Token) -> str:
-        """Returns the kind of a rare word with capitals, or of a number; '' of any other token.
+        """Returns the kind of a rare capitalised word, or of a number; '' for any other token.
 
         "L'Italie" is not rare if "Italie" is known. In a language with case, a word of letters
         without case is foreign.
@@ -199,27 +199,27 @@ class Words:
         return "first " * token.is_first + ("title" if has_small(token.text) else "capitals")
 
     def is_copied(self, line: str) -> bool:
-        """Returns whether a line has no words, and such lines are copied."""
+        """Returns whether a line has no words and such lines are copied."""
         words = any(token.is_word for token in self.tokens(line))
         return "line" in self.copied and not words and not line.startswith(self.symbols)
 
     def written(self, string: str) -> str:
-        """Returns a string as the targets write it."""
+        """Returns a string with the separators that targets use."""
         stays = "number" in self.copied or not NUMBER.fullmatch(string)
         return string if stays else string.translate(SWAP)
 
     def values(self) -> dict[str, tuple[str, ...]]:
-        """Returns the words and what is copied, without the symbols."""
+        """Returns all fields except the symbols, by name."""
         return {name: getattr(self, name) for name in SHAPE}
 
     def to_json(self) -> str:
-        """Returns the values as a text."""
+        """Returns the fields as JSON."""
         return WORD_RULE + json.dumps(self.values(), ensure_ascii=False)
 
     @classmethod
     @functools.cache
     def from_json(cls, text: str, symbols: tuple[str, ...] = ()) -> "Words":
-        """Returns the words of a text; none if it is another one; RuntimeError if it is damaged."""
+        """Returns the words of a text; none if the rule differs; RuntimeError if it is damaged."""
         if not text.startswith(WORD_RULE):
             return cls(symbols=symbols)
         values, fault = parse_json(text.removeprefix(WORD_RULE).encode(), SHAPE)
@@ -234,14 +234,14 @@ class Words:
 def case_of(line: str, words: Words) -> str:
     """Returns "capitals", "title", or '' for any other line.
 
-    Known words decide: those in capitals, or with one, which training text writes in another way.
-    Some words of a line in capitals, such as "km", may be in small letters.
+    Known words decide: capitals, or an initial capital, that differ from the training text. In a
+    line in capitals, a few words such as "km" may be in lower case.
     """
     tokens = [token for token in words.tokens(line) if token.is_word]
     cased = [token for token in tokens if has_capital(token.text) or has_small(token.text)]
     capitals = [token.text for token in cased if not has_small(token.text)]
     if len(capitals) >= 2 * (len(tokens) - len(capitals)):
-        # Of one letter, "I" is usual in English and "A" is not.
+        # The one-letter words are skipped: "I" is usual in English and "A" is not.
         forms = {text: form for text in capitals if len(text) > 1 and (form := words.form(text))}
         usual = sum(form == text for text, form in forms.items())
         letters = sum(map(len, capitals)) if not forms and len(capitals) == len(tokens) else 0
@@ -255,14 +255,14 @@ def case_of(line: str, words: Words) -> str:
 
 
 def read_case(line: str, words: Words) -> str:
-    """Returns a line as training text writes its words, if it is in capitals or title case."""
+    """Returns a line in capitals or title case with its words as in the training text."""
     case, language = case_of(line, words), words.languages[0]
 
     def change(token: Token) -> str:
         mixed = case == "capitals" and has_small(token.text)
         form = words.form(token.text) or (token.text if mixed else words.small(token.text))
         first = token._replace(text=capitalize(form, language))
-        # A rare word that starts a sentence may be no name: it is not copied.
+        # A rare word that starts a sentence may not be a name: it is not copied.
         stays = mixed or not token.is_first or words.kind_of(first) in words.copied
         return form if stays else first.text
 
@@ -270,17 +270,17 @@ def read_case(line: str, words: Words) -> str:
 
 
 def write_case(text: str, line: str, words: Words) -> str:
-    """Returns a translation in the case of the line that it translates, see `read_case`."""
+    """Returns a translation in the case of its source line, see `read_case`."""
     mixed = [token.text for token in words.tokens(line) if token.is_word and has_small(token.text)]
     return set_case(text, case_of(line, words), words, 1, mixed)
 
 
 def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[str] = ()) -> str:
-    """Returns a text with its words in "capitals", "title" or "sentence" case, or in "small".
+    """Returns a text in "capitals", "title", "sentence" or "small" (lower) case.
 
     Args:
-      side: 0 of a source, 1 of a target.
-      mixed: words that stay as they are in a text in capitals.
+      side: 0 for a source, 1 for a target.
+      mixed: words that keep their case in a text in capitals.
     """
     stay = {word.lower(): word for word in mixed}
     language = words.languages[side]
@@ -298,7 +298,7 @@ def set_case(text: str, case: str, words: Words, side: int = 0, mixed: Sequence[
 
 
 def _change_case(line: str, words: Words, change: Callable[[Token], str]) -> str:
-    """The line with its words changed; the strings between them stay."""
+    """Returns the line with its words changed; the strings between them stay."""
     parts, end = [], 0
     for token in words.tokens(line):
         if token.is_word:

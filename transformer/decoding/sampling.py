@@ -9,14 +9,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.decoding.steps import Prompts, Step
 
-NOT_FINITE = -1  # drawn if the logits are not finite
+NOT_FINITE = -1  # token id that is drawn if the logits are not finite
 
 
 class Sample(NamedTuple):
     """Texts that are being generated.
 
     Attributes:
-      index: how many tokens the model has read; `tokens` has one more.
+      index: number of tokens that the model has read; `tokens` has one more.
       tokens: the generated tokens; 0 after the end of a text.
       ended: whether end-of-sentence was generated.
     """
@@ -33,7 +33,7 @@ class Sample(NamedTuple):
 
 
 class SamplingRule(NamedTuple):
-    """The parameters of sampling, traced numbers; see `keep_probable`."""
+    """The parameters of sampling, as traced numbers; see `keep_probable`."""
 
     temperature: float | Float[Array, ""]
     top_k: int | Int[Array, ""]
@@ -41,7 +41,7 @@ class SamplingRule(NamedTuple):
 
 
 def start_sample(cache: Any, prompts: Prompts) -> Sample:
-    """Returns texts that consist of the prompts, none of which is read yet."""
+    """Returns texts that consist of the prompts, none of which has been read."""
     written = jnp.arange(prompts.tokens.shape[1]) < prompts.lengths[:, None]
     tokens = jnp.where(written, prompts.tokens, 0)
     return Sample(jnp.int32(0), cache, tokens, jnp.zeros(len(tokens), bool))
@@ -63,9 +63,9 @@ def sample(
     or the other texts.
 
     Args:
-      lengths: tokens of each prompt.
+      lengths: number of tokens in each prompt.
       until: less than the number of steps in `tokens`.
-      keys: of each text.
+      keys: random key of each text.
       eos_id: id of end-of-sentence; negative if texts do not end.
       forbidden: ids that are never drawn; the others' probabilities are made to sum to one.
     """
@@ -117,7 +117,7 @@ def keep_probable(logits: Float[Array, "B V"], rule: SamplingRule) -> Float[Arra
 
 
 def _sort_and_keep(scaled: Float[Array, "B V"], rule: SamplingRule) -> Float[Array, "B V"]:
-    """What `keep_probable` returns, given logits over the temperature."""
+    """Returns the result of `keep_probable`, given logits over the temperature."""
     vocab_size = scaled.shape[-1]
     order = jnp.argsort(-scaled, axis=-1)
     ranked = jnp.take_along_axis(scaled, order, axis=-1)

@@ -12,7 +12,7 @@ from transformer.errors import UserError
 from transformer.variants import Registry
 
 IMPOSSIBLE = -1.0e9  # log-probability of impossible tokens; finite, so that sums stay finite
-GROUP = 100  # tokens of which the most probable is found first
+GROUP = 100  # size of the groups of tokens whose maxima are computed first
 
 
 class Hypotheses(NamedTuple):
@@ -30,17 +30,17 @@ class Hypotheses(NamedTuple):
 
 
 def gnmt_penalty(length, alpha):
-    """((5 + length) / 6)^alpha (Wu et al. 2016, equation 14) [6.1]."""
+    """Returns ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14) [6.1]."""
     return ((5.0 + length) / 6.0) ** alpha
 
 
 def average_penalty(length, alpha):
-    """length^alpha: with alpha 1, scores are mean log-probabilities of a token."""
+    """Returns length^alpha: with alpha 1, scores are mean log-probabilities of a token."""
     return jnp.asarray(length, jnp.float32) ** alpha
 
 
 def no_penalty(length, alpha):
-    """1: scores are log-probabilities."""
+    """Returns 1: scores are log-probabilities."""
     return jnp.ones_like(length, jnp.float32)
 
 
@@ -48,13 +48,13 @@ PENALTIES = Registry(gnmt=gnmt_penalty, average=average_penalty, none=no_penalty
 
 
 class Rule(NamedTuple):
-    """What a search looks for; constants of its program.
+    """The settings of a search; constants of its compiled program.
 
     Attributes:
       beam_size: hypotheses per sentence.
       bos_id, eos_id: ids of begin-of-sentence and end-of-sentence.
       penalty: a key of PENALTIES.
-      alpha: its exponent.
+      alpha: exponent of the penalty.
       forbidden: ids that are never generated, except as part of a prompt; the other scores are not
         renormalised.
     """
@@ -122,10 +122,10 @@ def beam_search(
     as wide as there are prefixes it is exhaustive.
 
     Args:
-      max_lengths: longest translation of each sentence in tokens, its end included, from 1 to
+      max_lengths: maximum tokens in each sentence's translation, including its end, from 1 to
         `steps`, or 0 for none; at the limit a hypothesis must end.
       steps: static bound of the loop.
-      prompts: the prefix of every hypothesis, in place of `bos_id`. `max_lengths` count it; scores
+      prompts: the prefix of every hypothesis, instead of `bos_id`. `max_lengths` include it; scores
         and their penalty do not.
     """
     search = start_search(cache, max_lengths, rule, steps)
@@ -143,7 +143,7 @@ def start_search(cache: Any, max_lengths: Int[Array, "B"], rule: Rule, steps: in
     tokens = jnp.full((*shape, steps), rule.eos_id, jnp.int32)
     # All hypotheses start equal, so all except the first are excluded.
     log_probs = jnp.full(shape, IMPOSSIBLE).at[:, 0].set(0.0)
-    # Below all scores: with a negative exponent these may be less than IMPOSSIBLE.
+    # Below all scores: with a negative exponent, these may be less than IMPOSSIBLE.
     nothing = Hypotheses(
         tokens, jnp.zeros(shape, jnp.int32), jnp.full(shape, -jnp.inf), jnp.zeros(shape, bool)
     )
@@ -160,7 +160,7 @@ def continue_search(
     keep: Int[Array, ""] | int = 0,
     prompts: Prompts | None = None,
 ) -> Search:
-    """Returns the search after all steps that it has room for, or less.
+    """Returns the search after all steps that it has room for, or fewer.
 
     Args:
       keep: stop when at most this many sentences are unfinished.
@@ -181,9 +181,9 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
     logits, length = logits.astype(jnp.float32), state.index + 1
     maxima = group_maxima(logits)
     most, end, at_limit = maxima.max(axis=2), logits[:, :, eos_id], length >= state.max_lengths
-    # What is taken off a logit for the log-probability of the hypothesis that it continues.
+    # The difference from a logit to the log-probability of its hypothesis with this token.
     shift = log_sum_exp(logits, most) - state.live_log_probs
-    # At most one continuation of each hypothesis ends: of 2 * beam_size at least beam_size go on.
+    # At most one continuation of each hypothesis ends, so of 2 * beam_size, beam_size remain.
     count = min(2 * beam_size, beam_size * logits.shape[2])
     options = best_continuations(logits, maxima, shift, count, rule.forbidden)
     options = force(options, at_limit, eos_id, end - shift)
@@ -227,7 +227,7 @@ def _advance(state: Search, step: Step, rule: Rule, prompts: Prompts | None) -> 
 
 
 def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
-    """Returns as many hypotheses as are done, those with the highest scores, best first."""
+    """Returns as many hypotheses as in `done`, with the highest scores, best first."""
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), done, ended)
     scores, order = jax.lax.top_k(both.scores, done.scores.shape[1])
     return Hypotheses(
@@ -244,7 +244,7 @@ def _best(done: Hypotheses, ended: Hypotheses) -> Hypotheses:
 class Continuations(NamedTuple):
     """Tokens that continue hypotheses of a sentence, the most probable first.
 
-    `parents` are the hypotheses; `log_probs` are of a hypothesis with its token.
+    `parents` are the hypotheses; `log_probs` belong to a hypothesis with its token.
     """
 
     log_probs: Float[Array, "B C"]
@@ -268,16 +268,16 @@ def best_continuations(
 ) -> Continuations:
     """Returns the `count` continuations with the largest `logits - shift`; NEVER if forbidden.
 
-    They are those of `jax.lax.top_k`, equal ones in the same order, which takes several times as
-    long: the largest numbers are in the groups with the largest maxima, see `group_maxima`.
+    They are those of `jax.lax.top_k`, with ties in the same order, but several times as fast: the
+    largest numbers are in the groups with the largest maxima, see `group_maxima`.
     """
     batch, beam_size, vocab_size = logits.shape
     groups = maxima.shape[2]
-    # The maximum of a group may be a token that is forbidden.
+    # The maximum of a group may be a forbidden token.
     wanted = count + beam_size * len({token // GROUP for token in forbidden})
     scores = (maxima - shift[..., None]).reshape(batch, -1)
     _, chosen = jax.lax.top_k(scores, min(wanted, beam_size * groups))
-    chosen = jnp.sort(chosen, axis=1)  # so that equal ones stay in their order
+    chosen = jnp.sort(chosen, axis=1)  # keeps ties in order
     parents = jnp.repeat(chosen // groups, GROUP, axis=1)
     tokens = ((chosen % groups)[..., None] * GROUP + jnp.arange(GROUP)).reshape(batch, -1)
     places = parents * vocab_size + jnp.minimum(tokens, vocab_size - 1)
@@ -301,10 +301,10 @@ def force(
     token: Int[Array, "B"] | int,
     log_probs: Float[Array, "B P"],
 ) -> Continuations:
-    """Replaces the continuations of the forced sentences by one of each hypothesis, with a token.
+    """Replaces the continuations of forced sentences by a given token for each hypothesis.
 
     Args:
-      log_probs: of the hypotheses with the token.
+      log_probs: log-probabilities of the hypotheses with the token.
     """
     best, parents = jax.lax.top_k(log_probs, log_probs.shape[1])
     room = ((0, 0), (0, continuations.tokens.shape[1] - best.shape[1]))

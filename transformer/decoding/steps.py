@@ -1,4 +1,4 @@
-"""What search and sampling have in common: steps of any model, and prompts.
+"""The interface that search and sampling share: steps of any model, and prompts.
 
 A step takes the last token of each of P hypotheses of each of B sentences, and a cache, and
 returns the logits of the next token, and the cache. The cache is any state of the model.

@@ -26,7 +26,7 @@ Params = Mapping[str, Any]  # a tree of parameters: variables["params"]
 
 
 class TokenTable(NamedTuple):
-    """A table of token embeddings: row i of `vectors` is of what `tokenizer` calls i."""
+    """A table of token embeddings: row i of `vectors` belongs to token i of `tokenizer`."""
 
     vectors: Float[np.ndarray, "V D"]
     tokenizer: Tokenizer
@@ -50,25 +50,25 @@ class Predictor(abc.ABC):
         return jax.jit(self.init_params).trace(jax.random.key(0))
 
     def prepare_attention(self, variables: Variables, length: int) -> None:
-        """Compiles what `attention` needs for texts of a static length."""
+        """Compiles the programs of `attention` for texts of a static length."""
         self._attend(variables, self.empty_batch(1, length))
 
     def param_shapes(self) -> Any:
-        """Returns the parameters' shapes and dtypes, without their values."""
+        """Returns shapes and dtypes of the parameters, without their values."""
         return self._traced_init.out_info
 
     def draw_params(self, key: Array) -> Params:
-        """Returns what `init_params` does, by a compiled program; cannot be traced."""
-        # The program is needed once, and freed with what `compile` returns; it would hold 100 MB.
+        """Returns the result of `init_params` from a compiled program; cannot be traced."""
+        # The program is needed once, so it is freed with the result of `compile`; it holds 100 MB.
         return self._traced_init.lower().compile()(key)
 
     @abc.abstractmethod
     def init_params(self, key: Array) -> Params:
-        """Returns fresh float32 parameters; they do not depend on any text."""
+        """Returns newly initialised float32 parameters; they do not depend on any text."""
 
     @abc.abstractmethod
     def empty_batch(self, rows: int, length: int) -> Any:
-        """Returns a batch of this shape that `batch_attention` reads, without a text."""
+        """Returns a batch of this shape for `batch_attention`, without text."""
 
     @abc.abstractmethod
     def fingerprint(self) -> str:
@@ -76,17 +76,17 @@ class Predictor(abc.ABC):
 
     @abc.abstractmethod
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables of token embeddings by their use, joined by `_`.
+        """Returns the tables of token embeddings by their uses, joined by `_`.
 
-        Tied ones are one table: "source_target_output" of a translator that ties all three.
+        Tied tables are one entry: "source_target_output" of a translator that ties all three.
         """
 
     @abc.abstractmethod
     def batch_attention(self, variables: Variables, batch: Any) -> dict[str, BatchAttention]:
         """Returns the attention of all heads over a batch, by kind; can be traced.
 
-        All other functions that return attention use this one. The result is empty if the model has
-        no attention.
+        All other functions that return attention call this one. It returns an empty mapping if the
+        model has no attention.
         """
 
 
@@ -102,7 +102,7 @@ class TokenPredictor(Predictor):
     def factors(
         self, variables: Variables, batch: Any
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the factors of the logits of a batch's labels, without dropout."""
+        """Returns the factors of the logits for a batch's labels, without dropout."""
         return self.model.apply(variables, *self.inputs(batch), method="factors")
 
     def token_sums(self, variables: Variables, batch: Any) -> TokenSums:
@@ -112,13 +112,13 @@ class TokenPredictor(Predictor):
     def row_sums(
         self, variables: Variables, batches: Iterable[Any]
     ) -> Iterator[tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]]:
-        """Yields the negative log-likelihood of each row of each batch, in nats, and its tokens."""
+        """Yields negative log-likelihoods, in nats, and token counts of the rows of each batch."""
         for batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
             yield nll, (batch.labels != PAD_ID).sum(axis=1)
 
     def prepare_scores(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `score` needs for batches of up to `rows` rows of a static length."""
+        """Compiles the programs of `score` for batches of up to `rows` rows of a static length."""
         self._row_nll(variables, self.empty_batch(min(rows, self.decode.batch_size), length))
 
     def _log_probs(
@@ -129,7 +129,7 @@ class TokenPredictor(Predictor):
         first_line: int,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[float, int]]:
-        """The log-probability of each text, which one row of a batch is, and its length."""
+        """Returns the log-probability of each text, one per row of a batch, and its length."""
         results: list[Any] = [None] * len(lengths)
         for rows, batch in batches:
             nll = np.asarray(self._row_nll(variables, batch))
@@ -147,12 +147,12 @@ class TokenPredictor(Predictor):
 
     @functools.cached_property
     def stacked_sums(self) -> Callable:
-        """`token_sums` of several runs, whose variables and sums are stacked."""
+        """`token_sums` for several runs with stacked variables; returns stacked sums."""
         return jax.jit(jax.vmap(self.token_sums, in_axes=(0, None)))
 
     @functools.cached_property
     def _row_nll(self) -> Callable:
-        """The negative log-likelihood of each row of a batch, in nats."""
+        """Compiled function: negative log-likelihood of each row of a batch, in nats."""
 
         def row_losses(variables, batch):
             return row_nll(*self.factors(variables, batch), *labels_of(batch))
@@ -161,7 +161,7 @@ class TokenPredictor(Predictor):
 
 
 def source_mask(source: Source) -> Bool[Array, "B M"]:
-    """Returns True at what a model reads: tokens, a picture's class token and patches."""
+    """Returns True for inputs that are not padding: tokens, class token, and patches."""
     if not isinstance(source, PictureText):
         return jnp.asarray(source) != PAD_ID
     picture = jnp.ones((len(source.patches), 1 + source.patches.shape[1]), bool)

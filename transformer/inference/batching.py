@@ -1,4 +1,4 @@
-"""Batches of texts for inference: few static shapes, devices, and the memory of a search."""
+"""Batches of texts for inference: static shapes, devices, and the memory of a search."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from transformer.errors import RunError
 
 MIN_LENGTH = 16  # tokens; static lengths are this times powers of two
 MAX_NUMBERS = 2**26  # float32 outputs of a batch: 256 MiB
-MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU: fewer or more take longer each
+MIN_ROWS, MAX_ROWS = 4, 32  # sentences of a batch on a CPU; outside this range, each takes longer
 GIB = 2**30
 
 Item = TypeVar("Item")
@@ -25,12 +25,12 @@ Result = TypeVar("Result")
 def length_groups(
     indices: Sequence[int], lengths: Sequence[int], size: int, longest: int
 ) -> Iterator[tuple[list[int], int]]:
-    """Yields groups of at most `size` texts, and the static length that holds each.
+    """Yields groups of at most `size` texts, and the static length that fits each group.
 
     Args:
-      indices: of the texts to group, from zero.
-      lengths: of all texts, in tokens.
-      longest: the maximum static length, except for a text that is longer.
+      indices: numbers of the texts to group, from zero.
+      lengths: number of tokens of every text.
+      longest: the maximum static length, except for longer texts.
     """
     by_length: dict[int, list[int]] = {}
     for i in sorted(indices, key=lambda i: lengths[i]):
@@ -41,7 +41,7 @@ def length_groups(
 
 
 def static_lengths(longest: int) -> Iterator[int]:
-    """Yields the static lengths of texts of up to `longest` tokens, shortest first."""
+    """Yields the static lengths for texts of up to `longest` tokens, in ascending order."""
     length = MIN_LENGTH
     while length < longest:
         yield length
@@ -55,27 +55,27 @@ def static_length(length: int, longest: int) -> int:
 
 
 def static_rows(count: int, most: int) -> int:
-    """Returns the rows of batches for `count` texts: a power of two, or `most`.
+    """Returns the number of rows in batches for `count` texts: a power of two, or `most`.
 
-    So a single text costs one row instead of a whole batch, and there are few shapes.
+    So a single text needs one row instead of a whole batch, and there are few shapes.
     """
     return min(1 << max(0, count - 1).bit_length(), most)
 
 
 def rows_at_once(size: int, numbers: int) -> int:
-    """Returns the rows of the fewest equal parts of a batch that make MAX_NUMBERS at most.
+    """Returns the row count after splitting a batch into equal parts of up to MAX_NUMBERS.
 
     Args:
-      size: rows of the whole batch.
+      size: number of rows of the whole batch.
       numbers: output numbers per row. A single row may have more than MAX_NUMBERS.
     """
     return math.ceil(size / math.ceil(size * numbers / MAX_NUMBERS))
 
 
 def compile_ahead(run: Callable[[int], object], longest: int, first: int = 1) -> None:
-    """Calls `run` with each static length from `first` on, shortest first.
+    """Calls `run` with each static length from `first` on, in ascending order.
 
-    It stops at a length that is too large for the device; a text of that length is told so.
+    It stops at a length that is too large for the device; a text of that length raises an error.
     """
     with contextlib.suppress(RunError):
         for length in static_lengths(longest):
@@ -93,7 +93,7 @@ def devices_of(variables: Mapping[str, Any]) -> set[Any]:
 
 
 def on_all_devices(tree: Any) -> Any:
-    """Returns the arrays, whole on every device if there are several."""
+    """Returns the arrays, replicated on every device if there are several."""
     devices = jax.local_devices()
     return tree if len(devices) == 1 else jax.device_put(tree, _over(devices, PartitionSpec()))
 
@@ -101,8 +101,8 @@ def on_all_devices(tree: Any) -> Any:
 def divide(variables: Mapping[str, Any], batch: Any) -> Any:
     """Returns a batch with its rows divided among the devices that each hold all variables.
 
-    It is left as it is if there is one device, or if their number does not divide the rows: then
-    every device computes all of them.
+    The batch stays undivided if there is one device, or if the number of devices does not divide
+    the rows: then every device computes all rows.
     """
     shardings = {x.sharding for x in jax.tree.leaves(variables) if isinstance(x, jax.Array)}
     if len(shardings) != 1:
@@ -121,52 +121,52 @@ def _over(devices: Sequence[Any], spec: PartitionSpec) -> NamedSharding:
 
 
 def by_rows(program: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Returns the function of (variables, batch), applied to batches that devices divide."""
+    """Returns a function of (variables, batch) that divides the batch among devices."""
     return lambda variables, batch: program(variables, divide(variables, batch))
 
 
-# -- searches at the same time
+# -- concurrent searches
 
 
 def share(variables: Mapping[str, Any], most: int) -> tuple[int, int]:
-    """Returns how many batches are best searched at the same time, and the sentences of each.
+    """Returns the best number of concurrent searches, and the number of sentences in each.
 
-    A step of a search has few rows, and many operations that XLA does not divide over cores: on two
-    cores, two searches take hardly longer than one; and what they write should fit into a cache. An
-    accelerator has a single queue, and programs of several devices must start in the same order on
-    each of them, so there it is one batch.
+    A step of a search has few rows, and many operations that XLA does not parallelise: on two
+    cores, two searches hardly take longer than one; and their caches should fit into that of the
+    CPU. An accelerator has a single queue, and programs on several devices must start in the same
+    order on each of them, so there it is one batch.
 
     Args:
-      most: sentences of all batches together.
+      most: number of sentences in all batches together.
     """
     devices = devices_of(variables)
     if len(devices) > 1 or devices.pop().platform != "cpu":
         return 1, most
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS knows only all cores
+    workers = max(1, min(cores or 1, most // MIN_ROWS))  # macOS reports only all cores
     return workers, max(1, min(most // workers, MAX_ROWS))
 
 
 def each(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
-    """Yields the results for all items, in their order, computed by `workers` threads."""
+    """Yields the results for all items, in order, computed by `workers` threads."""
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(function, items)
 
 
 def check_search(cache: Any, rows: int, beam_size: int, steps: int, vocab_size: int) -> None:
-    """Refuses a search that is too large for the device, by a lower bound of its memory.
+    """Raises RunError if a search exceeds the device memory, by a lower bound.
 
     Args:
       cache: the model's cache for all hypotheses; only its shapes are read.
-      rows: sentences of a search.
+      rows: number of sentences in a search.
       beam_size: hypotheses per sentence.
       steps: maximum tokens of a translation.
     """
     numbers = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
-    # The cache is written into a copy; logits become log-probabilities; and unfinished and
-    # finished hypotheses and the candidates for both are in memory at once.
+    # Memory holds two copies of the cache, logits and log-probabilities, and the unfinished and
+    # finished hypotheses with the candidates for both.
     needed = 2 * numbers + rows * beam_size * (8 * vocab_size + 16 * steps)
     if needed > (memory := device_memory()):
         raise RunError(
@@ -177,6 +177,6 @@ def check_search(cache: Any, rows: int, beam_size: int, steps: int, vocab_size: 
 
 
 def device_memory() -> int:
-    """Returns the bytes of memory of the first device, or of the machine if that is a CPU."""
+    """Returns the bytes of memory of the first device, or of the machine for a CPU."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return stats.get("bytes_limit") or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

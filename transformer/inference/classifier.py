@@ -1,4 +1,4 @@
-"""Inference with a classifier: texts, or pictures and questions, in; classes out."""
+"""Inference with a classifier: from texts, or pictures and questions, to classes."""
 
 import abc
 import functools
@@ -35,18 +35,18 @@ class Prediction(NamedTuple):
 
 
 class ClassPredictor(Predictor):
-    """Classifies and explains what a line says, see `Predictor`.
+    """Classifies lines and explains the predictions, see `Predictor`.
 
-    A subclass reads lines into items, and stacks items into what the model reads.
+    A subclass reads lines into items, and stacks items into model inputs.
 
     Args:
-      tokenizer: of texts or questions; None of pictures alone.
-      labels: names of the classes, by number.
+      tokenizer: tokenizer of texts or questions; None for pictures alone.
+      labels: class names, by number.
       max_tokens: maximum tokens of a text, including begin-of-sentence; the rest is not read.
       batch_size: maximum texts read at once.
 
     Attributes:
-      before: how much the model attends to before the tokens: of a picture.
+      before: number of attended positions before the tokens, for a picture.
     """
 
     before = 0
@@ -66,10 +66,10 @@ class ClassPredictor(Predictor):
 
     @abc.abstractmethod
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[Any]:
-        """Returns the item of each line, cut to what the model reads.
+        """Returns the item of each line, truncated to the model's limits.
 
         Args:
-          first_line: number of the first line, for warnings; None for no warnings.
+          first_line: number of the first line, for warnings; None to disable warnings.
         """
 
     @abc.abstractmethod
@@ -78,15 +78,15 @@ class ClassPredictor(Predictor):
 
     @abc.abstractmethod
     def tokens_of(self, item: Any) -> Ids:
-        """Returns the tokens of an item, whose number determines its batch."""
+        """Returns the tokens of an item; their number determines its batch."""
 
     @abc.abstractmethod
     def names(self, item: Any) -> list[str]:
-        """Returns the names of all that the model attends to in an item."""
+        """Returns the names of all positions that the model attends to in an item."""
 
     @abc.abstractmethod
     def is_blank(self, line: str, item: Any = None) -> bool:
-        """Whether a line, of which `read` may have made an item, has nothing to classify."""
+        """Returns whether a line, or its item if already read, has nothing to classify."""
 
     def init_params(self, key: jax.Array) -> Params:
         source = jax.tree.map(jnp.asarray, self.empty_batch(1, 1))
@@ -115,7 +115,7 @@ class ClassPredictor(Predictor):
         rates: DropoutRates = NO_DROPOUT,
         key: jax.Array | None = None,
     ) -> Classified:
-        """Returns the scores of the classes of stacked items, and the pooled vectors."""
+        """Returns the class logits of stacked items, and the pooled vectors."""
         source = jax.tree.map(jnp.asarray, source)
         rngs = {} if key is None else {"dropout": key}
         return self.model.apply(variables, source, source_mask(source), rates, rngs=rngs)
@@ -126,7 +126,7 @@ class ClassPredictor(Predictor):
         """Returns the probabilities of all classes of items, in float64.
 
         Args:
-          stacked: whether the variables, and so the first axis, are of several runs.
+          stacked: whether variables and results have a leading axis of several runs.
         """
         run = self._classify_stacked if stacked else self._classify
         runs = jax.tree.leaves(variables)[0].shape[:1] if stacked else ()
@@ -143,7 +143,7 @@ class ClassPredictor(Predictor):
         """Yields (indices, batch) of items, in batches of similar length and static shape.
 
         Args:
-          labels: numbers of the items' classes, if known.
+          labels: class numbers of the items, if known.
         """
         lengths = [len(self.tokens_of(item)) for item in items]
         size = static_rows(len(items), self.batch_size)
@@ -159,7 +159,7 @@ class ClassPredictor(Predictor):
     def predict(
         self, variables: Variables, lines: Sequence[str], first_line: int | None = None
     ) -> list[list[Prediction]]:
-        """Returns all classes of each line, the most probable first; none for a blank line.
+        """Returns all classes of each line, the most probable first; [] for a blank line.
 
         Args:
           first_line: see `read`.
@@ -176,7 +176,7 @@ class ClassPredictor(Predictor):
     ) -> list[list[Prediction]]:
         """Returns all classes of each item, the most probable first.
 
-        Args:
+        first_line: number of the first item, for errors.
           first_line: number of the first item, for an error.
         """
         results = []
@@ -188,7 +188,7 @@ class ClassPredictor(Predictor):
         return results
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `predict` needs for batches of up to `rows` rows of a static length."""
+        """Compiles the programs of `predict` for up to `rows` rows of a static length."""
         self._classify(variables, self.empty_batch(min(rows, self.batch_size), length))
 
     def embeddings(self, variables: Variables, items: Sequence[Any]) -> Float[np.ndarray, "N E"]:
@@ -200,14 +200,14 @@ class ClassPredictor(Predictor):
                 vectors[i] = vector
         return np.stack(vectors)
 
-    # -- what is read
+    # -- explanations
 
     def reading(
         self, variables: Variables, lines: Sequence[str]
     ) -> list[tuple[list[str], Float[np.ndarray, "M"]]]:
-        """Returns the tokens of each line and the weights with which attention pools them.
+        """Returns the tokens of each line and their attention pooling weights.
 
-        They are empty if the model does not use attention pooling.
+        Both are empty if the model does not use attention pooling.
         """
         if getattr(self.model, "pooling", "") != "attention":
             return []
@@ -218,22 +218,22 @@ class ClassPredictor(Predictor):
         return readings
 
     def attention(self, variables: Variables, line: str) -> Attention:
-        """Returns the attention over a line, only of the kind `encoder_self`.
+        """Returns the attention over a line, which has only the kind `encoder_self`.
 
-        Its tokens are source tokens; the first is begin-of-sentence, or the class token before a
-        picture. If a text is too long, it is cut with a warning.
+        Tokens are source tokens; the first is begin-of-sentence, or a picture's class token.
+        If a text is too long, it is truncated with a warning.
         """
         [item] = self.read([line], first_line=1)
         return self.attention_of(variables, item, self.unread(line))
 
     def attention_of(self, variables: Variables, item: Any, unread: int = 0) -> Attention:
-        """Returns the attention over an item, of whose line some tokens are `unread`."""
+        """Returns the attention over an item, after `unread` tokens of its line were cut off."""
         attention = self._attend(variables, self._one(item))
         return Attention.of_first_text(attention, self.names(item), [], (unread, 0))
 
     @abc.abstractmethod
     def unread(self, line: str) -> int:
-        """Returns how many tokens of a line are more than the model can read."""
+        """Returns the number of tokens of a line beyond the model's maximum."""
 
     def batch_attention(self, variables: Variables, source: Any) -> dict[str, BatchAttention]:
         mask = source_mask(source)
@@ -250,19 +250,19 @@ class ClassPredictor(Predictor):
         return jax.jit(weights)
 
     def _sown(self, variables: Variables, source: Any) -> dict[str, Any]:
-        """The intermediates of the model while it reads items."""
+        """Returns the intermediate values of the model for some items."""
         mask = source_mask(source)
         _, sown = self.model.apply(variables, source, mask, mutable=["intermediates"])
         return sown.get("intermediates", {})
 
     def _one(self, item: Any) -> Any:
-        """An item, stacked alone, with a static length."""
+        """Returns an item as a batch of one with a static length."""
         [(_, batch)] = self.batches([item])
         return batch.source
 
 
 class TextClassifier(ClassPredictor):
-    """Classifies and explains texts; an item is the tokens of a line."""
+    """Classifies texts and explains the predictions; an item is the tokens of a line."""
 
     tokenizer: Tokenizer
 
@@ -276,7 +276,7 @@ class TextClassifier(ClassPredictor):
         return ["<s>", *self.tokenizer.pieces(item[1:])]
 
     def is_blank(self, line: str, item: Ids | None = None) -> bool:
-        """Whether a text is empty, or has only characters such as a zero-width space."""
+        """Returns whether a text is empty, or has only characters such as a zero-width space."""
         ids = read_texts([line], self.tokenizer)[0] if item is None else item
         return len(ids) == 1
 

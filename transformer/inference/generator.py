@@ -1,4 +1,4 @@
-"""Inference with a language model: a prompt in, text out."""
+"""Inference with a language model: from a prompt to text."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from transformer.model.masks import look_ahead_mask, padding_mask, segment_mask
 class Continuation(NamedTuple):
     """A prompt with its continuation.
 
-    `score` is that of a search, and None for sampled text.
+    `score` is the beam search score, or None for sampled text.
     """
 
     text: str
@@ -34,10 +34,10 @@ class Generator(TokenPredictor):
     """Generates, scores and explains text, see `Predictor`.
 
     Args:
-      model: a decoder alone.
+      model: a decoder without encoder.
       decode: `config.decode`.
       context: maximum tokens that the model reads at once.
-      whole: whether it learned running text, in which nothing starts or ends.
+      whole: whether it was trained on running text, in which nothing starts or ends.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Generator(TokenPredictor):
         """Returns each line's log-probability in nats and its number of tokens.
 
         All tokens of the line and its end count. In running text, no line starts or ends, so all
-        tokens count except the first, which is only read.
+        tokens count except the first, which is only an input.
 
         Args:
           first_line: number of the first line, for errors.
@@ -114,10 +114,10 @@ class Generator(TokenPredictor):
     ) -> Iterator[tuple[float, int, int, str]]:
         """Yields log-probability, number of tokens, bytes and text of chunks of scored text.
 
-        See `cut_chunks`. The end of a document is a byte of its last chunk.
+        See `cut_chunks`. The end of a document counts as a byte of its last chunk.
 
         Args:
-          context: tokens of a row.
+          context: number of tokens in a row.
           count: maximum number of chunks, spread over the text.
         """
         pieces, starts = list(cut_chunks(text, context)), {*text.store.offsets.tolist()}
@@ -129,14 +129,14 @@ class Generator(TokenPredictor):
             nll = self._row_nll(variables, batch)
             for row, (first, end) in enumerate(chosen):
                 ids = text.store.tokens[first:end].tolist()
-                # A blank at the beginning would be lost, unless something is before it.
+                # Decoding would drop an initial blank, unless something precedes it.
                 before = [] if first in starts else [UNK_ID]
                 shown = self.tokenizer.decode(before + ids)
                 shown = shown.removeprefix(self.tokenizer.decode(before))
                 size = len(shown.encode()) + (ids[-1] == EOS_ID)
                 yield -float(nll[row]), end - first, size, shown
 
-    # -- writing
+    # -- generation
 
     def write(
         self,
@@ -145,12 +145,12 @@ class Generator(TokenPredictor):
         num_best: int | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[list[Continuation]]:
-        """Returns some continuations of each prompt, with the method `decode.search`.
+        """Returns some continuations of each prompt, by the method `decode.search`.
 
         Args:
-          num_best: how many; by default `decode.num_best`.
-          numbers: of the prompts, for errors and random draws, by default from one: a prompt's
-            samples depend only on `decode.seed` and its number.
+          num_best: number of continuations; by default `decode.num_best`.
+          numbers: prompt numbers for errors and random draws, by default from one: the samples of a
+            prompt depend only on `decode.seed` and its number.
         """
         numbers = numbers or range(1, 1 + len(prompts))
         prefixes = list(map(self.read_prompt, prompts, map("line {}".format, numbers)))
@@ -179,18 +179,18 @@ class Generator(TokenPredictor):
         return [[Continuation(next(samples), None) for _ in range(best)] for _ in prefixes]
 
     def prepare(self, variables: Variables, prompts: int = 1, num_best: int | None = None) -> None:
-        """Compiles what `write` needs for a number of prompts, see `compile_ahead`."""
+        """Compiles the programs of `write` for a number of prompts, see `compile_ahead`."""
         self._writer.prepare(variables, prompts, num_best or self.decode.num_best)
 
     def stream(self, variables: Variables, prompt: str) -> Iterator[str]:
-        """Yields the prompt, then its continuation piece by piece while it is sampled."""
+        """Yields the prompt, then pieces of its continuation as they are sampled."""
         ids = self.read(prompt, "line 1")
         shown = self.tokenizer.decode(ids)
         yield shown
         for new in self._writer.sample(variables, [(ids, (1, 0))], 1):
             ids += new[0]
             text = self.tokenizer.decode(ids)
-            # The character may still be incomplete.
+            # The last character may still be incomplete.
             if text.startswith(shown) and not text.endswith("\ufffd"):
                 yield text[len(shown) :]
                 shown = text
@@ -199,9 +199,9 @@ class Generator(TokenPredictor):
             yield text[len(shown) :]
 
     def attention(self, variables: Variables, text: str) -> Attention:
-        """Returns the attention over a text, only of the kind `decoder_self`.
+        """Returns the attention over a text, which has only the kind `decoder_self`.
 
-        Its tokens are target tokens; the first is begin-of-sentence, unless the model learned
+        Tokens are target tokens; the first is begin-of-sentence, unless the model was trained on
         running text.
         """
         ids = self.read(text, "the text")
@@ -209,7 +209,7 @@ class Generator(TokenPredictor):
         return Attention.of_first_text(self._attend(variables, batch), [], self.pieces(ids))
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens that the model reads as text, of one line each."""
+        """Returns the tokens of a model input as text, each on one line."""
         return [piece.replace("\n", "⏎") for piece in self.tokenizer.pieces(ids)]
 
     def batch_attention(self, variables: Variables, batch: TextBatch) -> dict[str, BatchAttention]:
@@ -223,10 +223,10 @@ class Generator(TokenPredictor):
         return BatchAttention.by_kind(self.model, sown.get("intermediates", {}), masks)
 
     def read(self, text: str, place: str) -> list[int]:
-        """Returns the tokens that the model reads before it generates: at least one.
+        """Returns the input tokens before generation: at least one.
 
         Args:
-          place: of the text, for errors, such as 'line 1'.
+          place: location of the text, for errors, such as 'line 1'.
         """
         text = (text or "\n") if self.whole else text
         [ids] = self.tokenizer.encode([text])
@@ -260,7 +260,7 @@ class Generator(TokenPredictor):
     def _beam_search(
         self, variables: Variables, prefixes: list[list[int]], count: int
     ) -> list[list[Continuation]]:
-        """The best continuations by beam search."""
+        """Returns the best continuations by beam search."""
         if self.whole:
             raise UserError(
                 "config.decode.search=beam looks for texts that end, and this model learned "
@@ -278,7 +278,7 @@ class Generator(TokenPredictor):
 
 
 def _make_batch(texts: Sequence[Ids], labels: Sequence[Ids], rows: int, length: int) -> TextBatch:
-    """Texts that are read, and the labels of those that are scored, as rows of `length` tokens."""
+    """Returns input texts, and labels of those to score, as rows of `length` tokens."""
     batch = TextBatch(*np.zeros((3, rows, length), np.int32))
     for row, ids in enumerate(texts):
         batch.tokens[row, : len(ids)] = ids

@@ -1,4 +1,4 @@
-"""The results of a search as text, and the error if it found nothing."""
+"""Converts search results to text, and reports a search without results."""
 
 import math
 import re
@@ -14,8 +14,8 @@ from transformer.errors import RunError
 class Translation(NamedTuple):
     """A translation, its score (log-probability over the length penalty) and its tokens.
 
-    `tokens` includes end-of-sentence; for a blank line it is 0. `degenerate` is the number of its
-    segments that are empty, that loop, see `loops`, or that only the length limit ended.
+    `tokens` includes end-of-sentence; for a blank line it is 0. `degenerate` is the number of
+    segments that are empty, repeat a phrase (see `loops`), or end only at the length limit.
     """
 
     text: str
@@ -27,7 +27,7 @@ class Translation(NamedTuple):
 BLANK = Translation("", 0.0, 0)
 SEPARATOR = re.compile(r"(?<=\w)[^\w\s]?\s*")  # between words, and after the last one
 REPETITION = re.compile(r"(.{1,80}?)\1\1+")
-MIN_LOOP = 10  # characters; shorter ones are in "los osos" and in "ha ha ha"
+MIN_LOOP = 10  # minimum characters; shorter loops are in "los osos" and in "ha ha ha"
 
 
 def read_hypotheses(
@@ -38,15 +38,15 @@ def read_hypotheses(
     better: Sequence[Translation] = (),
     write: Callable[[str], tuple[str, int]] = lambda text: (text, 0),
 ) -> list[Translation]:
-    """Returns the translations of one sentence, best first, each text once.
+    """Returns the distinct translations of one sentence, best first.
 
-    Degenerate ones come after the others. The list is empty if no score is finite.
+    Degenerate ones come last. The list is empty if no score is finite.
 
     Args:
-      hypotheses: of the sentence: arrays [P, steps], [P], [P] and [P].
+      hypotheses: search results of the sentence: arrays [P, steps], [P], [P] and [P].
       count: maximum number of translations, at least one.
-      better: of another search; they come first, and the others have lower scores.
-      write: returns a text in the case of the source, with its strings, and how many it lacks.
+      better: results of a narrower search; they come first, and lower scores follow.
+      write: restores the source's case and strings in a text; also counts missing strings.
     """
     lowest = min((each.score for each in better), default=math.inf)
     others = []
@@ -62,22 +62,22 @@ def read_hypotheses(
 def loops(text: str, source: str) -> bool:
     """Returns whether a translation has a phrase three times or more in a row.
 
-    Together they have at least MIN_LOOP characters, without case, blanks and the mark after a word.
-    A source with such a phrase of any length may be repeated twice as often as it is there.
+    The repetitions have at least MIN_LOOP characters, ignoring case, blanks and marks after words.
+    If the source also repeats a phrase, of any length, twice as many repetitions are allowed.
     """
     count = _repetitions(text, MIN_LOOP)
     return count > 2 and count > 2 * _repetitions(source)
 
 
 def _repetitions(text: str, least: int = 0) -> int:
-    """How often a phrase is repeated in a row, in `least` characters or more; 1 if not thrice."""
+    """Returns how often a phrase is repeated, over `least` characters or more; 1 if below 3."""
     matches = REPETITION.finditer(SEPARATOR.sub("", text.lower()))
     counts = (len(match[0]) // len(match[1]) for match in matches if len(match[0]) >= least)
     return max(counts, default=1)
 
 
 def distinct(results: Iterable[Any]) -> list[Any]:
-    """Returns the first result of each text, which tokens may spell in several ways."""
+    """Returns the first result for each text, which several token sequences may spell."""
     firsts: dict[str, Any] = {}
     for result in results:
         firsts.setdefault(result.text, result)
@@ -85,7 +85,7 @@ def distinct(results: Iterable[Any]) -> list[Any]:
 
 
 def not_finite(line: int, what: str) -> RunError:
-    """Returns the error of a line, by its number, that has no finite scores of a translation."""
+    """Returns the error for a line, by its number, without finite scores."""
     return RunError(
         f"line {line} has no {what}: the model's scores of it are not finite: its training "
         "diverged, or its checkpoint is damaged: use config.evaluate.checkpoint=best, or train "

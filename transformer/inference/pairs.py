@@ -1,4 +1,4 @@
-"""Pairs of a source and its translation, read by a translator: their scores and attention."""
+"""Scores and attention of a translator on given pairs of source and translation."""
 
 import functools
 import logging
@@ -41,7 +41,7 @@ class PairPredictor(TokenPredictor):
     """Scores and explains pairs, see `Predictor`.
 
     Args:
-      source_tokenizer: a `Tokenizer`, or what reads other sources in its place.
+      source_tokenizer: a `Tokenizer`, or a reader of other sources with the same methods.
       decode: `config.decode`.
     """
 
@@ -68,7 +68,7 @@ class PairPredictor(TokenPredictor):
         return f"{self.source_tokenizer.digest}-{self.target_tokenizer.digest}"
 
     def token_tables(self, variables: Variables) -> dict[str, TokenTable]:
-        """Returns the tables "source", "target" and "output", of which tied ones are one."""
+        """Returns the tables "source", "target" and "output"; tied tables are one entry."""
         config = self.model.config
         target = "source_target" if config.one_table else "target"
         names = {
@@ -99,7 +99,7 @@ class PairPredictor(TokenPredictor):
 
         Args:
           first_line: number of the first pair, for warnings.
-          done: called with the number of pairs that are done since the last call.
+          done: called with the number of pairs completed since the last call.
         """
         encoded = self._encode_pairs(sources, targets, first_line)
         lengths = [len(ids) + 1 for ids in encoded[1]]
@@ -113,7 +113,7 @@ class PairPredictor(TokenPredictor):
         first_line: int = 1,
         done: Callable[[int], None] = lambda count: None,
     ) -> Iterator[tuple[int, Float[np.ndarray, "layers H L M"]]]:
-        """Yields (index, weights) of each pair: the cross-attention of its target to its source.
+        """Yields (index, weights) for each pair: the cross-attention of its target to its source.
 
         Rows are the target tokens and `</s>`; columns are the source tokens and `</s>`. Pairs are
         grouped by similar length and yielded in that order. Arguments are those of `score`.
@@ -132,7 +132,7 @@ class PairPredictor(TokenPredictor):
             done(len(rows))
 
     def unread(self, source: str, target: str) -> tuple[int, int]:
-        """Returns how many tokens of each side of a pair are more than the model can read."""
+        """Returns the number of tokens of each side of a pair beyond the model's maximum."""
         sides = (self.source_tokenizer, source), (self.target_tokenizer, target)
         first, second = (len(tokenizer.encode([text])[0]) for tokenizer, text in sides)
         return max(0, first + 1 - self.max_length), max(0, second + 1 - self.max_length)
@@ -142,14 +142,14 @@ class PairPredictor(TokenPredictor):
     def make_batch(
         self, sources: Sequence[Any], targets: Sequence[Ids], rows: int, length: int
     ) -> Batch:
-        """Returns the batch of up to `rows` encoded pairs; `length` includes the begin or the end.
+        """Returns the batch of up to `rows` encoded pairs; `length` includes a begin or end token.
 
-        A source is what the `source_tokenizer` makes of a line.
+        A source is the result of the `source_tokenizer` for a line.
         """
         return make_batch(sources, targets, rows, length)
 
     def source_names(self, ids: Any) -> list[str]:
-        """Returns the names of all that the encoder reads of a source, in their order."""
+        """Returns the names of all encoder positions of a source, in order."""
         return [*self.source_tokenizer.pieces(ids), "</s>"]
 
     def batches(
@@ -161,8 +161,7 @@ class PairPredictor(TokenPredictor):
         """Yields (indices, batch) of encoded pairs, in batches of similar length and static shape.
 
         Args:
-          size: returns the rows of batches of a length, given the most that `decode.batch_size`
-            allows.
+          size: returns the number of rows for a length, given the maximum by `decode.batch_size`.
         """
         whole = static_rows(len(sources), self.decode.batch_size)
         lengths = [
@@ -203,7 +202,7 @@ class PairPredictor(TokenPredictor):
     def _seen(
         self, variables: Variables, source: str, target: str, first_line: int | None
     ) -> Attention:
-        """The attention over a pair, with a warning of what is too long if it has a number."""
+        """Returns the attention over a pair; warns of truncation if the pair has a number."""
         [(source, target, *_)] = self.read_pairs([Pair(source, target)])
         [sources], [targets] = self._encode_pairs([source], [target], first_line)
         length = static_length(max(len(sources), len(targets)) + 1, self.max_length)
@@ -232,7 +231,7 @@ class PairPredictor(TokenPredictor):
         return self._cut(read, numbers, "source "), self._cut(written, numbers, "target ")
 
     def _cut(self, encoded: list[Any], numbers: Sequence[int] | None, side: str = "") -> list[Any]:
-        """The tokens of each line that the model reads; with a warning if lines have numbers."""
+        """Returns truncated token sequences, with a warning for each if lines have numbers."""
         limit = self.max_length - 1
         for i, ids in enumerate(encoded):
             if numbers is not None and len(ids) > limit:

@@ -1,4 +1,4 @@
-"""Inference with models of pictures: files, and perhaps questions, in; classes or captions out."""
+"""Inference with picture models: from files and optional questions to classes or captions."""
 
 import functools
 import hashlib
@@ -42,13 +42,13 @@ CLASS_TOKEN = "<class>"
 class PictureClassifier(ClassPredictor):
     """Classifies pictures, or answers questions about them.
 
-    A line is the name of a picture's file, and after a tab a question if the model was trained with
-    questions; an item is a `SeenPicture`.
+    A line is the file name of a picture, followed by a tab and a question if the model was trained
+    with questions; an item is a `SeenPicture`.
 
     Args:
-      config: of the encoder, or of the baseline in its place.
-      look: how it sees picture files.
-      blind: whether it sees empty pictures.
+      config: config of the encoder, or of the baseline that replaces it.
+      look: format in which it reads pictures.
+      blind: whether pictures are replaced by empty ones.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PictureClassifier(ClassPredictor):
 
     @property
     def grid(self) -> int:
-        """Patches of a picture's side."""
+        """Number of patches per side of a picture."""
         return self.look.side // self.config.patch_size
 
     @property
@@ -101,7 +101,7 @@ class PictureClassifier(ClassPredictor):
     def read(self, lines: Sequence[str], first_line: int | None = None) -> list[SeenPicture]:
         items = []
         for number, line in enumerate(lines, first_line or 1):
-            if self.is_blank(line):  # which gets no answer
+            if self.is_blank(line):  # it gets no answer
                 empty = np.zeros((self.look.side, self.look.side, self.look.channels), np.uint8)
                 items.append(self.see(empty, ""))
                 continue
@@ -116,7 +116,7 @@ class PictureClassifier(ClassPredictor):
         return items
 
     def see(self, pixels: Any, question: str) -> SeenPicture:
-        """Returns a picture and a question as the model reads them."""
+        """Returns a picture and a question as model inputs."""
         [tokens] = read_questions([question], self.tokenizer, self.max_tokens)
         pixels = np.zeros_like(pixels) if self.blind else pixels
         return SeenPicture(to_patches(pixels, self.config.patch_size), tokens)
@@ -151,7 +151,7 @@ class PictureClassifier(ClassPredictor):
         return jax.jit(look)
 
     def _split(self, line: str, place: str) -> tuple[str, str]:
-        """The name and the question of a line."""
+        """Returns the file name and the question in a line."""
         name, _, question = line.strip().partition("\t")
         if bool(question.strip()) != bool(self.tokenizer):
             what = "no question" if self.tokenizer else "a question"
@@ -161,14 +161,14 @@ class PictureClassifier(ClassPredictor):
 
 
 class PictureReader:
-    """Turns names of pictures into patches, in the place of a source's tokenizer.
+    """Turns picture names into patches; it replaces a source tokenizer.
 
     Args:
-      look: how the model sees picture files.
-      size: of a patch, pixels of its side.
+      look: format in which the model reads pictures.
+      size: pixels per side of a patch.
 
     Attributes:
-      held_out: patches of held-out pictures by name; other names are those of files.
+      held_out: patches of held-out pictures by name; other names refer to files.
     """
 
     words = Words()
@@ -179,7 +179,7 @@ class PictureReader:
         self.digest = hashlib.sha256(repr((*look, size)).encode()).hexdigest()[:16]
 
     def know(self, names: Sequence[str], pictures: PictureStore) -> None:
-        """Keeps the patches of items, given their names; refuses a second picture of one name."""
+        """Adds the patches of items, by name; raises an error if a name has two pictures."""
         for name, patches in zip(names, pictures.patches[pictures.pictures], strict=True):
             if not np.array_equal(self.held_out.setdefault(name, patches), patches):
                 raise UserError(
@@ -204,7 +204,7 @@ class PictureReader:
 
 
 class Captioner(Translator):
-    """Describes pictures; a line is the name of a picture's file."""
+    """Generates captions; a line is the file name of a picture."""
 
     source_tokenizer: PictureReader
 

@@ -1,7 +1,7 @@
-"""Beam search and sampling with a model, as programs that are compiled for few static shapes.
+"""Beam search and sampling with a model, as programs compiled for few static shapes.
 
-Attention takes the time of all tokens that the cache has room for, so these are few at first and
-are doubled if they do not suffice. That changes no text.
+Attention takes time in proportion to the cache's room, so the room is small at first and doubled
+when it is full. This does not change the generated text.
 """
 
 import collections
@@ -37,19 +37,19 @@ from transformer.inference.batching import (
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Source
 
-ROOM = 16  # tokens that a translation may be longer than its source before the cache grows
-FIRST_ROOM = 16  # tokens for which it has room at first if there were many sentences
-PROMPT_ROOM = 128  # tokens of a generated text, the prompt included, for which it has room at first
-# When at most a quarter of the sentences are unfinished, they continue in a batch of a quarter of
-# the size.
+ROOM = 16  # tokens that a translation may exceed its source by before the cache grows
+FIRST_ROOM = 16  # initial tokens of room after many sentences of a length
+PROMPT_ROOM = 128  # initial tokens of room for a generated text, including its prompt
+# When at most a quarter of the sentences are unfinished, they continue in a batch a quarter
+# of the size.
 SHRINK = 4
-MIN_ROWS = 8  # sentences of such a batch
-MANY = 5_000  # sentences, after which more programs are worth compiling
+MIN_ROWS = 8  # minimum number of sentences in such a batch
+MANY = 5_000  # number of sentences that makes compiling more programs worthwhile
 NO_TOKEN = -1
 
 
 class _Decoder:
-    """The steps of a model, with a cache whose size is checked before anything is compiled.
+    """The decoding steps of a model, with a cache whose size is checked before compilation.
 
     Args:
       decode: `config.decode`.
@@ -81,7 +81,7 @@ class _Decoder:
 class BeamSearch(_Decoder):
     """The search of a translator.
 
-    After many sentences of a length the cache has still less room at first, and the last quarter of
+    After many sentences of a length, the cache starts with even less room, and the last quarter of
     a batch continues in a smaller one.
     """
 
@@ -92,7 +92,7 @@ class BeamSearch(_Decoder):
         self._continue = jax.jit(self._continue_search, static_argnums=2)
         self._grow = jax.jit(lambda search, steps: search.grow(steps, EOS_ID), static_argnums=1)
         self._take = jax.jit(Search.take)
-        # Of several runs, as one program.
+        # The search of several runs as one program.
         self._stacked = jax.jit(
             lambda shared, stacked, source, limits, beam_size, max_length: jax.vmap(
                 lambda variables: self._full_search(
@@ -114,9 +114,9 @@ class BeamSearch(_Decoder):
         """Returns the hypotheses of each sentence, as arrays [P, steps], [P], [P] and [P].
 
         Args:
-          limits: maximum tokens of each translation, its end included; 0 where there is none.
-          max_length: at least the largest of these, and a static number.
-          adapts: whether more programs are worth compiling after many sentences.
+          limits: maximum tokens of each translation, including its end; 0 for empty rows.
+          max_length: a static upper bound of `limits`.
+          adapts: whether it may compile more programs after many sentences.
         """
         length = source_mask(source).shape[1]
         many = adapts and self._before[length] >= MANY
@@ -139,7 +139,7 @@ class BeamSearch(_Decoder):
             if not unfinished:
                 return [hypotheses[row] for row in range(len(limits))]
             if unfinished <= keep:
-                indices = np.argsort(finished, kind="stable")[:keep]  # the unfinished ones first
+                indices = np.argsort(finished, kind="stable")[:keep]  # unfinished ones first
                 rows, search = rows[indices], self._take(search, indices)
             elif steps < max_length:
                 steps = min(2 * steps, max_length)
@@ -174,7 +174,7 @@ class BeamSearch(_Decoder):
         beam_size: int,
         max_length: int,
     ) -> Hypotheses:
-        """Returns the hypotheses of each of several runs, whose other variables are `stacked`."""
+        """Returns the hypotheses of each of several runs; their own variables are `stacked`."""
         return jax.device_get(self._stacked(shared, stacked, source, limits, beam_size, max_length))
 
     def _start_search(self, variables, source, limits, beam_size: int, steps: int) -> Search:
@@ -194,7 +194,7 @@ class Writer(_Decoder):
 
     Args:
       context: maximum tokens that the model reads at once.
-      ends: whether the model learned texts that end.
+      ends: whether the model was trained on texts that end.
     """
 
     def __init__(self, model: Any, decode: ConfigDict, context: int, ends: bool):
@@ -208,10 +208,10 @@ class Writer(_Decoder):
     def sample(
         self, variables: Variables, rows: list[tuple[list[int], tuple[int, int]]], at_once: int
     ) -> Iterator[list[list[int]]]:
-        """Yields the new tokens of each row, up to `at_once` places at a time.
+        """Yields the new tokens of each row, up to `at_once` positions at a time.
 
-        If the context is full, the model reads its second half again and continues. A row is the
-        prompt tokens, at least one, and the numbers of its line and its sample, for its random key.
+        If the context is full, the model reads its second half again and continues. A row has its
+        prompt tokens, at least one, and the numbers of its line and sample, which seed its key.
         """
         half = max(1, self.context // 2)
         written = [list(ids) for ids, _ in rows]
@@ -221,7 +221,7 @@ class Writer(_Decoder):
         numbers[: len(rows)] = [number for _, number in rows]
         window = 0
         while any(left):
-            # Rows that have ended must not delay the others.
+            # Rows that have ended should not delay the others.
             prefixes = [ids if n else ids[:1] for ids, n in zip(written, left, strict=True)]
             prefixes = [ids if len(ids) < self.context else ids[-half:] for ids in prefixes]
             for new in self._fill(variables, prefixes, left, numbers, window, at_once):
@@ -239,7 +239,7 @@ class Writer(_Decoder):
         window: int,
         at_once: int,
     ) -> Iterator[list[list[int]]]:
-        """Yields the new tokens until the context is full or none is `left`, which it lowers."""
+        """Yields new tokens until the context is full or `left`, updated in place, is all zero."""
         at = min(map(len, prefixes)) - 1
         most = max(len(ids) + n for ids, n in zip(prefixes, left, strict=True) if n)
         last = min(most, self.context) - 1
@@ -287,7 +287,7 @@ class Writer(_Decoder):
             compile_ahead(compile_sampling, self.context, self._first_room(1, 1 + most))
 
     def _new_tokens(self) -> int:
-        """The new tokens of a beam search: as many as are wanted, if the context has room."""
+        """Returns the maximum new tokens of a beam search: as configured, within the context."""
         return min(self._decode.max_new_tokens, self.context)
 
     def _key(self) -> jax.Array:
@@ -297,7 +297,7 @@ class Writer(_Decoder):
         return SamplingRule(self._decode.temperature, self._decode.top_k, self._decode.top_p)
 
     def _take(self, ids: list[int], left: list[int], row: int) -> list[int]:
-        """The new tokens of a row that count; lowers how many are `left`."""
+        """Returns the new tokens of a row within its limit; reduces the number that is `left`."""
         if self.ends and EOS_ID in ids[: left[row]]:
             left[row] = 0
             return ids[: ids.index(EOS_ID)]
@@ -306,7 +306,7 @@ class Writer(_Decoder):
         return new
 
     def _first_room(self, prompt: int, most: int) -> int:
-        """The tokens that the cache has room for at first, given those of the prompt and of all."""
+        """Returns the initial token capacity of the cache, given the prompt and maximum lengths."""
         return static_length(max(prompt, min(PROMPT_ROOM, most, self.context)), self.context)
 
     def _prompts(self, prefixes: list[list[int]], count: int, room: int) -> Prompts:
@@ -347,7 +347,7 @@ class Writer(_Decoder):
 
     def _search_rows(self, variables: Variables, prompts: Prompts):
         beam_size, room = self._decode.beam_size, prompts.tokens.shape[1]
-        # Hypotheses have no begin-of-sentence, as prompts do, and an end.
+        # Prompts have a begin-of-sentence token; hypotheses have an end instead.
         max_lengths = jnp.minimum(prompts.lengths + self._new_tokens(), self.context)
         # A row without a prompt takes no step.
         max_lengths = jnp.where(prompts.lengths > 0, max_lengths, 0)

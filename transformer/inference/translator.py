@@ -1,4 +1,4 @@
-"""Inference with a translator: text in, text out."""
+"""Inference with a translator: from text to text."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ from transformer.inference.hypotheses import BLANK, Translation, not_finite, rea
 from transformer.inference.pairs import PairPredictor
 from transformer.inference.search import BeamSearch
 
-WIDENING = 4  # times the width of a beam that has too few different texts
+WIDENING = 4  # factor on the beam width if there are too few distinct texts
 
 
 class Translator(PairPredictor):
@@ -31,7 +31,7 @@ class Translator(PairPredictor):
         return BeamSearch(self.model, self.decode)
 
     def is_blank(self, line: str) -> bool:
-        """Whether a line is empty, or has only characters such as a zero-width space."""
+        """Returns whether a line is empty, or has only characters such as a zero-width space."""
         return not len(self.source_tokenizer.encode([line])[0])
 
     def translate(
@@ -47,17 +47,17 @@ class Translator(PairPredictor):
     ) -> list[list[Translation]]:
         """Returns the translations of each line, best first; for a blank line, [('', 0, 0)].
 
-        They are different texts; the degenerate ones of a beam, see `Translation`, come last. If it
-        has too few, one `WIDENING` times as wide adds worse ones, so a longer list begins with a
-        shorter one; if that has too few, there are fewer. A translation does not depend on the
-        other lines, though lines of similar length are decoded together.
+        They are distinct texts, the degenerate ones of a beam, see `Translation`, last. If the beam
+        has too few, one `WIDENING` times as wide adds worse ones, so that a longer list begins with
+        a shorter one; the list may still be too short. A translation does not depend on the other
+        lines, though lines of similar length are decoded together.
 
         Args:
-          numbers: of the lines, for warnings; from one by default.
-          done: called with the number of lines that are done since the last call.
-          rows: of every batch, for which `prepare_rows` has compiled; by default, they depend on
-            the number of lines.
-          limits: maximum tokens of each translation, its end included, if below those of `decode`.
+          numbers: line numbers for warnings; from one by default.
+          done: called with the number of lines completed since the last call.
+          rows: rows of every batch, as compiled by `prepare_rows`; by default, they depend on the
+            number of lines.
+          limits: maximum tokens of each translation, with an end token, if below those of `decode`.
         """
         results = [[self._copy(line)] for line in lines]
         blank, most = len(lines), num_best or self.decode.num_best
@@ -76,7 +76,7 @@ class Translator(PairPredictor):
         return results
 
     def prepare_rows(self, variables: Variables, rows: int, length: int) -> None:
-        """Compiles what `translate` needs for batches of a static shape, see `BeamSearch`."""
+        """Compiles the programs of `translate` for batches of a static shape, see `BeamSearch`."""
         source, most = self.make_batch([], [], rows, length).source, self._max_target_length(length)
         self._search.prepare(variables, source, self.decode.beam_size, most)
 
@@ -88,11 +88,11 @@ class Translator(PairPredictor):
         shared: Mapping[str, Any] | None = None,
         limits: Sequence[int] | None = None,
     ) -> list[list[list[Translation]]]:
-        """Returns the translations of `translate` for each of several runs.
+        """Returns the result of `translate` for each of several runs.
 
         Args:
-          variables: those that differ between the runs, stacked on a leading axis.
-          shared: those that do not.
+          variables: the variables that differ between runs, stacked on a leading axis.
+          shared: the variables that all runs share.
         """
         count = len(jax.tree.leaves(variables)[0])
         results = [[[self._copy(line)] for line in lines] for _ in range(count)]
@@ -104,26 +104,26 @@ class Translator(PairPredictor):
             for row, i in enumerate(rows):
                 for number, of_run in enumerate(results):
                     best = jax.tree.map(lambda x, at=(number, row): x[at], hypotheses)
-                    # What is wrong lies in this one run, whose loss says so.
+                    # The error concerns this run only, and its loss reports it.
                     of_run[i] = self._read(best, lines[i], 1) or [BLANK]
         return results
 
     def attention(self, variables: Variables, source: str, target: str | None = None) -> Attention:
-        """Returns the attention over a sentence and its translation, by default the model's."""
+        """Returns the attention over a sentence and its translation, by default the model's own."""
         first_line: int | None = 1
         if self.decode.transfer_case:
             line, beam = source, self.decode.beam_size
             source = read_case(canonicalize(line), self.source_tokenizer.words)
             if target is not None and source != line:
-                # What `translate` has written in the case of the line, as the model wrote it.
+                # The output of `translate` in the case of the model, not of the line.
                 [best] = self.translate(variables, [source], num_best=beam, rows=1)
                 texts = [each.text for each in reversed(best)]
                 as_written = {self._write(text, line, {})[0]: text for text in texts}
                 target = as_written.get(target, target)
         if target is None:
-            # With rows, for which a server has compiled the programs.
+            # Uses the row count for which a server has compiled the programs.
             [[best]] = self.translate(variables, [source], num_best=1, rows=1)
-            target, first_line = best.text, None  # has warned
+            target, first_line = best.text, None  # no second warning
         return self._seen(variables, source, target, first_line)
 
     # -- inside
@@ -131,28 +131,28 @@ class Translator(PairPredictor):
     def _read(
         self, hypotheses: Any, line: str, most: int, better: Sequence[Translation] = ()
     ) -> list[Translation]:
-        """The translations of a line, see `read_hypotheses`, in its case."""
+        """Returns the translations of a line, in its case, see `read_hypotheses`."""
         write = functools.partial(self._write, line=line, strings=self._read_line(line)[1])
         return read_hypotheses(hypotheses, self.target_tokenizer, line, most, better, write)
 
     def _copy(self, line: str) -> Translation:
-        """The translation of a line that the model does not read: blank, or without words."""
+        """Returns the copy of a line that the model does not read: blank, or without words."""
         words, line = self.source_tokenizer.words, canonicalize(line)
         return Translation(words.written(line), 0.0, 0) if words.is_copied(line) else BLANK
 
     def _read_line(self, line: str) -> tuple[str, dict[str, str]]:
-        """The line as the model reads it, and its strings."""
+        """Returns the line as model input, and its strings by placeholder."""
         words, transfers = self.source_tokenizer.words, self.decode.transfer_case
         return read_line(read_case(canonicalize(line), words) if transfers else line, words)
 
     def _write(self, text: str, line: str, strings: Mapping[str, str]) -> tuple[str, int]:
-        """A translation in the case of its line, with its strings, and how many it lacks."""
+        """Returns a translation in its line's case with its strings, and how many it lacks."""
         if self.decode.transfer_case:
             text = write_case(text, canonicalize(line), self.source_tokenizer.words)
         return write_text(text, strings)
 
     def _widen(self, results, variables: Variables, lines, beam_size: int, most: int) -> None:
-        """Adds worse texts, which a wider beam has, to the results of lines that have too few."""
+        """Adds worse texts from a wider beam to the results of lines that have too few."""
         few = [i for i, best in enumerate(results) if best[0].tokens and len(best) < most]
         rest = [lines[i] for i in few]
         search = self._decode(self._search.search, variables, rest, WIDENING * beam_size, None)
@@ -172,7 +172,7 @@ class Translator(PairPredictor):
         rows: int | None = None,
         limits: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Any]]:
-        """Yields the lines that were decoded together, without blank ones, and what is found."""
+        """Yields the non-blank lines that were decoded together, and their hypotheses."""
         lines = ["" if self._copy(line).text else self._read_line(line)[0] for line in lines]
         encoded = self._cut(self.source_tokenizer.encode(lines), numbers)
         todo = [i for i, ids in enumerate(encoded) if len(ids)]
@@ -181,7 +181,7 @@ class Translator(PairPredictor):
         workers, most = share(variables, self.decode.batch_size)
         size = rows or static_rows(math.ceil(len(todo) / workers), most)
         batches = list(length_groups(todo, lengths, size, self.max_length))
-        # The first of each length come first: their programs are compiled at the same time.
+        # The first batches of each length come first: their programs are compiled concurrently.
         firsts = {length: rows[0] for rows, length in reversed(batches)}
         batches.sort(key=lambda batch: batch[0][0] != firsts[batch[1]])
 

@@ -1,1 +1,1 @@
-"""Metrics of the outputs of models."""
+"""Metrics of model outputs."""

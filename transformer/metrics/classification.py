@@ -9,15 +9,15 @@ from jaxtyping import Bool, Float, Int
 from transformer.metrics.registry import proportion_interval
 
 BINS = 15  # as in Guo et al. 2017
-ROC_POINTS = 101  # of a curve, as results keep it
+ROC_POINTS = 101  # points of a curve in the results
 
 
 class Reliability(NamedTuple):
-    """Predictions by their confidence, which is the probability of the predicted class.
+    """Predictions in bins of confidence, the probability of the predicted class.
 
     Attributes:
       confidence, accuracy: means over the texts of each bin; zero for an empty bin.
-      count: texts of each bin.
+      count: number of texts in each bin.
     """
 
     confidence: Float[np.ndarray, "bins"]
@@ -55,7 +55,7 @@ def reliability(
 def confusion_matrix(
     truth: Int[np.ndarray, "N"], predicted: Int[np.ndarray, "N"], num_classes: int
 ) -> Int[np.ndarray, "C C"]:
-    """Returns how many texts of each class (rows) were predicted as each class (columns)."""
+    """Returns the number of texts of each class (rows) predicted as each class (columns)."""
     pairs = np.bincount(truth * num_classes + predicted, minlength=num_classes**2)
     return pairs.reshape(num_classes, num_classes)
 
@@ -68,7 +68,7 @@ def roc_curve(
     Source: Fawcett 2006, "An Introduction to ROC Analysis", algorithm 1.
     """
     order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # of equal scores
+    last = np.flatnonzero(np.diff(score[order], append=np.inf))  # the last of equal scores
     true = np.append(0, positive[order].cumsum()[last])
     false = np.append(0, last + 1) - true
     return np.stack([false / max(1, false[-1]), true / max(1, true[-1])])
@@ -94,22 +94,22 @@ def class_scores(
     labels: Sequence[str],
     interval: bool = False,
 ) -> dict[str, Any]:
-    """Returns all scores of a classifier's predictions, as JSON.
+    """Returns all scores of a classifier's predictions as JSON data.
 
     Args:
-      truth: the number of each text's class, from zero.
-      probabilities: of each text's classes; a row sums to one.
-      labels: names of the classes.
+      truth: the class number of each text, from zero.
+      probabilities: the class probabilities of each text; a row sums to one.
+      labels: class names.
       interval: whether to add `accuracy_ci`, the bounds of the 95% interval of the accuracy, see
         `proportion_interval`.
 
     Returns:
       `accuracy`, `macro_f1` and `ece`, from 0 to 1; `nll`, the mean negative log-likelihood in nats
-      a text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; `roc`,
-      points of the ROC curve of each class against the others, and `auc`, the mean of the areas
-      below them; and `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the
-      classes that a text has or is predicted to have, which are scikit-learn's by default. A class
-      without texts, or one of all texts, has no curve.
+      per text; `texts`; `classes`, see `class_report`; `confusion`, rows of true classes; `roc`,
+      points of the ROC curve of each class against the others, and `auc`, the mean area under
+      them; and `reliability`, the lists of `Reliability`. `macro_f1` is the mean F1 of the classes
+      that a text has or is predicted to have, as by default in scikit-learn. A class without texts,
+      or with all texts, has no curve.
     """
     predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(truth, predicted, len(labels))

@@ -1,7 +1,7 @@
 """The metrics: titles, formats, directions, and the places that show them.
 
-A metric is an entry here and the function that computes it: for translations one of `metrics.text`,
-for other tasks the task itself.
+A metric is an entry here and a function that computes it: for translations in `metrics.text`, for
+other tasks in the task itself.
 """
 
 import dataclasses
@@ -9,15 +9,15 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 
-# Places that show metrics: the table of a run's results, the line of an evaluation during training,
-# the tables of sweeps. A report shows every number of the results.
+# Places that show metrics: the table of a run's results, the log line of an evaluation in training,
+# and the tables of sweeps. A report shows every number of the results.
 TABLE, PROGRESS, SWEEPS = "table", "progress", "sweeps"
 EVERYWHERE = (TABLE, PROGRESS, SWEEPS)
-# Panels of the training curves, by the label of their y axis.
+# Panels of the training curves, with the label of their y axis.
 LOSSES, SCORES, ACCURACIES = "loss (nats)", "score (0 to 100)", "accuracy (0 to 1)"
 PANELS = (LOSSES, SCORES, ACCURACIES)
-COUNTS = ("sentences", "tokens", "texts")  # the units that scores are means over
-MIN_TEXTS = 4  # to resample: one of three is drawn thrice in 3.7%, an end of a 95% interval
+COUNTS = ("sentences", "tokens", "texts")  # the units that scores are averaged over
+MIN_TEXTS = 4  # to resample: one of three is drawn thrice in 3.7%, more than a tail of 2.5%
 NORMAL = 1.959963984540054  # 97.5% quantile of the normal distribution
 
 
@@ -28,15 +28,15 @@ class Metric:
     Attributes:
       name: its key in `results.json` and `metrics.jsonl`, and its name in `train.best_metric`.
       title: its displayed name.
-      unit: of the displayed number.
-      higher_is_better: whether higher is better, to compare checkpoints and settings.
-      scale: the displayed number divided by the one in the files.
+      unit: unit of the displayed number.
+      higher_is_better: direction of the metric, to compare checkpoints and settings.
+      scale: factor from the number in the files to the displayed one.
       format: format of the displayed number in the tables of sweeps and reports.
       panel: panel of the training curves, one of `PANELS`; empty if it is not drawn.
       shown: the places that show it.
-      heading: of its column in the tables of sweeps and reports; by default title and unit.
+      heading: heading of its column in the tables of sweeps and reports; by default title and unit.
       about: a sentence below the table of a sweep.
-      final: whether only final scores have it, since it is slow.
+      final: whether only final scores include it, since it is slow.
     """
 
     name: str
@@ -63,12 +63,12 @@ class Metric:
 
 
 def _loss_metric(name: str, title: str, unit: str = "", **others) -> Metric:
-    """A metric for which lower is better."""
+    """Returns a metric for which lower is better."""
     return Metric(name, title, unit, higher_is_better=False, **others)
 
 
 def _percent_metric(name: str, title: str, **others) -> Metric:
-    """A fraction, shown in percent."""
+    """Returns a metric that is a fraction, shown in percent."""
     return Metric(name, title, "%", scale=100.0, **others)
 
 
@@ -129,11 +129,11 @@ _TRANSLATIONS = (
         "row, or that only the length limit ended; lower is better.",
         final=True,
     ),
-    # Of a perturbed copy of a test set: its BLEU over that of the same sentences as they were.
+    # For a perturbed copy of a test set: its BLEU over that of the unperturbed sentences.
     Metric("clean_ratio", "ratio to clean", format=",.3f", shown=(TABLE,), final=True),
 )
 
-# By what is scored, which a task names, in the order of tables.
+# Metrics by scored output, which a task names, in the order of tables.
 REGISTRY: dict[str, tuple[Metric, ...]] = {
     "translations": _TRANSLATIONS,
     "texts": (
@@ -160,7 +160,7 @@ def metrics_of(scored: str, place: str = "") -> dict[str, Metric]:
 
 
 def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
-    """Returns the matching metrics of all that is scored, by name."""
+    """Returns the matching metrics of all tasks, by name."""
     metrics: dict[str, Metric] = {}
     for metric in filter(fits, itertools.chain(*REGISTRY.values())):
         metrics.setdefault(metric.name, metric)
@@ -168,7 +168,7 @@ def select(fits: Callable[[Metric], bool]) -> dict[str, Metric]:
 
 
 def find(name: str, scored: str = "") -> Metric:
-    """Returns the metric of this name, of one task or of any; for an unknown name, a default."""
+    """Returns the metric of this name, for one task or any; for an unknown name, a default."""
     metrics = metrics_of(scored) if scored else select(lambda metric: True)
     return metrics.get(name) or Metric(name, name.replace("_", " "))
 
@@ -185,7 +185,7 @@ def proportion_interval(successes: int, trials: int, scale: float = 1.0) -> list
 
 
 def rank(scores: Mapping[str, float], metric: str) -> tuple[float, float]:
-    """Returns the key by which evaluations, runs and weights are compared; the greatest is best.
+    """Returns the sort key of evaluations, runs and weights; the greatest is the best.
 
     The loss breaks ties of the metric; a score that is missing or not finite is the worst.
     """

@@ -9,20 +9,20 @@ from jaxtyping import Real
 
 from transformer.metrics.registry import MIN_TEXTS, find, proportion_interval
 
-ROUNDING = 1e-9  # resampled scores that differ by less do not vary
+ROUNDING = 1e-9  # resampled scores that differ by less are considered equal
 
 
 class CorpusScore(NamedTuple):
     """A score of a corpus.
 
     Attributes:
-      interval: half the width of the 95% bootstrap interval (Koehn 2004), or the bounds of that of
-        a proportion; None without resamples, of fewer than `MIN_TEXTS`, or if they do not vary.
-      signature: how the score was computed: scores with different signatures are not comparable.
-      counts: of each text; the score is a function of their sums. For BLEU they are words of the
-        hypothesis and of the reference, n-grams, n = 1 to 4, that both have, and those of the
-        hypothesis; for chrF, for n = 1 to 6, the n-grams of characters of the hypothesis, of the
-        reference that is most similar, and of both; for exact matches, whether it is one, and 1.
+      interval: half the width of the 95% bootstrap interval (Koehn 2004), or the bounds of a
+        proportion's interval; None without resamples, below `MIN_TEXTS`, or if scores do not vary.
+      signature: settings of the score; scores with different signatures are not comparable.
+      counts: counts for each text; the score is a function of their sums. For BLEU: numbers of
+        words in the hypothesis and the reference, of n-grams, n = 1 to 4, in both, and of those in
+        the hypothesis; for chrF, n = 1 to 6: numbers of character n-grams in the hypothesis, the
+        most similar reference, and both; for exact matches: whether it matches, and 1.
     """
 
     value: float
@@ -35,7 +35,7 @@ class ScoredCorpus(NamedTuple):
     """Detokenised text and the settings of its scores; see `corpus_scores`.
 
     Attributes:
-      references: lists of a reference for each hypothesis, at least one list.
+      references: lists with one reference per hypothesis, at least one list.
     """
 
     hypotheses: Sequence[str]
@@ -45,7 +45,7 @@ class ScoredCorpus(NamedTuple):
     bootstrap: int
 
 
-# The function of each metric, by its name in the registry; it returns None if it does not apply.
+# The function for each metric, by registry name; it returns None if it does not apply.
 FUNCTIONS: dict[str, Callable[[ScoredCorpus], CorpusScore | None]] = {}
 
 
@@ -66,18 +66,18 @@ def corpus_scores(
     further: Sequence[Sequence[str | None]] = (),
     final: bool = False,
 ) -> dict[str, Any]:
-    """Returns the scores of detokenised text by name, each `*_ci` and each `*_signature`.
+    """Returns the scores of detokenised text by name, with each `*_ci` and each `*_signature`.
 
     If some have no interval, `no_interval` says which, and why. Final scores also have `counts` by
     name, see `CorpusScore`.
 
     Args:
-      references: one for each hypothesis.
-      tokenizer: sacreBLEU's, for BLEU.
-      moses: language code; adds `bleu_moses_lowercase`.
-      bootstrap: resamples; below two there is no interval.
-      further: lists of a further reference for each hypothesis, None where it has fewer.
-      final: whether to compute the metrics that only final scores have.
+      references: one reference for each hypothesis.
+      tokenizer: sacreBLEU's tokenizer for BLEU.
+      moses: language code; if given, `bleu_moses_lowercase` is added.
+      bootstrap: number of resamples; below two there is no interval.
+      further: lists with one more reference for each hypothesis, or None if it has fewer.
+      final: whether to compute the metrics that only final scores include.
     """
     for texts in (references, *further):
         if not hypotheses or len(hypotheses) != len(texts):
@@ -107,7 +107,7 @@ def corpus_scores(
 
 @text_metric
 def exact_match(corpus: ScoredCorpus) -> CorpusScore:
-    """The percentage of translations that equal one of their references, without outer blanks."""
+    """Returns the percentage of translations that equal a reference, ignoring outer blanks."""
     texts = zip(corpus.hypotheses, *corpus.references, strict=True)
     counts = np.array([[h.strip() in [r and r.strip() for r in rs], 1] for h, *rs in texts])
     matches, count = counts.sum(0).tolist()
@@ -117,19 +117,19 @@ def exact_match(corpus: ScoredCorpus) -> CorpusScore:
 
 @text_metric
 def bleu(corpus: ScoredCorpus) -> CorpusScore:
-    """BLEU. Source: Papineni et al. 2002; Post 2018."""
+    """Returns BLEU. Source: Papineni et al. 2002; Post 2018."""
     return _score_by_sacrebleu(sacrebleu.BLEU(tokenize=corpus.tokenizer), corpus)
 
 
 @text_metric
 def chrf(corpus: ScoredCorpus) -> CorpusScore:
-    """chrF. Source: Popović 2015."""
+    """Returns chrF. Source: Popović 2015."""
     return _score_by_sacrebleu(_Chrf(), corpus)
 
 
 @text_metric
 def ter(corpus: ScoredCorpus) -> CorpusScore:
-    """Translation edit rate, of BLEU's tokens if words lack blanks. Source: Snover et al. 2006."""
+    """Returns translation edit rate; unspaced text uses BLEU's tokens (Snover et al. 2006)."""
     if corpus.tokenizer not in ("zh", "ja-mecab", "char"):
         return _score_by_sacrebleu(sacrebleu.TER(), corpus)
     prepare = sacrebleu.BLEU(tokenize=corpus.tokenizer).tokenizer
@@ -138,9 +138,9 @@ def ter(corpus: ScoredCorpus) -> CorpusScore:
 
 @text_metric
 def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
-    """BLEU as papers on Multi30k report it, which is not comparable with `bleu`.
+    """Returns BLEU as in papers on Multi30k, which is not comparable with `bleu`.
 
-    Both sides are lowercased, punctuation-normalised and tokenised as Moses does.
+    Both sides are lowercased, punctuation-normalised and tokenised as in Moses.
     """
     if not corpus.moses:
         return None
@@ -149,7 +149,7 @@ def bleu_moses_lowercase(corpus: ScoredCorpus) -> CorpusScore | None:
 
 
 def _score_prepared(metric: Any, corpus: ScoredCorpus, prepare: Callable, name: str) -> CorpusScore:
-    """The score of text that a function prepares, with its name in the signature."""
+    """Returns the score of text prepared by a function, whose name is in the signature."""
     hypotheses, *references = (
         [text if text is None else prepare(text) for text in texts]
         for texts in (corpus.hypotheses, *corpus.references)
@@ -164,7 +164,7 @@ def _score_by_sacrebleu(metric: Any, corpus: ScoredCorpus) -> CorpusScore:
     resampled = corpus.bootstrap > 1 and len(corpus.hypotheses) >= MIN_TEXTS
     resamples = {"n_bootstrap": corpus.bootstrap} if resampled else {}
     counts = metric._extract_corpus_statistics(corpus.hypotheses, corpus.references)
-    metric._extract_corpus_statistics = lambda *_: counts  # which are not counted again
+    metric._extract_corpus_statistics = lambda *_: counts  # avoids counting again
     score = metric.corpus_score(corpus.hypotheses, corpus.references, **resamples)
     interval = float(score._ci) if resampled and score._ci > ROUNDING else None
     return CorpusScore(score.score, interval, str(metric.get_signature()), np.array(counts))
@@ -188,7 +188,7 @@ def moses_lowercase(language: str):
 
     On Multi30k's raw test set it reproduces the published `lc.norm.tok` files line for line.
     """
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # which take a fifth of a second
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # takes a fifth of a second
 
     normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
     return lambda text: tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True)

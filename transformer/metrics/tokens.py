@@ -15,22 +15,22 @@ from transformer.model.losses import TokenSums
 
 
 def add(sums: Iterable[TokenSums]) -> TokenSums:
-    """Returns the sums of all batches together, at least one, added in their order."""
+    """Returns the total sums of all batches, at least one, added in their order."""
     return functools.reduce(lambda total, more: jax.tree.map(operator.add, total, more), sums)
 
 
 def summarize(sums: TokenSums) -> dict[str, float]:
     """Returns loss and nll in nats per token, perplexity = exp(nll) and accuracy, as floats."""
     totals = {"loss": sums.loss, "nll": sums.nll, "accuracy": sums.correct}
-    with np.errstate(invalid="ignore"):  # of a run that diverges, or of no token
+    with np.errstate(invalid="ignore"):  # for a diverging run, or without tokens
         weight = np.float32(sums.weight)
         values = {name: float(np.float32(total) / weight) for name, total in totals.items()}
-    # A float64 holds exp(700) and not exp(710).
+    # A float64 can represent exp(700) but not exp(710).
     return {**values, "perplexity": math.exp(min(values["nll"], 700.0))}
 
 
 def to_list(sums: TokenSums) -> list[float]:
-    """Returns loss, nll and correct of one run, each before its weight, with all bits."""
+    """Returns loss, nll and correct of one run, each followed by its weight, with all bits."""
     return [float(x) for total in sums[:3] for x in (total, sums.weight)]
 
 
@@ -47,16 +47,16 @@ def loss_intervals(
     resamples: int,
     texts: Sequence[int] | None = None,
 ) -> dict[str, float]:
-    """Returns half the widths of the 95% intervals of the means over tokens, by name.
+    """Returns half-widths of the 95% intervals of the means over tokens, by name.
 
     Without smoothing, `loss_ci` is `nll_ci`; `perplexity_ci` is that of exp(nll). Rows, such as
     sentences, are resampled with replacement.
 
     Args:
-      nll: of all tokens of each row, in nats.
-      tokens: of each row.
-      resamples: below two there are no intervals; nor of fewer than `MIN_TEXTS` texts.
-      texts: the text of each row, from zero; rows of one text are drawn together.
+      nll: sum over the tokens of each row, in nats.
+      tokens: number of tokens in each row.
+      resamples: number of resamples; below two, or below `MIN_TEXTS` texts, there are no intervals.
+      texts: the text number of each row, from zero; rows of one text are drawn together.
 
     Source: Efron 1979, "Bootstrap Methods".
     """

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.model.config import ModelConfig, Size
 from transformer.model.layers import NO_DROPOUT, DropoutRates
 
-# What an encoder reads: token ids, or a named tuple of arrays that another embedding reads.
+# The input of an encoder: token ids, or a named tuple of arrays for another embedding.
 Source = Int[Array | np.ndarray, "B M"] | tuple
 
 
@@ -29,7 +29,7 @@ class Network(nn.Module):
     def attention_weights(self, intermediates: Mapping[str, Any]) -> dict[str, list[Array]]:
         """Returns each layer's attention weights [B, H, L, M] that a forward pass has sown.
 
-        Kinds are "encoder_self", "decoder_self" and "cross", of those that the network has.
+        Kinds are "encoder_self", "decoder_self" and "cross", if the network has them.
         """
         return {}
 
@@ -44,7 +44,7 @@ class Network(nn.Module):
 
     @nn.nowrap
     def weights_per_token(self, params: Any) -> int:
-        """Returns how many kernel weights each token is multiplied with, including the logits.
+        """Returns the number of kernel weights that multiply each token, including the logits.
 
         Shared layers count each time they are applied. Kernels applied once per text do not count.
         """
@@ -52,12 +52,12 @@ class Network(nn.Module):
 
     @nn.nowrap
     def flops_per_token(self, params: Any) -> int:
-        """Returns the floating-point operations of training on one target token, or one read.
+        """Returns the floating-point operations of training per target token or token read.
 
         A product with a weight is a multiplication and an addition, in the forward pass and twice
-        in the backward one. Counted are the weights of all layers and the logits, with as many
-        source as target tokens; attention's own products, small for sentences, are not, nor is the
-        second pass of R-Drop.
+        in the backward pass. The count has the weights of all layers and the logits, with as many
+        source as target tokens; it excludes the products of attention, small for sentences, and
+        the second pass of R-Drop.
 
         Source: Kaplan et al. 2020, "Scaling Laws for Neural Language Models", section 2.1.
         """
@@ -69,7 +69,7 @@ class Architecture(Network):
 
     Without encoder layers it is a language model, and without decoder layers it only encodes.
 
-    A subclass makes in its `setup` the embeddings `target_embedding` and, unless the output is
+    A subclass creates in its `setup` the embeddings `target_embedding` and, unless the output is
     tied, `output_embedding`.
     """
 
@@ -135,10 +135,10 @@ class Architecture(Network):
     def decode_step(
         self, tokens: Int[Array, "B P"], cache: Any
     ) -> tuple[Float[Array, "B P V"], Any]:
-        """Returns the logits after one more token of each hypothesis, and the cache with it."""
+        """Returns the logits after one more token of each hypothesis, and the updated cache."""
         raise NotImplementedError
 
-    # -- the same for all
+    # -- shared by all architectures
 
     def __call__(
         self,
@@ -154,7 +154,7 @@ class Architecture(Network):
         Args:
           source, source_mask: None without an encoder.
           source_mask, target_mask: True at tokens, False at padding.
-          rates: of dropout while training, which needs the rng "dropout".
+          rates: dropout rates in training, which needs the rng "dropout".
           segments: see `decode`.
         """
         inputs = source, target, source_mask, target_mask, rates, segments
@@ -178,7 +178,7 @@ class Architecture(Network):
         return self.decode(target, memory, source_mask, target_mask, rates, segments)
 
     def factors(self, *inputs: Any) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
-        """Returns the factors of `__call__`'s logits, of its arguments."""
+        """Returns the factors of the logits, given the arguments of `__call__`."""
         return self.output_factors(self.features(*inputs))
 
     def output_factors(
@@ -186,7 +186,7 @@ class Architecture(Network):
     ) -> tuple[Float[Array, "B L E"], Float[Array, "V E"]]:
         """Returns the factors of the logits: hidden states and the output matrix [3.4].
 
-        The product is that of the first factor's dtype; the matrix is still float32.
+        The product uses the first factor's dtype; the matrix is still float32.
         """
         untied = self.config.tied_embeddings == "none"
         table = self.output_embedding.table if untied else self.target_embedding.table

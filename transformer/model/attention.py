@@ -16,9 +16,9 @@ from transformer.model.masks import AttentionInputs, AttentionPattern
 from transformer.model.positions.base import LAYER_HOOKS
 from transformer.model.positions.registry import SumOfPositions
 
-# float32 scores that chunked attention holds at a time, by platform, and the fewest queries that
-# it takes at a time however many keys there are. On a CPU 1 MiB, which stays in its cache: over
-# 4,096 tokens a training step took 0.4 of the time that it took with 16 MiB.
+# Maximum float32 scores that chunked attention holds at a time, by platform, and the minimum
+# queries in a chunk for any number of keys. On a CPU 1 MiB, which stays in its cache: over 4,096
+# tokens a training step took 0.4 of the time with 16 MiB.
 CHUNK_SCORES = {"cpu": 2**18, "gpu": 2**27, "tpu": 2**27}
 MIN_QUERIES = 32
 
@@ -41,18 +41,18 @@ def scaled_dot_product_attention(
     Args:
       mask: True where a query may attend to a key.
       bias: added to the scores before the softmax.
-      scale: in place of 1 / sqrt(K).
+      scale: replaces 1 / sqrt(K).
       score_mod: (scores, scaled queries) -> scores, before the bias is added.
       weight_mod: weights -> weights, between softmax and product; for instance dropout.
 
     Source: Vaswani et al. 2017, equation 1.
     """
     if scale is None:
-        # The root stays float32: as bfloat16, that of K = 48 would be 0.13% too large.
+        # The root stays float32: in bfloat16, that of K = 48 would be 0.13% too large.
         queries = (queries / jnp.sqrt(jnp.float32(queries.shape[-1]))).astype(queries.dtype)
     else:
         queries = queries * scale
-    # Of each head and sequence: Q of shape [L, K], K^T [K, M], V [M, K].
+    # For each head and sequence: Q of shape [L, K], K^T [K, M], V [M, K].
     q, k_t = jnp.transpose(queries, (0, 2, 1, 3)), jnp.transpose(keys, (0, 2, 3, 1))
     scores = matmul.scores(q, k_t)
     scores = scores if score_mod is None else score_mod(scores, queries)
@@ -68,7 +68,7 @@ def masked_softmax(
 ) -> Float[Array, "B H L M"]:
     """Returns the attention weights: the softmax over the keys that the mask allows.
 
-    A query that may attend to nothing gets a row of zeros, while a plain softmax would spread its
+    A query that may attend to no key gets a row of zeros, while a plain softmax would spread its
     weight over masked keys.
 
     Args:
@@ -86,7 +86,7 @@ class MultiHeadAttention(nn.Module):
     Queries come from one sequence; keys and values from the same one (self-attention) or from
     another (cross-attention).
 
-    Everything that departs from this section is in `attention_variants` and in the encodings: heads
+    Everything beyond this section is in `attention_variants` and in the encodings: heads
     that share keys and values (`num_kv_heads`), `query_key_norm`, scores without `scale_scores`,
     `talking_heads`, and gates on heads, the variable `gates/heads`, either [H] or, one gate per
     sequence, [B, H].
@@ -174,7 +174,7 @@ class MultiHeadAttention(nn.Module):
     def _attend(
         self, queries, keys, values, inputs: AttentionInputs, rates: DropoutRates
     ) -> Float[Array, "B L H K"]:
-        """Equation 1, and what the config turns on around it."""
+        """Returns equation 1, with the variants that the config turns on."""
         keys, values = (variants.repeat_heads(y, self.config.num_heads) for y in (keys, values))
         heads, weights = scaled_dot_product_attention(
             queries,
@@ -191,11 +191,11 @@ class MultiHeadAttention(nn.Module):
     def _attend_by_chunks(
         self, queries, keys, values, pattern: AttentionPattern, rates: DropoutRates
     ) -> Float[Array, "B L H K"]:
-        """The same for some queries at a time, each over all keys.
+        """Returns the result of `_attend`, for some queries at a time, each over all keys.
 
-        A chunk's weights are computed again for its gradient, so one chunk's are held at a time.
-        With dropout each chunk has a random key of its own, split from that of the layer: the same
-        seed gives the same bits, other ones than those of the plain form.
+        A chunk's weights are recomputed for its gradient, so only one chunk's are held at a time.
+        With dropout each chunk has its own random key, split from that of the layer: the same seed
+        gives the same bits, but other ones than in the plain form.
         """
         batch, length, heads, width = queries.shape
         held = CHUNK_SCORES.get(jax.default_backend(), CHUNK_SCORES["gpu"])
@@ -204,7 +204,7 @@ class MultiHeadAttention(nn.Module):
         if count == 1:
             inputs = pattern.inputs(pattern.query_positions)
             return self._attend(queries, keys, values, inputs, rates)
-        size = -(-length // count)  # equal sizes, so that there is little padding
+        size = -(-length // count)  # equal sizes minimise padding
         padding = (0, count * size - length)
         positions = jnp.pad(pattern.query_positions, padding, mode="edge").reshape(count, size)
         queries = jnp.pad(queries, [(0, 0), padding, (0, 0), (0, 0)])
@@ -227,7 +227,7 @@ class MultiHeadAttention(nn.Module):
     def _split_heads(self, x: Float[Array, "B L D"]) -> Float[Array, "B L H K"]:
         return x.reshape(*x.shape[:-1], -1, self.config.head_width)
 
-    # -- around it, what the config turns on
+    # -- variants that the config turns on
 
     def _normalize(self, heads: Float[Array, "B L H K"], norm: str) -> Float[Array, "B L H K"]:
         """Normalises queries or keys according to `query_key_norm`."""
@@ -236,7 +236,7 @@ class MultiHeadAttention(nn.Module):
         return variants.l2_normalize(heads) if self.config.query_key_norm == "l2" else heads
 
     def _scale(self, dtype) -> Float[Array, ""] | None:
-        """The learned scale of `query_key_norm` "l2", or 1; None for that of equation 1."""
+        """Returns the learned scale of `query_key_norm` "l2", or 1; None for that of equation 1."""
         if self.config.query_key_norm == "l2":
             return jnp.asarray(self.query_key_scale, dtype)
         return None if self.config.scale_scores else jnp.ones((), dtype)

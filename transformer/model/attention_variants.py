@@ -33,7 +33,7 @@ def head_norm(config: ModelConfig) -> Norm:
 def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
     """Returns queries or keys of length one, so that their product is a cosine.
 
-    A learned scale takes the place of 1 / sqrt(K), see `initial_scale`.
+    A learned scale replaces 1 / sqrt(K), see `initial_scale`.
 
     Source: Henry et al. 2020, "Query-Key Normalization for Transformers", equation 4.
     """
@@ -44,7 +44,7 @@ def l2_normalize(heads: Float[Array, "B L H K"]) -> Float[Array, "B L H K"]:
 def initial_scale(max_length: int) -> nn.initializers.Initializer:
     """Returns the initializer of the scale of cosines: log2(n^2 - n).
 
-    With it one of n = `max_length` keys can take nearly all of the weight.
+    With it, one of n = `max_length` keys can get nearly all of the weight.
 
     Source: Henry et al. 2020, equation 5.
     """
@@ -80,12 +80,12 @@ def value_norms(
 ) -> Float[Array, "B H M"]:
     """Returns the norm of a key's contribution to the output if all weight of a head is on it.
 
-    That is the key's value times the head's rows of W^O, or the sum of those that talking heads
-    mix the head into, in float32; without the bias of W^O and the positional encodings of values.
+    The contribution is the key's value times the head's rows of W^O, or the sum of those that
+    talking heads mix the head into, in float32, without W^O's bias and encodings of values.
 
     Args:
       kernel: W^O.
-      mixture: of the weights, with talking heads.
+      mixture: mixture of the weights, with talking heads.
 
     Source: Kobayashi et al. 2020, "Attention is Not Only a Weight", equation 4.
     """

@@ -1,4 +1,4 @@
-"""The variants that are not the paper's, by name, and the model that a configuration describes."""
+"""The registries of variants beyond the paper, and the model that a configuration describes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Classifiers of texts and of pictures: an encoder whose output is pooled, and its baselines."""
+"""Classifiers of texts and of pictures: an encoder with pooled output, and its baselines."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,12 +19,12 @@ from transformer.model.vision.inputs import PictureText, from_patches
 from transformer.model.vision.patches import PatchEmbedding
 
 POOLINGS = ("mean", "first", "attention")
-FILTERS = (32, 64, 64)  # of the convolutions of CnnLstm, each of which halves the sides
+FILTERS = (32, 64, 64)  # features of the convolutions of CnnLstm, each of which halves the sides
 BAG = "bag_of_embeddings"  # the architecture without encoder and decoder, `BagOfEmbeddings`
 
 
 class Classified(NamedTuple):
-    """The output of a classifier: float32 scores, and the pooled vectors they are computed from."""
+    """The output of a classifier: float32 logits, and the pooled vectors they are computed from."""
 
     logits: Float[Array, "B C"]
     embedding: Float[Array, "B E"]
@@ -39,8 +39,8 @@ def masked_mean(x: Float[Array, "B M D"], mask: Bool[Array, "B M"]) -> Float[Arr
 class AttentionPooling(nn.Module):
     """The sum of the tokens' vectors, weighted by their similarity to a learned query.
 
-    A token's score is the product of u = tanh(W h + b) and the query; the weights are the softmax
-    of the scores over a text's tokens. They are sown as `intermediates/weights`.
+    The score of a token is the product of u = tanh(W h + b) and the query; the weights are the
+    softmax of the scores over a text's tokens. They are sown as `intermediates/weights`.
 
     Source: Yang et al. 2016, "Hierarchical Attention Networks", equations 5 to 7.
     """
@@ -62,7 +62,7 @@ class Classifier(Network):
     """An encoder, its output pooled over the tokens of a text, and a linear map to the classes.
 
     Args:
-      config: of any architecture, without a decoder.
+      config: config of any architecture, without a decoder.
       num_classes: C.
       pooling: one of POOLINGS: "mean" over all tokens | "first" token alone (Devlin et al. 2019,
         section 3), which is the class token of pictures | "attention", see `AttentionPooling`.
@@ -85,11 +85,11 @@ class Classifier(Network):
         mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
-        """Returns the scores of the classes and the pooled vectors.
+        """Returns the class logits and the pooled vectors.
 
         Args:
           mask: True at tokens, False at padding.
-          rates: of dropout while training, which needs the rng "dropout"; the rate of sub-layers is
+          rates: dropout rates in training, which needs the rng "dropout"; the rate of sub-layers is
             also used for the pooled vectors.
         """
         x = self.encoder.encode(source, mask, rates)
@@ -100,7 +100,7 @@ class Classifier(Network):
             embedding = pool(x, mask)
         return Classified(self.output(self.dropout(embedding, rates.residual)), embedding)
 
-    # -- what is asked of it from outside: of its encoder
+    # -- the interface of `Network`, forwarded to the encoder
 
     @property
     def max_positions(self) -> int | None:
@@ -138,9 +138,9 @@ class BagOfEmbeddings(Network):
     Args:
       vocab_size: V.
       num_classes: C.
-      width: of the embeddings, E.
+      width: width of the embeddings, E.
       hidden: units of the hidden layer, with ReLU.
-      bigram_buckets: rows for bigrams; 0 for none.
+      bigram_buckets: number of rows for bigrams; 0 for none.
 
     Source: Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification", sections 2 and
     2.2, which has no hidden layer.
@@ -159,7 +159,7 @@ class BagOfEmbeddings(Network):
         mask: Bool[Array, "B M"],
         rates: DropoutRates = NO_DROPOUT,
     ) -> Classified:
-        """Returns the scores of the classes and the mean embeddings; see `Classifier`."""
+        """Returns the class logits and the mean embeddings; see `Classifier`."""
         if self.bigram_buckets:
             bigrams = self.vocab_size + bigram_hash(tokens, self.bigram_buckets)
             tokens = jnp.concatenate([tokens, bigrams], axis=1)
@@ -192,12 +192,12 @@ def bigram_hash(tokens: Int[Array, "B M"], buckets: int) -> Int[Array, "B M-1"]:
 
 
 class BagOfPatches(Network):
-    """The mean of the patches' vectors and that of the question's, a hidden layer, and the classes.
+    """The means of patch vectors and of question vectors, a hidden layer, and the classes.
 
-    It knows what is in a picture, but not where.
+    It sees the content of a picture, but not its positions.
 
     Args:
-      config: of the embeddings; `d_ff` are the units of the hidden layer, with ReLU.
+      config: config of the embeddings; `d_ff` is the number of hidden units, with ReLU.
       num_classes: C.
     """
 
@@ -229,7 +229,7 @@ class BagOfPatches(Network):
 class CnnLstm(Network):
     """Features of a small convolutional network times the last state of an LSTM over the question.
 
-    Without a question it is that network alone.
+    Without a question it is only the convolutional network.
 
     Args:
       config: `d_model` is the width of both; `cell` reads the question.

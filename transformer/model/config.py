@@ -1,4 +1,4 @@
-"""The architecture's numbers and names, validated once."""
+"""The numbers and names that define an architecture, validated once."""
 
 import dataclasses
 import difflib
@@ -13,10 +13,10 @@ ATTENTION_IMPLEMENTATIONS = ("plain", "chunked", "flash")
 TIED_EMBEDDINGS = ("all", "decoder", "none")
 DTYPES = ("float32", "bfloat16")
 MAX_NUMBER = 2**31 - 1
-MAX_LAYERS = 1000  # as the deepest Transformer has, arXiv:2203.00555; each layer is traced
-# Of an axis; in a program for any size, such as one that is given away, it is a symbol.
+MAX_LAYERS = 1000  # depth of the deepest Transformer, arXiv:2203.00555; each layer is traced
+# Size of an axis; in a program for any size, such as an exported one, it is a symbol.
 Size = int | Any
-SEEING = "captioning image_classification visual_question_answering"  # tasks of pictures
+SEEING = "captioning image_classification visual_question_answering"  # tasks with pictures
 POSITIVE, NOT_NEGATIVE, BELOW_ONE = (1, MAX_NUMBER), (0, MAX_NUMBER), (0, 0.999_999)
 FACTS = {
     "label": "a name in tables; a run that resumes may change it, as it may those of the next six",
@@ -51,13 +51,13 @@ FACTS = {
 
 
 class Key(NamedTuple):
-    """What is true of a key of a config; a comment says its meaning, unit and source.
+    """The facts about a config key; a comment gives its meaning, unit and source.
 
     Attributes:
-      range: the smallest and the largest number, if it is one.
+      range: the smallest and the largest number, if it is numeric.
       facts: keys of `FACTS`.
-      choices: its values, or the dotted name of what has them; None if any is.
-      signs: the tasks whose scores have it in their signatures.
+      choices: its values, or the dotted name of an object that has them; None for any value.
+      signs: the tasks whose scores include the key in their signatures.
     """
 
     default: Any
@@ -74,14 +74,14 @@ def key(
     choices: Any = None,
     signs: str = "",
 ) -> Any:
-    """Returns the field of a dataclass for a key, see `Key`; blanks separate facts and tasks."""
+    """Returns the dataclass field of a key, see `Key`; blanks separate facts and tasks."""
     about = Key(default, range, frozenset(facts.split()), choices, frozenset(signs.split()))
     assert about.facts <= FACTS.keys(), facts
     return dataclasses.field(default=default, metadata={"key": about})
 
 
 class Dtypes(NamedTuple):
-    """Of activations, and of the factors of linear maps."""
+    """The dtypes of activations, and of the factors of linear maps."""
 
     activations: str
     factors: str
@@ -101,7 +101,7 @@ class ModelConfig:
     compiled training step serves any rate.
 
     Raises:
-      UserError: a number is out of range, a name of those above is unknown, or embeddings are tied
+      UserError: a number is out of range, a name is not one of those above, or embeddings are tied
         across vocabularies of different size. `build.check_names` checks names of registries, and
         whether the numbers fit the architecture.
     """
@@ -111,7 +111,7 @@ class ModelConfig:
     # transformer | recurrent, its baseline, which uses only these keys below: the numbers of
     # layers, d_model, max_length, tied_embeddings, both dtypes, dropouts of embedding, word and
     # residual (between layers) | bag_of_embeddings, for classifiers (Joulin et al. 2017), which
-    # uses only bag_*, bigram_buckets, dropouts of embedding and word. Pictures: also d_ff.
+    # uses only bag_*, bigram_buckets, dropouts of embedding and word. For pictures, also d_ff.
     architecture: str = key("transformer")
     # lstm | lstm_peephole (Greff et al. 2017) | gru (Cho et al. 2014) | rnn
     cell: str = key("lstm")
@@ -128,14 +128,14 @@ class ModelConfig:
     scale_scores: bool = key(True)  # by 1 / sqrt(d_k), d_k the width of a head [3.2.1]
     # none | l2 (Henry et al. 2020) | layer (Dehghani et al. 2023)
     query_key_norm: str = key("none", choices=QUERY_KEY_NORMS)
-    # [3.1]; a language model has none
+    # [3.1]; 0 for a language model
     num_encoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
-    # [3.1]; a classifier has none
+    # [3.1]; 0 for a classifier
     num_decoder_layers: int = key(6, (0, MAX_LAYERS), "recipe peers")
     # all layers of a stack have the same parameters (Lan et al. 2020)
     share_layers: bool = key(False)
     scan_layers: bool = key(False)  # compile one layer per stack for any depth; slower on a CPU
-    # activations are computed again for the gradient (Chen et al. 2016)
+    # recompute activations for the gradient (Chen et al. 2016)
     remat: bool = key(False, facts="start peers")
     # relu | gelu | silu; reglu | geglu | swiglu: gated (Shazeer 2020)
     activation: str = key("relu")
@@ -154,28 +154,28 @@ class ModelConfig:
     attention_implementation: str = key(
         "plain", facts="implementation start peers", choices=ATTENTION_IMPLEMENTATIONS
     )
-    # float32 | bfloat16: of activations; parameters are always float32
+    # float32 | bfloat16: for activations; parameters are always float32
     dtype: str = key("float32", facts="start", choices=DTYPES)
-    # float32 | bfloat16: of the factors of linear maps and logits, with sums of float32; '' is
+    # float32 | bfloat16: for the factors of linear maps and logits, with float32 sums; '' is
     # `dtype`. bfloat16 is much faster on a CPU with AMX
     matmul_dtype: str = key("", facts="implementation start", choices=("", *DTYPES))
     # sinusoidal [3.5] | split | learned [3.5] | none | rotary | relative_bias | relative_shaw |
     # alibi | grid_sinusoidal | grid_rotary | grid_bias, the last three for pictures, or a sum such
     # as sinusoidal+rotary; see transformer/model/positions/
     positions: str = key("sinusoidal")
-    encoder_positions: str = key("")  # of the encoder; '' is `positions`
-    decoder_positions: str = key("")  # of the decoder's self-attention; '' is `positions`
-    cross_positions: str = key("none")  # between target and source: none that acts on embeddings
-    # relative_bias: buckets of distances (Raffel et al. 2020)
+    encoder_positions: str = key("")  # for the encoder; '' is `positions`
+    decoder_positions: str = key("")  # for the decoder's self-attention; '' is `positions`
+    cross_positions: str = key("none")  # for cross-attention: not one that acts on embeddings
+    # relative_bias: number of buckets of distances (Raffel et al. 2020)
     bias_buckets: int = key(32, (4, MAX_NUMBER))
-    # relative_bias: tokens; longer distances share one bias
+    # relative_bias: in tokens; longer distances share one bias
     bias_distance: int = key(128, POSITIVE)
-    # relative_shaw: tokens; longer distances share one vector
+    # relative_shaw: in tokens; longer distances share one vector
     shaw_distance: int = key(16, POSITIVE)
     # maximum length in tokens, and the size of a learned table of positions
     max_length: int = key(512, (2, MAX_NUMBER), "start structure peers")
-    # Of pictures, which are squares: pixels of a patch's side (Dosovitskiy et al. 2021) and of the
-    # whole side, and 3 channels (colour) or 1 (grey); 0: the source is text.
+    # Pictures are square: pixels per side of a patch (Dosovitskiy et al. 2021), pixels per side of
+    # the picture, and 3 channels (colour) or 1 (grey); 0: the source is text.
     patch_size: int = key(0, NOT_NEGATIVE, "peers")
     picture_size: int = key(64, (1, 4096), facts="peers", signs=SEEING)
     picture_channels: int = key(3, (1, 3), facts="peers", signs=SEEING)
@@ -238,12 +238,12 @@ class ModelConfig:
 
     @property
     def encoder_names(self) -> str:
-        """The encodings of the encoder."""
+        """Names of the encoder's positional encodings."""
         return self.encoder_positions or self.positions
 
     @property
     def decoder_names(self) -> str:
-        """The encodings of the decoder's self-attention."""
+        """Names of the positional encodings in the decoder's self-attention."""
         return self.decoder_positions or self.positions
 
     @property
@@ -253,13 +253,13 @@ class ModelConfig:
 
 
 def check_range(key: str, value: float, smallest: float, largest: float) -> None:
-    """Raises UserError where `value` is not from `smallest` to `largest`."""
+    """Raises UserError if `value` is not from `smallest` to `largest`."""
     if not smallest <= value <= largest:
         raise UserError(f"{key}={value} is out of range: it must be from {smallest} to {largest}")
 
 
 def check_value(name: str, value: Any, about: Key) -> None:
-    """Raises UserError if the value of a key is out of its range, or none of its choices."""
+    """Raises UserError if the value of a key is out of its range, or not one of its choices."""
     if about.range is not None:
         check_range(name, value, *about.range)
     if isinstance(about.choices, tuple):

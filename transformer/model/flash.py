@@ -1,4 +1,4 @@
-"""Attention by cuDNN, in which no array has an axis of queries and one of keys."""
+"""Attention by cuDNN, which needs no array with an axis of queries and one of keys."""
 
 import re
 from typing import Literal
@@ -12,8 +12,8 @@ from transformer.model.config import ModelConfig
 from transformer.model.masks import AttentionPattern
 from transformer.model.positions.registry import acts_in, split_names, used_encodings
 
-MAX_HEAD_WIDTH = 128  # of all GPUs that have it
-SCORE_HOOKS = ("bias", "score", "value_bias")  # of encodings that need scores or weights
+MAX_HEAD_WIDTH = 128  # supported by all GPUs with flash attention
+SCORE_HOOKS = ("bias", "score", "value_bias")  # hooks of encodings that need scores or weights
 USE_OTHERS = "set model.attention_implementation to 'chunked' or 'plain'"
 NO_DOCUMENTS = (
     f"model.attention_implementation='flash' cannot separate the documents of a row: {USE_OTHERS}"
@@ -33,12 +33,12 @@ def flash_attention(
     scale: Float[Array, ""] | None = None,
     implementation: Literal["cudnn", "xla"] = "cudnn",
 ) -> Float[Array, "B L H K"]:
-    """Returns the heads of equation 1; neighbouring query heads share the G heads of keys.
+    """Returns the heads of equation 1; neighbouring query heads share one of G key-value heads.
 
     Args:
-      pattern: its padding stands after all tokens, and it has neither a bias nor segments.
-      scale: in place of 1 / sqrt(K).
-      implementation: of `jax.nn.dot_product_attention`.
+      pattern: its padding comes after all tokens, and it has neither a bias nor segments.
+      scale: replaces 1 / sqrt(K).
+      implementation: argument of `jax.nn.dot_product_attention`.
 
     Raises:
       UserError: a row of the batch holds several segments.
@@ -68,7 +68,7 @@ def flash_attention(
 
 
 def check_config(config: ModelConfig) -> None:
-    """Raises UserError if a model needs more than cuDNN's attention has."""
+    """Raises UserError if a model needs features that cuDNN's attention lacks."""
     limits = {
         f"model.dtype='{config.dtype}'": config.dtype != "bfloat16",
         f"heads of width {config.head_width}": config.head_width % 8
@@ -87,11 +87,11 @@ def check_config(config: ModelConfig) -> None:
 
 
 def check_training(packed: bool, dropout: float) -> None:
-    """Raises UserError if a training needs more, before its text is read.
+    """Raises UserError if training needs features that it lacks, before reading the text.
 
     Args:
       packed: whether a row of a batch may hold several documents.
-      dropout: of attention weights.
+      dropout: dropout rate of attention weights.
     """
     if packed:
         raise UserError(NO_DOCUMENTS)

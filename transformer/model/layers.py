@@ -14,7 +14,7 @@ from transformer.variants import Registry
 
 
 class DropoutRates(NamedTuple):
-    """Fractions of activations set to zero while training.
+    """Fractions of activations that are set to zero in training.
 
     A rate is a traced number, so that it can vary without another compilation. The Python number
     0.0 is known while tracing: it costs nothing and needs no random numbers, see `is_off`.
@@ -51,9 +51,9 @@ ACTIVATIONS = Registry(
 def flatten_tokens(x: Float[Array, "*batch D"]) -> Float[Array, "N D"]:
     """Returns the vectors of all tokens of a batch on one axis.
 
-    So the gradient of a linear map contracts a single axis: with two, XLA's CPU backend takes a
-    third longer for a training step. What stands between linear maps has this shape, too, since XLA
-    computes twice what it needs in two shapes.
+    So the gradient of a linear map contracts a single axis: with two, a training step takes a third
+    longer on XLA's CPU backend. Values between linear maps have this shape, too, since XLA would
+    compute values twice that are needed in two shapes.
     """
     return x.reshape(-1, x.shape[-1])
 
@@ -80,13 +80,13 @@ class Linear(nn.Module):
 class Dropout(nn.Module):
     """Zeroes a fraction of `x` and scales the rest up (Srivastava et al. 2014) [5.4].
 
-    The random bits are a hash of each element's index and the key. XLA fuses it into whatever
-    reads the result, while a generator's output would have to be written to memory first.
+    The random bits are a hash of each element's index and the key. XLA fuses the hash into the
+    operation that reads the result, while a generator's output would be written to memory first.
 
     Args:
-      whole: zero whole vectors, those of the last axis. On embeddings this is the dropout of words
+      whole: zero whole vectors, along the last axis. On embeddings this is word dropout
         (Sennrich et al. 2016, "Edinburgh Neural Machine Translation Systems for WMT 16").
-      rectified: of max(0, x) in place of x. The gradient of both together needs their result alone.
+      rectified: use max(0, x) instead of x. The gradient of both needs only their result.
     """
 
     whole: bool = False
@@ -97,11 +97,11 @@ class Dropout(nn.Module):
         if is_off(rate):
             return nn.relu(x) if self.rectified else x
         rate = jnp.asarray(rate, jnp.float32)
-        # The key is itself a hash: bits drawn with it would be no more random.
+        # The key is itself a hash: bits drawn with it would not be more random.
         seeds = jax.random.key_data(self.make_rng("dropout"))
         shape = (*x.shape[:-1], 1) if self.whole else x.shape
         keep = hash_uniform(seeds, shape) >= rate
-        # The factor stays float32: as bfloat16, that of a rate of 0.1 would be 0.16% too small.
+        # The factor stays float32: in bfloat16, that of a rate of 0.1 would be 0.16% too small.
         factor = 1.0 / (1.0 - rate)
         if self.rectified:
             return rectify(x, keep, factor)
@@ -112,10 +112,10 @@ class Dropout(nn.Module):
 def rectify(
     x: Float[Array, "*shape"], keep: Bool[Array, "*shape"], factor: Float[Array, ""]
 ) -> Float[Array, "*shape"]:
-    """Returns max(0, x) times a positive factor where it is to be kept, elsewhere 0.
+    """Returns max(0, x) times a positive factor where `keep` is true, elsewhere 0.
 
-    The gradient by x is the factor where the result is positive, elsewhere 0; so the result is all
-    that is kept for it. There is none by the factor.
+    The gradient with respect to x is the factor where the result is positive, elsewhere 0; so only
+    the result is stored for it. The factor has no gradient.
     """
     return jnp.where(keep, (nn.relu(x) * factor).astype(x.dtype), 0)
 
@@ -136,8 +136,8 @@ rectify.defvjp(_rectify_forward, _rectify_backward)
 def hash_uniform(seeds: UInt32[Array, "seeds"], shape: tuple[int, ...]) -> Float[Array, "..."]:
     """Returns numbers in [0, 1), each a hash of the seeds and its own flat index.
 
-    A round of the 32-bit finalizer with the constants of Chris Wellons' `lowbias32` for each seed,
-    which is mixed in before. The 24 highest bits become the number: float32 has no more.
+    For each seed, which is mixed in first, it applies the 32-bit finalizer with the constants of
+    Chris Wellons' `lowbias32`. The 24 highest bits become the number: float32 has no more.
 
     Args:
       seeds: two or more.
@@ -202,7 +202,7 @@ class Embedding(nn.Module):
         )
 
     def __call__(self, tokens: Int[Array, "B L"]) -> Float[Array, "B L D"]:
-        """Returns the tokens' vectors times sqrt(d_model), in the compute dtype."""
+        """Returns the vectors of the tokens times sqrt(d_model), in the compute dtype."""
         vectors = self.table[tokens] * jnp.sqrt(self.config.d_model)
         return vectors.astype(self.config.dtype)
 
@@ -210,7 +210,7 @@ class Embedding(nn.Module):
 class LayerDrop(nn.Module):
     """During training, skips a whole layer, the same layers for all sentences of a batch.
 
-    The other layers are not scaled up.
+    The remaining layers are not scaled up.
 
     Source: Fan et al. 2020, "Reducing Transformer Depth on Demand with Structured Dropout".
     """

@@ -12,20 +12,20 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from transformer.model.matmul import product, product_nt, product_tn
 
-# float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB: with more,
-# they leave its cache, and with less, the gradient of the whole table is read and written more
-# often, as for each chunk. An accelerator has no such cache: with 256 MiB, a batch of 25,000 tokens
-# and 32,000 subwords is 12 chunks.
+# Maximum float32 logits that a device holds at a time for each run, by platform. On a CPU 8 MiB:
+# with more, they leave its cache, and with less, the gradient of the whole table, which each chunk
+# updates, is read and written more often. An accelerator has no such cache: with 256 MiB, a batch
+# of 25,000 tokens and 32,000 subwords is 12 chunks.
 CHUNK_LOGITS = {"cpu": 2**21, "gpu": 2**26, "tpu": 2**26}
-ROWS_AXES = ("data", "fsdp")  # of a mesh, whose devices divide the rows of a batch
+ROWS_AXES = ("data", "fsdp")  # mesh axes whose devices divide the rows of a batch
 
 
 class TokenSums(NamedTuple):
     """Sums over the weighted tokens of a batch, in float32; divide by `weight` for means.
 
     `loss` is what training minimises; `nll` the negative log-likelihood in nats, without
-    smoothing; `correct` counts tokens that were predicted as the most probable, or as the first of
-    several.
+    smoothing; `correct` counts tokens with the highest predicted probability, the first of ties
+    only.
     """
 
     loss: Float[Array, ""]
@@ -37,8 +37,8 @@ class TokenSums(NamedTuple):
 def r_drop(log_probs: Float[Array, "2 *N V"]) -> tuple[Array, Array]:
     """Returns half of KL(p || q) and of KL(q || p) of two passes p and q, and a gradient of each.
 
-    This is half of the gradient of KL(p || q) + KL(q || p) by the logits of that pass. As the mean
-    over both passes, half of the loss of Liang et al. is minimised, whose scale is that of one:
+    It is half of the gradient of KL(p || q) + KL(q || p) with respect to the logits of that pass.
+    The mean over both passes is half of the loss of Liang et al., on the scale of one pass:
 
         (loss(p) + loss(q)) / 2 + weight / 4 * (KL(p || q) + KL(q || p))
 
@@ -47,18 +47,18 @@ def r_drop(log_probs: Float[Array, "2 *N V"]) -> tuple[Array, Array]:
     probs = jnp.exp(log_probs)
     log_ratio = log_probs[0] - log_probs[1]
     log_ratio = jnp.stack([log_ratio, -log_ratio])
-    # As a product: XLA's sums along rows of what it computes meanwhile are slow on a CPU. Its terms
-    # nearly cancel, so accelerators may not round the factors.
+    # As a product: XLA is slow on a CPU to sum rows of intermediate values. The terms nearly
+    # cancel, so accelerators may not round the factors.
     divergence = jnp.einsum("...V,...V->...", probs, log_ratio, precision="highest")
     gradient = probs * (log_ratio - divergence[..., None] + 1.0) - probs[::-1]
     return 0.5 * divergence, 0.5 * gradient
 
 
-# Terms that the loss adds to the cross-entropy, by the keys of `config.train` that are their
-# weights: a function of the log-probabilities [P, ..., V] of P passes over a batch, which returns
-# values, whose mean over the passes counts, and their gradient by the logits; and the least P.
+# Additional terms of the loss, by the keys of `config.train` that are their weights: a function of
+# the log-probabilities [P, ..., V] of P passes over a batch, which returns values to average over
+# the passes, and their gradient with respect to the logits; and the minimum P.
 TERMS: dict[str, tuple[Callable[[Array], tuple[Array, Array]], int]] = {"r_drop": (r_drop, 2)}
-CROSS_ENTROPY: Mapping[str, Any] = {}  # without further terms
+CROSS_ENTROPY: Mapping[str, Any] = {}  # without additional terms
 
 
 def cross_entropy(
@@ -82,14 +82,14 @@ def cross_entropy(
     The logits are by far the largest array of a batch. Therefore they are computed for a few target
     positions at a time, together with their gradient; on a CPU, those of padding are left out.
 
-    If the mesh of the program that is traced has the axes `ROWS_AXES`, each of their devices adds
-    up its own rows, and the sums and the gradient of the table are reduced once, after the last
-    chunk. XLA's own division of the loop among devices would reduce them in every turn of it.
+    If the mesh of the traced program has the axes `ROWS_AXES`, each of their devices adds up its
+    own rows, and the sums and the gradient of the table are reduced once, after the last chunk.
+    XLA would divide the loop among devices with a reduction in every iteration.
 
     Args:
       weights: 1 for tokens that count, 0 for padding.
       smoothing: probability taken from the label, in [0, 1).
-      terms: the weights of further terms of the loss. The sums are means over the passes that
+      terms: the weights of additional terms of the loss. The sums are means over the passes that
         these need, see `repeat_rows`.
     """
     weights = weights / count_passes(terms)
@@ -108,12 +108,12 @@ def row_nll(
 
 
 def count_passes(terms: Mapping[str, Any]) -> int:
-    """Returns how many passes over a batch these terms need."""
+    """Returns the number of passes over a batch that these terms need."""
     return max((TERMS[name][1] for name in terms), default=1)
 
 
 def repeat_rows(batch: Any, terms: Mapping[str, Any]) -> Any:
-    """Returns a batch with each row once for each pass, side by side: dropout differs in each."""
+    """Returns a batch with each row repeated for each pass: dropout differs between them."""
     passes = count_passes(terms)
     return jax.tree.map(lambda x: jnp.repeat(x, passes, axis=0), batch) if passes > 1 else batch
 
@@ -151,7 +151,7 @@ def class_cross_entropy(
 
 
 def _by_pass(x: Shaped[Array, "B ..."], passes: int) -> Shaped[Array, "P b ..."]:
-    """Returns the rows of each pass, which lie side by side in a batch, see `repeat_rows`."""
+    """Returns the rows of each pass, which are adjacent in a batch, see `repeat_rows`."""
     return jnp.moveaxis(x.reshape(-1, passes, *x.shape[1:]), 1, 0)
 
 
@@ -170,7 +170,7 @@ def _forward(*arguments):
 
 
 def _on_own_rows(work: Callable) -> Callable:
-    """Applies `work` to the rows of each device of the mesh, and adds up the first results."""
+    """Applies `work` to the rows of each device of the mesh, and sums the first results."""
     if not set(ROWS_AXES) <= set(jax.sharding.get_abstract_mesh().axis_names):
         return work
 
@@ -183,8 +183,8 @@ def _on_own_rows(work: Callable) -> Callable:
         on_device,
         in_specs=(rows, whole, rows, rows, whole, whole),
         out_specs=(whole, rows),
-        axis_names=set(ROWS_AXES),  # XLA divides the table by the others
-        check_vma=False,  # the loop starts with zeros, which are the same on all devices
+        axis_names=set(ROWS_AXES),  # XLA divides the table along the other axes
+        check_vma=False,  # the initial zeros of the loop are the same on all devices
     )
 
 
@@ -201,7 +201,7 @@ def _row_nll(features, table, labels, weights, smoothing, terms):
 
 
 def _sums(features, table, labels, weights, smoothing, terms):
-    """Returns (loss, nll, correct), and nothing of each row."""
+    """Returns (loss, nll, correct), and no values for each row."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, sums):
@@ -213,7 +213,7 @@ def _sums(features, table, labels, weights, smoothing, terms):
 
 
 def _sums_and_gradients(features, table, labels, weights, smoothing, terms):
-    """Returns ((loss, nll, correct), gradient of loss by table), and that by features."""
+    """Returns ((loss, nll, correct), gradient of the table), and gradient of the features."""
     chunks = _cut(features, table, labels, weights, terms)
 
     def body(i, carry):
@@ -228,7 +228,7 @@ def _sums_and_gradients(features, table, labels, weights, smoothing, terms):
         return (jax.tree.map(jnp.add, sums, new), d_table), d_features
 
     zero = jnp.zeros((), jnp.float32)
-    # Transposed: otherwise, a CPU would transpose the gradient by the logits, not the features.
+    # Transposed: otherwise, a CPU would transpose the gradient of the logits, not the features.
     start = (zero, zero, zero), jnp.zeros(table.shape[::-1], jnp.float32)
     zeros = jnp.zeros_like(chunks.features)
     (sums, d_table), d_features = jax.lax.fori_loop(0, chunks.turns, body, (start, zeros))
@@ -248,8 +248,8 @@ class _Chunks(NamedTuple):
     """The positions of a batch in chunks, [chunks, P, N, ...] for P passes over each row.
 
     Attributes:
-      turns: the number of chunks that hold all positions that count.
-      places: the place of each position, row by row, among those of all chunks; None if the same.
+      turns: the number of chunks with positions that count.
+      places: the index of each position, row by row, in all chunks; None if it is unchanged.
     """
 
     features: Float[Array, "chunks P N D"]
@@ -273,14 +273,14 @@ class _Chunks(NamedTuple):
 def _cut(features, table, labels, weights, terms):
     """Cuts the positions of a batch into chunks.
 
-    On a CPU, those that count come first, and chunks of nothing but padding are left out. An
-    accelerator takes them all: between two chunks, the host would wait for their number.
+    On a CPU, positions that count come first, and chunks with only padding are left out. On an
+    accelerator, all are computed: otherwise the host would wait for their number.
     """
     passes, backend = count_passes(terms), jax.default_backend()
     total = labels.size // passes
     held = CHUNK_LOGITS.get(backend, CHUNK_LOGITS["gpu"]) // (passes * table.shape[0])
     count = -(-total // max(1, held))
-    size = -(-total // count)  # equal sizes, so that there is little padding
+    size = -(-total // count)  # equal sizes minimise padding
     turns, order, places = count, None, None
     if backend == "cpu":
         padding = _by_pass(weights, passes)[0].ravel() == 0
@@ -306,11 +306,11 @@ def _logits(features, labels, table):
 
 
 def _chunk_sums(chunk, table, smoothing, terms):
-    """Returns (loss, nll, correct) of one chunk, and the gradient of loss by its logits."""
+    """Returns (loss, nll, correct) of one chunk, and the gradient of the logits."""
     features, labels, weights = chunk
     logits, label_logits = _logits(features, labels, table)
     largest = logits.max(axis=-1)
-    # The logsumexp, written out: its exponentials are those of the gradient.
+    # The logsumexp, written out: the gradient uses the same exponentials.
     exponentials = jnp.exp(logits - largest[..., None])
     normalizer = exponentials.sum(axis=-1)
     log_normalizer = largest + jnp.log(normalizer)
@@ -318,7 +318,7 @@ def _chunk_sums(chunk, table, smoothing, terms):
     uniform = log_normalizer - logits.mean(axis=-1)
     loss = (1.0 - smoothing) * nll + smoothing * uniform
     tokens = jnp.arange(table.shape[0])
-    # The first of the most probable, as by argmax, whose reduction XLA does not vectorise on a CPU.
+    # The first of the most probable, as in argmax, whose reduction XLA does not vectorise on a CPU.
     before = jnp.where(tokens < labels[..., None], logits, -jnp.inf).max(axis=-1)
     correct = (label_logits >= largest) & (before < largest)
     target = jnp.where(tokens == labels[..., None], 1.0 - smoothing, 0.0)

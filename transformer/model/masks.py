@@ -1,4 +1,4 @@
-"""Masks of attention [3.2.3], and all inputs of attention other than hidden states."""
+"""Attention masks [3.2.3], and all inputs of attention other than hidden states."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def look_ahead_mask(queries: Int[Array, "L"], keys: Int[Array, "M"]) -> Bool[Arr
     """Returns the mask with which position i attends to positions up to and including i.
 
     Args:
-      queries, keys: their positions, from zero.
+      queries, keys: positions, from zero.
 
     Source: Vaswani et al. 2017, section 3.2.3, third bullet.
     """
@@ -28,7 +28,7 @@ def segment_mask(queries: Int[Array, "B L"], keys: Int[Array, "B M"]) -> Bool[Ar
     So several short documents can share a row as if each had its own row.
 
     Args:
-      queries, keys: a number for each token, equal for those of one document.
+      queries, keys: a number for each token, equal within a document.
     """
     return (queries[:, :, None] == keys[:, None, :])[:, None]
 
@@ -51,7 +51,7 @@ class AttentionInputs:
 
 @flax.struct.dataclass
 class AttentionPattern:
-    """The rules that `AttentionInputs` follow from, for any of the queries.
+    """The rules that give the `AttentionInputs` for any subset of the queries.
 
     So a long sequence needs no array with an axis of all queries and one of all keys.
 
@@ -59,7 +59,7 @@ class AttentionPattern:
       is_key: True at tokens, False at padding.
       query_positions, key_positions: from zero.
       bias: (query positions, key positions) -> the bias of `AttentionInputs`; a pytree, if the
-        pattern is to be one.
+        pattern has to be one.
       segments: see `segment_mask`, if queries and keys are the same tokens and have segments.
       look_ahead: whether a query may attend only to positions up to its own.
     """

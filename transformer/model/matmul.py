@@ -1,16 +1,16 @@
-"""Products of matrices, with factors of float32 or bfloat16 and sums of float32.
+"""Matrix products with factors of float32 or bfloat16 and sums of float32.
 
 Some CPUs multiply bfloat16 several times as fast as float32: those with AMX, such as Intel Xeons
-since Sapphire Rapids. XLA's CPU backend uses that for x y if both factors lie row by row in memory.
-Other products of bfloat16, such as those of a gradient, which have a transposed factor, it converts
-to float32 first, and is slower than without bfloat16. Here, a factor is therefore transposed in
-memory, in such a way that XLA does not undo it.
+since Sapphire Rapids. XLA's CPU backend uses AMX for x y if both factors are stored row by row.
+For other products of bfloat16, such as those in a gradient, with a transposed factor, it converts
+them to float32 first, which is slower than without bfloat16. Here, a factor is therefore transposed
+in memory, in a way that XLA does not undo.
 
-Of many small matrices, such as those of attention, XLA's CPU backend multiplies quickly only what
-lies row by row, of float32, too. Gradients are therefore products of that form.
+For many small matrices, such as those of attention, XLA's CPU backend is fast only if they are
+stored row by row, in float32, too. Gradients are therefore products of that form.
 
-The form is chosen when a program is traced, for the platform of this process, or plainly, for a
-program that is given away: see `for_any_platform`.
+The form is chosen when a program is traced, for the platform of this process; exported programs
+get the plain form, see `for_any_platform`.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _PLAINLY = contextvars.ContextVar("_PLAINLY", default=False)
 
 @contextlib.contextmanager
 def for_any_platform() -> Iterator[None]:
-    """What is traced meanwhile has no form that is only for CPUs."""
+    """Context in which traced programs have no form that is only for CPUs."""
     token = _PLAINLY.set(True)
     try:
         yield
@@ -57,7 +57,7 @@ def product(x: Float[Array, "N K"], y: Float[Array, "K M"]) -> Float[Array, "N M
     if not _is_by_rows(x.dtype):
         return jnp.matmul(x, y, preferred_element_type=jnp.float32)
     # Without barriers, XLA might move a transposition of a factor or of the result into the product
-    # after it chose the instructions, and then does not know how to compute it.
+    # after it chose the instructions, and would then not know how to compute it.
     x, y = jax.lax.optimization_barrier((x, y))
     return jax.lax.optimization_barrier(jnp.matmul(x, y, preferred_element_type=jnp.float32))
 
@@ -70,7 +70,7 @@ def product_nt(x: Float[Array, "N K"], y: Float[Array, "M K"]) -> Float[Array, "
 def product_tn(x: Float[Array, "K N"], y: Float[Array, "K M"]) -> Float[Array, "N M"]:
     """Returns x^T y, float32, for two factors of one dtype.
 
-    On a CPU this is faster than what XLA makes of it, in float32, too, if x is small.
+    On a CPU this is faster than XLA's own form, in float32, too, if x is small.
     """
     return product(_transpose(x) if _is_for_cpu() else x.T, y)
 
@@ -84,7 +84,7 @@ def _transpose(x: Float[Array, "N K"]) -> Float[Array, "K N"]:
     return jax.lax.optimization_barrier(x.T[:, None])[:, 0]
 
 
-# JAX's own gradient would multiply the float32 gradient of the result by a factor of bfloat16.
+# JAX's own gradient would multiply the float32 gradient of the result by a bfloat16 factor.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _linear(x, kernel, dtype):
     return product(x.astype(dtype), kernel.astype(dtype))
@@ -144,7 +144,7 @@ def _weighted_sums_backward(factors, d_heads):
 
 
 def _is_short(x: Float[Array, "B H L K"], y: Float[Array, "B H K M"]) -> bool:
-    """Whether a matrix [L, M] is smaller than both factors, and is transposed in their place."""
+    """Returns whether a matrix [L, M] is smaller than both factors, and is transposed instead."""
     return x.shape[-2] * y.shape[-1] < (x.shape[-2] + y.shape[-1]) * x.shape[-1]
 
 
@@ -153,7 +153,7 @@ def _t(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
 
 
 def _swap(x: Float[Array, "B H N M"]) -> Float[Array, "B H M N"]:
-    """Returns the transposed matrices, in memory: XLA moves this into nothing that reads them."""
+    """Returns the transposed matrices, in memory: XLA does not fuse this into its consumers."""
     return jax.lax.optimization_barrier(_t(x))
 
 

@@ -1,4 +1,4 @@
-"""Layer and root-mean-square normalisation, with a gradient that keeps little."""
+"""Layer and root-mean-square normalisation, with a gradient that stores little."""
 
 import functools
 
@@ -11,14 +11,14 @@ from transformer.model.matmul import row_means
 
 
 class Norm(nn.Module):
-    """Normalises the last axis, and then applies a learned scale and, if there is one, a bias.
+    """Normalises the last axis, and then applies a learned scale and an optional bias.
 
     Statistics are float32.
 
     Args:
       centered: subtract the mean, as layer normalisation does (Ba et al. 2016, equation 4) and
         root-mean-square normalisation does not (Zhang and Sennrich 2019, equation 4).
-      dtype: of the output.
+      dtype: dtype of the output.
     """
 
     centered: bool
@@ -40,10 +40,10 @@ def _normalize(
 ) -> Float[Array, "*batch D"]:
     """Returns u * scale in float32, where u = (x - mean) / sqrt(variance + epsilon).
 
-    Let g be the gradient of the loss by the output, and h = g * scale. Then that by x is (h -
-    mean(h) - u mean(h u)) / sqrt(variance + epsilon), and that by the scale is the sum of g u over
-    the batch. JAX derives the same, but keeps three arrays of x's size for it, such as the scale of
-    each element; this keeps x and two numbers for each vector.
+    Let g be the gradient of the loss with respect to the output, and h = g * scale. Then that of x
+    is (h - mean(h) - u mean(h u)) / sqrt(variance + epsilon), and that of the scale is the sum of
+    g u over the batch. JAX derives the same, but stores three arrays of x's size for it, such as
+    the scale of each element; this stores x and two numbers for each vector.
     """
     return _forward(x, scale, centered, epsilon)[0]
 

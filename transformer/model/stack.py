@@ -1,4 +1,4 @@
-"""The layers of encoder and decoder [3.1], and how they follow one another."""
+"""The layers of encoder and decoder [3.1], and stacks of them."""
 
 import contextlib
 import dataclasses
@@ -112,7 +112,7 @@ class DecoderLayer(nn.Module):
         inputs: AttentionInputs,
         memory_inputs: AttentionInputs | None,
     ) -> tuple[Float[Array, "B P D"], "LayerKVCache"]:
-        """Returns the next hidden states of P hypotheses per sentence, and the cache with them."""
+        """Returns the next hidden states of P hypotheses per sentence, and the updated cache."""
 
         def attend(x):
             nonlocal cache
@@ -218,18 +218,18 @@ def run_layers(
     """Returns the output of the last layer, and the other outputs of all layers.
 
     With `scan_layers` one compiled layer runs `depth` times, over parameters and `each`
-    stacked on a leading axis. With `remat` a layer's activations are computed again for its
-    gradient instead of being kept (Chen et al. 2016).
+    stacked on a leading axis. With `remat` a layer's activations are recomputed for its
+    gradient instead of being stored (Chen et al. 2016).
 
     Args:
-      run: (layer, x, its part of `each`) -> (x, something).
-      each: something for each layer, or None.
+      run: (layer, x, its part of `each`) -> (x, other output).
+      each: a tree with an item for each layer, or None.
     """
     if config.remat:
         run = nn.remat(run, prevent_cse=not config.scan_layers)
     if not config.scan_layers:
         run = nn.jit(run)  # traced once for all layers
-        # Outside a program, each call would compile one. `nn.jit` stays for its random keys.
+        # Outside a program, each call would compile one. `nn.jit` remains for its random keys.
         in_program = isinstance(x, Tracer)
         results = []
         with contextlib.nullcontext() if in_program else jax.disable_jit():
@@ -266,7 +266,7 @@ def sown_by_kind(intermediates: Mapping[str, Any], name: str) -> dict[str, list[
 def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
     """Returns a gate of 1 for each head, by kind of attention; such gates have no effect.
 
-    Kinds are "encoder_self", "decoder_self" and "cross", of those that the model has. Shared layers
+    Kinds are "encoder_self", "decoder_self" and "cross", if the model has them. Shared layers
     share their gates, and count as one.
 
     Source: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 2.3.
@@ -286,12 +286,12 @@ def unit_gates(config: ModelConfig) -> dict[str, Float[Array, "layers H"]]:
 def gate_variables(
     gates: Mapping[str, Float[Array, "layers *B H"]], config: ModelConfig, part: str = ""
 ) -> dict[str, Any]:
-    """Returns the collection of variables `gates`, with which a model multiplies its heads.
+    """Returns the variable collection `gates`, by which a model multiplies its heads.
 
     Args:
-      gates: by kind of attention, see `unit_gates`; heads of missing kinds have no gates. An axis
-        before the heads, if any, is that of a batch whose sequences have their own.
-      part: name of the Transformer within the model; '' if it is the whole.
+      gates: by kind of attention, see `unit_gates`; missing kinds have none. An axis before the
+        heads, if any, is the batch axis, for separate gates in each sequence.
+      part: name of the Transformer within the model; '' if it is the whole model.
     """
     collection: dict[str, Any] = {}
     for kind, by_layer in gates.items():

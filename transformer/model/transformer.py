@@ -35,7 +35,7 @@ from transformer.model.stack import (
 )
 from transformer.variants import Registry
 
-# By what a source is: modules of (size of the vocabulary, config) that embed it. See `build`.
+# Embedding modules by kind of source, called with (vocabulary size, config). See `build`.
 SOURCE_EMBEDDINGS: dict[str, Any] = Registry(tokens=Embedding)
 
 
@@ -45,7 +45,7 @@ class Transformer(Architecture):
     With no encoder layers, the decoder alone predicts the next token of any text (Radford et al.
     2018, "GPT"); with no decoder layers, the encoder alone reads one (Devlin et al. 2019, "BERT").
 
-    Variables `gates` multiply its heads, and with 0 remove them; see `stack.gate_variables`.
+    Variables `gates` multiply its heads, and remove them if 0; see `stack.gate_variables`.
 
     Source: Vaswani et al. 2017, figure 1.
     """
@@ -145,8 +145,8 @@ class Transformer(Architecture):
     ) -> tuple[Float[Array, "B P V"], "KVCache"]:
         """See `Architecture`.
 
-        The hypotheses of a sentence take the place of a target's positions in `decode`: their
-        queries share one set of keys, with a mask for each.
+        The hypotheses of a sentence replace the target positions of `decode`: their queries share
+        one set of keys, with a mask for each hypothesis.
         """
         beam_size, steps = cache.back_pointers.shape[1:]
         slots = jnp.broadcast_to(jnp.arange(beam_size, dtype=jnp.int32), tokens.shape)
@@ -187,7 +187,7 @@ class Transformer(Architecture):
         columns = table, self.output_bias[:, None]
         return jnp.concatenate([features, ones], axis=-1), jnp.concatenate(columns, axis=-1)
 
-    # -- what is asked of it from outside
+    # -- the interface of `Network`
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -225,7 +225,7 @@ class Transformer(Architecture):
             kernels += count_kernels(layers) * (depth if config.share_layers else 1)
         return kernels
 
-    # -- inside
+    # -- internals
 
     def _embed(self, vectors, encoding, positions, rates=NO_DROPOUT):
         vectors = self.word_dropout(vectors, rates.word)
@@ -240,9 +240,9 @@ class Transformer(Architecture):
         segments=None,
         look_ahead=False,
     ) -> AttentionInputs | AttentionPattern:
-        """Inputs of the plain form, or the pattern of the forms that never hold [L, M].
+        """Returns inputs of the plain form, or the pattern of the forms that never hold [L, M].
 
-        Only the plain form initialises parameters, and has weights for a caller who asks for them.
+        Only the plain form initialises parameters, and can return weights.
         """
         pattern = AttentionPattern(
             is_key, query_positions, key_positions, encoding.bias, segments, look_ahead
@@ -250,7 +250,7 @@ class Transformer(Architecture):
         plain = self.config.attention_implementation == "plain"
         if plain or self.is_initializing() or self.is_mutable_collection("intermediates"):
             return pattern.inputs(query_positions)
-        # A layer of a scan cannot call a module of the stack, but a function of its variables.
+        # A layer of a scan can call a function of the stack's variables, but not its modules.
         module, variables = encoding.unbind()
         bias = functools.partial(module.apply, method="bias")
         return dataclasses.replace(pattern, bias=jax.tree_util.Partial(bias, variables))
@@ -260,7 +260,7 @@ def segment_starts(segments: Int[Array, "B L"]) -> Int[Array, "B L"]:
     """Returns the position in the row, from zero, at which the segment of each token starts.
 
     Args:
-      segments: tokens of one segment stand side by side.
+      segments: segment numbers; the tokens of a segment are adjacent.
     """
     places = jnp.arange(segments.shape[1])
     first = jnp.diff(segments, axis=1, prepend=segments[:, :1] - 1) != 0

@@ -15,20 +15,20 @@ class OptimizerConfig:
     # adam [5.3] | adamw (Loshchilov and Hutter 2019) | lion (Chen et al. 2023), for a third to a
     # tenth of Adam's rates | muon (Jordan et al. 2024) for kernels, adamw for the rest, at Adam's
     # rates (Liu et al. 2025) | adafactor (Shazeer and Stern 2018), whose rates are relative to the
-    # RMS of a parameter: at most 0.01 in the paper; it uses no beta1, beta2 and epsilon
+    # RMS of a parameter: at most 0.01 in the paper; it does not use beta1, beta2 and epsilon
     name: str = key("adam", facts="peers", choices=("adam", "adamw", "lion", "muon", "adafactor"))
     beta1: float = key(0.9, BELOW_ONE, "peers")  # [5.3]
     beta2: float = key(0.98, BELOW_ONE, "peers")  # [5.3]
     epsilon: float = key(1e-9, (1e-15, 1), "peers")  # [5.3]
-    muon_momentum: float = key(0.95, BELOW_ONE)  # muon: of the gradients of kernels
+    muon_momentum: float = key(0.95, BELOW_ONE)  # muon: for the gradients of kernels
     # decoupled, times the learning rate; not with adam
     weight_decay: float = key(0.0, NOT_NEGATIVE, "traced peers")
-    # global norm of the gradient; 0 never clips
+    # maximum global norm of the gradient; 0 disables clipping
     clip_norm: float = key(0.0, NOT_NEGATIVE, "peers work")
     # noam [5.3, eq. 3] | inverse_sqrt | constant | cosine | linear | wsd (Hägele et al. 2024); the
     # last three fall to zero at the end that train.steps or train.epochs sets
     schedule: str = key("noam", choices="transformer.optim.schedules.SCHEDULES")
-    # wsd: of the updates, those in which the rate falls
+    # wsd: fraction of the updates in which the rate falls
     decay_fraction: float = key(0.2, (0, 1), "traced")
     # noam: a factor; others: the peak
     learning_rate: float = key(1.0, NOT_NEGATIVE, "traced recipe")

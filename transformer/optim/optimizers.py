@@ -16,7 +16,7 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from transformer.optim import OptimizerConfig
 
 MUON_RMS = 0.2  # about that of Adam's directions (Liu et al. 2025, "Muon is Scalable", 2.2)
-# Parts of the names of parameters that have two axes and are not decayed either: biases of
+# Parts of the names of parameters that have two axes but are not decayed: biases of
 # attention scores, weights of single units, and mixtures of heads, which start as the identity.
 NOT_DECAYED = frozenset({"relative_bias", "grid_bias", "peepholes", "talk_scores", "talk_weights"})
 
@@ -47,10 +47,10 @@ class Gathered(NamedTuple):
     """State of an optimizer with gradient accumulation.
 
     Attributes:
-      inner: the optimizer's own.
+      inner: state of the wrapped optimizer.
       gradient: the sum over the tokens since the last update.
       weight: the number of these tokens.
-      number: of the last update, from one; 0 before it.
+      number: number of the last update, from one; 0 before it.
     """
 
     inner: Any
@@ -65,10 +65,10 @@ def _gathering(
     """Accumulates gradients, and divides their sum by the number of tokens since the last update.
 
     So several batches give the same update as one batch of all their rows, even if they have
-    different numbers of tokens. `update` takes the mean gradient of a batch, and also
+    different numbers of tokens. `update` takes the mean gradient of a batch, and also:
 
       weight: the batch's number of tokens; 0 ignores the batch and its gradient.
-      due: the number of the update to make now, if there are any tokens and no earlier update had
+      due: the number of the update to make now, if there are any tokens and no earlier call made
         it; 0 for none.
     """
 
@@ -173,7 +173,7 @@ def _muon(
     """
 
     def axes(tree):
-        # Axes that are not named are of layers: each has a matrix of its own.
+        # Unnamed axes enumerate layers: each has its own matrix.
         return jax.tree.map(lambda _: MuonDimensionNumbers(-2, -1), tree)
 
     def label(path, param):
@@ -230,8 +230,8 @@ class FactoredMoments(NamedTuple):
     """State of Adafactor.
 
     Attributes:
-      count: of the updates.
-      rows: mean squared gradient of each row of a matrix, and of each number of a vector.
+      count: number of updates.
+      rows: mean squared gradient of each row of a matrix, and of each element of a vector.
       columns: mean squared gradient of each column of a matrix; a zero for a vector.
     """
 
@@ -274,8 +274,8 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
         def direct(path, g, row, column, param):
             if is_matrix(path, g):
-                # Two factors, because the product of two small moments would be zero; as would the
-                # first of a row without a gradient, if those of others are large.
+                # Two factors, because the product of two small moments could be zero, and so could
+                # the first of a row without a gradient, if those of other rows are large.
                 row = jnp.maximum(row / row.mean(-1, keepdims=True), tiny)[..., None]
                 g = g * jax.lax.rsqrt(column)[..., None, :]
             direction = g * jax.lax.rsqrt(row)
@@ -295,5 +295,5 @@ def _adafactor(stacked: Collection[str]) -> optax.GradientTransformation:
 
 
 def _rms(x, axes):
-    """The root of the mean square of the last axes, each of which stays with length one."""
+    """Returns the root mean square over the last axes, which are kept with length one."""
     return jnp.sqrt(jnp.mean(x**2, axis=axes, keepdims=True))

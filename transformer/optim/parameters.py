@@ -1,4 +1,4 @@
-"""Names of parameters, and patterns over them: which move in training, and how fast.
+"""Names of parameters, and patterns over them: which are trained, and at what rate.
 
 A name is a path such as "encoder_layers_0/feed_forward/inner/kernel". A pattern is a regular
 expression that is searched in it: "embedding" matches every table, "^encoder_layers_0/" one layer,
@@ -29,11 +29,11 @@ def named_leaves(tree: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class ParameterRules:
-    """The parameters that a training moves, and the factors of their learning rates.
+    """The parameters that are trained, and the factors of their learning rates.
 
     Attributes:
-      freeze: pattern of those that stay as they are; '' matches none.
-      factors: (pattern, factor of the learning rate) pairs, of which the first match counts.
+      freeze: pattern of the parameters that stay unchanged; '' matches none.
+      factors: (pattern, factor of the learning rate) pairs; the first match counts.
 
     Source: Howard and Ruder 2018, "Universal Language Model Fine-tuning", section 3.2
     (discriminative rates) and 3.3 (freezing).
@@ -43,7 +43,7 @@ class ParameterRules:
     factors: tuple[tuple[str, float], ...] = ()
 
     def is_frozen(self, name: str) -> bool:
-        """Returns whether a parameter stays as it is."""
+        """Returns whether a parameter stays unchanged."""
         return bool(self.freeze) and re.search(self.freeze, name) is not None
 
     def factor(self, name: str) -> float:
@@ -51,10 +51,10 @@ class ParameterRules:
         return next((factor for pattern, factor in self.factors if re.search(pattern, name)), 1.0)
 
     def split(self, tree: Any) -> tuple[Any, Any]:
-        """Returns the leaves that move, and those that do not, each with None for the others.
+        """Returns the trained and the frozen leaves, as trees with None in the other places.
 
-        None is a node without leaves: a gradient or an optimizer of the first tree has nothing of
-        the frozen leaves. `merge` is the inverse.
+        None is a node without leaves: a gradient or optimizer of the first tree has nothing for the
+        frozen leaves. `merge` is the inverse.
         """
         leaves, structure = jax.tree.flatten(tree)
         frozen = list(map(self.is_frozen, named_leaves(tree)))
@@ -82,7 +82,7 @@ class ParameterRules:
 
 
 def merge(moving: Any, staying: Any) -> Any:
-    """Returns the tree that `ParameterRules.split` split."""
+    """Returns the tree that `ParameterRules.split` has split."""
     return jax.tree.map(
         lambda x, y: y if x is None else x, moving, staying, is_leaf=lambda x: x is None
     )
@@ -93,7 +93,7 @@ def rules_of(train: Any, shapes: Callable[[], Any] | None = None) -> ParameterRu
 
     Args:
       train: has `freeze` and `learning_rate_factors`, see `ParameterRules`.
-      shapes: returns the tree of the parameters that they are for, if it is known.
+      shapes: returns the tree of the parameters that the rules apply to, if it is known.
 
     Raises:
       UserError: a pattern is not a regular expression, or matches no parameter; or a factor is not
@@ -136,7 +136,7 @@ def matching(key: str, pattern: str, names: Collection[str]) -> list[str]:
     """Returns the names that a pattern matches.
 
     Raises:
-      UserError: there are none.
+      UserError: it matches none.
     """
     found = [name for name in names if re.search(pattern, name)]
     if found:

@@ -1,9 +1,9 @@
 """Learning-rate schedules [5.3].
 
-A schedule returns factors; the rate of an update is the least of them times `learning_rate`. It is
-a traced number, so that runs which differ only in it share one compiled step. For a line of the
-log, NumPy (`xp`) computes it, since JAX would compile each operation. This module does not need
-optax, whose import takes longer than the check of a config.
+A schedule returns factors; the rate of an update is the minimum of them times `learning_rate`. It
+is a traced number, so that runs which differ only in it share one compiled step. For a log line,
+NumPy (`xp`) computes it, since JAX would compile each operation. This module does not need optax,
+whose import takes longer than the check of a config.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from transformer.variants import Registry
 
 
 def noam(xp, step, hparams, d_model):
-    """d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+    """Returns d_model^-0.5 * min(step^-0.5, step * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
     warmup = xp.maximum(hparams["warmup_steps"], 1.0)
     return d_model**-0.5 * step * warmup**-1.5, d_model**-0.5 * step**-0.5
 
@@ -91,7 +91,7 @@ def learning_rate(
     """Returns the learning rate of an update, counted from one.
 
     Args:
-      update: of a Python number, the rate is an array of NumPy.
+      update: if it is a Python number, the rate is a NumPy array.
       hparams: "learning_rate" (noam: a factor; others: the peak), "warmup_steps" and, for
         cosine, linear and wsd, "total_steps", in updates; for wsd also "decay_fraction".
     """
@@ -99,5 +99,5 @@ def learning_rate(
     step = xp.asarray(update, xp.float32)
     factors = [xp.asarray(x, xp.float32) for x in SCHEDULES[schedule](xp, step, hparams, d_model)]
     peak = xp.asarray(hparams["learning_rate"], xp.float32)
-    # XLA would compute a minimum of numbers again in the update of each parameter, not a reduction.
+    # XLA would recompute a minimum of scalars in the update of each parameter, but not a reduction.
     return xp.asarray(xp.min(peak * xp.stack(factors)))

@@ -1,7 +1,7 @@
-"""Checkpoints of a run by Orbax's `CheckpointManager`: the newest and the best ones.
+"""Checkpoints of a run, by Orbax's `CheckpointManager`: the newest and the best ones.
 
-A step's folder has its arrays, as Orbax writes them, and a record: the progress of the loop, the
-digest of each file, which is checked before it is read, and the scores of the evaluation.
+A step's folder has its arrays, in Orbax's format, and a record: the progress of the loop, the
+digest of each file, which is checked before the file is read, and the evaluation scores.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from transformer.runs.leaves import (
 
 RECORD = "record.json"
 SHAPE = {"progress": dict, "leaves": dict, "files": dict}
-DELETED = "deleted"  # a checkpoint is moved there before it is deleted, so a kill leaves no half
+DELETED = "deleted"  # checkpoints are moved there first, so a kill leaves none half deleted
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ class Checkpoints:
     A checkpoint holds the training state and `progress`, a JSON object with the progress of the
     loop. It is written in the background, and gets its name only when it is complete.
 
-    These checkpoints are kept: the newest, the newest `keep_last` evaluated ones, the best, and the
+    It keeps the newest checkpoint, the newest `keep_last` evaluated ones, the best one, and the
     last `keep_last` evaluated ones up to the best. A checkpoint that was not evaluated is deleted
     after the next save, so that an interruption does not change which checkpoints are averaged.
 
     Args:
-      folder: absolute; created if it is missing, unless `read_only`.
-      best_metric: the metric by which checkpoints are compared.
+      folder: absolute path; created if it is missing, unless `read_only`.
+      best_metric: the metric that ranks checkpoints.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Checkpoints:
     ):
         self.folder, self.keep_last, self.best_metric = folder, keep_last, best_metric
         self._read_only = read_only
-        self._records: dict[int, dict[str, Any] | DamageError] = {}  # those that were read
+        self._records: dict[int, dict[str, Any] | DamageError] = {}  # records read so far
         self._saving: tuple[int, dict[str, Any]] | None = None  # step and record
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
@@ -68,12 +68,12 @@ class Checkpoints:
 
     @functools.cached_property
     def _manager(self) -> Any:
-        import orbax.checkpoint as ocp  # which takes a fifth of a second
+        import orbax.checkpoint as ocp  # takes a fifth of a second
 
-        # Orbax logs each file it opens, and prints the errors that it also raises.
+        # Orbax logs each file that it opens, and prints errors that it also raises.
         for name in ("absl", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        index = jax.process_index()  # each process reads alone, and one writes
+        index = jax.process_index()  # each process reads by itself, and only one writes
         options = ocp.CheckpointManagerOptions(
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 index, {index}, f"process_{index}"
@@ -84,7 +84,7 @@ class Checkpoints:
             lightweight_initialize=True,
             async_options=ocp.AsyncOptions(
                 post_finalization_callback=self._write_record,
-                create_directories_asynchronously=False,  # runs that train together save together
+                create_directories_asynchronously=False,  # vmapped runs save at the same time
             ),
         )
         return ocp.CheckpointManager(self.folder, options=options)
@@ -103,7 +103,7 @@ class Checkpoints:
     def save(self, step: int, state: Any, progress: Mapping[str, Any]) -> None:
         """Starts to write a checkpoint in the background, after any earlier write has ended.
 
-        Raises UserError if that or this write failed; the checkpoints that exist are intact.
+        Raises UserError if that write or this one failed; existing checkpoints stay intact.
         """
         import orbax.checkpoint as ocp
 
@@ -120,7 +120,7 @@ class Checkpoints:
     def record_evaluation(
         self, step: int, numbers: Mapping[str, float], progress: Mapping[str, Any]
     ) -> None:
-        """Records the scores of a checkpoint, once it is on disk, and the progress with them.
+        """Records the scores and the current progress with a checkpoint, once it is on disk.
 
         A score that is not finite counts as the worst.
         """
@@ -135,7 +135,7 @@ class Checkpoints:
         return "scores" in self._record(step)
 
     def scores(self) -> dict[int, tuple[float, float]]:
-        """Returns the key by which each evaluated checkpoint is compared, see `rank`."""
+        """Returns the sort key of each evaluated checkpoint, see `rank`."""
         records = {step: self._record(step) for step in self.steps()}
         return {
             step: rank(record["scores"], self.best_metric)
@@ -157,7 +157,7 @@ class Checkpoints:
         return next(filter(None, map(self.read_progress, reversed(self.steps()))), {})
 
     def wait(self) -> None:
-        """Waits until all writes have ended; raises UserError if the disk refused."""
+        """Waits until all writes have ended; raises UserError if one has failed."""
         if self._saving is None:
             return
         step = self._saving[0]
@@ -180,21 +180,21 @@ class Checkpoints:
     def restore_newest(
         self, template: Any, fingerprint: str, text_digest: str = ""
     ) -> tuple[Any, dict[str, Any]] | None:
-        """Returns (state, progress) of the newest checkpoint that is undamaged, or None.
+        """Returns (state, progress) of the newest undamaged checkpoint; None if there is none.
 
-        Once one before is read, those that are damaged are moved out of this folder, so that their
-        steps can be written again. Raises UserError if all are damaged, or one is of another text
-        or another model, or cannot be read.
+        Damaged checkpoints are moved out of this folder once an earlier one has been read, so that
+        their steps can be written again. Raises UserError if all are damaged, or if one belongs to
+        other text or another model, or cannot be read.
 
         Args:
           template: a state of the same structure, shapes and dtypes, on the target devices.
-          fingerprint, text_digest: those of the task, see `check_fingerprint`.
+          fingerprint, text_digest: values of the task, see `check_fingerprint`.
         """
         leaves, damaged = named_leaves(template), []
         for step in reversed(self.steps()):
             try:
                 record = self._read(step)
-                # Checked first, since the state has other shapes with other tokenizers.
+                # Checked first, since other tokenizers change the shapes of the state.
                 check_fingerprint(record["progress"], fingerprint, self.folder, text_digest)
                 arrays = self._restore(step, record["leaves"], leaves)
             except DamageError as error:
@@ -223,14 +223,14 @@ class Checkpoints:
         """Returns the mean of the weights of some checkpoints, on the default device.
 
         Weights are the moving average if the run has one, otherwise the parameters. Nothing else is
-        read. At most two trees are in memory, for any number of steps. Raises UserError for one
-        that is damaged.
+        read. At most two trees are in memory, for any number of steps. Raises UserError if a
+        checkpoint is damaged.
 
         Args:
           template: shapes and dtypes of the weights.
         """
         total: dict[str, np.ndarray] = {}
-        equal: dict[str, np.ndarray] = {}  # in all checkpoints so far
+        equal: dict[str, np.ndarray] = {}  # arrays that are equal in all checkpoints so far
         for step in steps:
             try:
                 groups = by_group(self._read(step)["leaves"])
@@ -250,7 +250,7 @@ class Checkpoints:
                 if name in equal and not np.array_equal(x, equal[name]):
                     del equal[name]
                 total[name] = total[name] + x
-        # A parameter that is frozen stays as it is, which a mean in float32 may not.
+        # A frozen parameter stays unchanged; its mean in float32 might differ.
         mean = {name: equal.get(name, x / np.float32(len(steps))) for name, x in total.items()}
         leaves = [jax.device_put(mean[name]) for name in named_leaves(template)]
         return jax.tree.unflatten(jax.tree.structure(template), leaves)
@@ -261,7 +261,7 @@ class Checkpoints:
             check_fingerprint(progress, fingerprint, self.folder, text_digest)
 
     def _write_record(self) -> None:
-        """Writes the record of the step that is being saved, before Orbax gives it its name."""
+        """Writes the record of the step that is being saved, before Orbax names its folder."""
         assert self._saving is not None
         step, record = self._saving
         [partial] = self.folder.glob(f"{step}.*")
@@ -273,7 +273,7 @@ class Checkpoints:
         write_json(partial / RECORD, {**record, "files": files})
 
     def _read(self, step: int) -> dict[str, Any]:
-        """The record of a checkpoint, read once."""
+        """Returns the record of a checkpoint, which is read only once."""
         if step not in self._records:
             try:
                 self._records[step] = read_sealed(self.folder / str(step) / RECORD, SHAPE)
@@ -285,7 +285,7 @@ class Checkpoints:
         return record
 
     def _record(self, step: int) -> dict[str, Any]:
-        """The record of a checkpoint; empty if it is missing or damaged, which is said once."""
+        """Returns a checkpoint's record; {} if it is missing or damaged, which is logged once."""
         unread = step not in self._records
         try:
             return self._read(step) if step in self.steps() else {}
@@ -297,10 +297,10 @@ class Checkpoints:
     def _restore(
         self, step: int, saved: Mapping[str, Any], like: Mapping[str, Any], host: bool = False
     ) -> dict[str, Any]:
-        """Arrays of a checkpoint by name, sharded as those that they are `like`, or on the host.
+        """Returns arrays of a checkpoint by name, sharded as in `like`, or on the host.
 
         Args:
-          saved: their descriptions in the record.
+          saved: descriptions of the arrays in the record.
         """
         import orbax.checkpoint as ocp
 
@@ -327,7 +327,7 @@ class Checkpoints:
 
     def _prune(self) -> None:
         steps, scores = self.steps(), self.scores()
-        # A damaged one may be the best.
+        # A damaged checkpoint may be the best one.
         kept = {step for step in steps if not self._record(step)}
         evaluated, best = list(scores), self.best_step()
         up_to_best = [] if best is None else evaluated[: evaluated.index(best) + 1]
@@ -338,12 +338,12 @@ class Checkpoints:
             self._records.pop(step, None)
 
     def _delete_halves(self) -> None:
-        """Deletes folders of steps that a kill left half written or half deleted, and no others."""
+        """Deletes only folders of steps that a kill left half written or half deleted."""
         deleted = self.folder / DELETED
         for path in (*self.folder.glob("*.orbax-checkpoint-tmp"), *deleted.glob("*")):
             if path.name.partition(".")[0].isdigit():
-                shutil.rmtree(path, ignore_errors=True)  # which follows no link
-        with contextlib.suppress(OSError):  # it is not there, or has something else
+                shutil.rmtree(path, ignore_errors=True)  # follows no links
+        with contextlib.suppress(OSError):  # it is missing or not empty
             deleted.rmdir()
 
     def _refused(self, step: int, error: Exception) -> UserError:
@@ -360,10 +360,10 @@ def check_fingerprint(
 ) -> None:
     """Raises UserError if a checkpoint was trained with other tokenizers or on other text.
 
-    With the same tokenizers, as adopted ones, other text gives other batches.
+    The text must match even if the tokenizers do, since other text gives other batches.
 
     Args:
-      text_digest: of the training text; empty if it is unknown.
+      text_digest: digest of the training text; empty if it is unknown.
     """
     if progress["fingerprint"] != fingerprint:
         raise UserError(
@@ -380,7 +380,7 @@ def check_fingerprint(
 
 
 def _system_error(error: Exception) -> Exception:
-    """Returns the system's error that tensorstore met; any other as it is."""
+    """Returns the system's error behind an error of tensorstore; any other error unchanged."""
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return OSError(int(code[1]), os.strerror(int(code[1]))) if code else error
 

@@ -1,4 +1,4 @@
-"""The arrays of a checkpoint by name: what must hold of them, and of their files."""
+"""The arrays of a checkpoint by name, with checks of the arrays and their files."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ PARAMS, EMA, STATE = "params", "ema", "state"
 
 
 def describe_leaves(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the shape and the dtype of arrays by name, as JSON has them."""
+    """Returns the shape and dtype of arrays by name, as JSON data."""
     return {name: {"shape": list(x.shape), "dtype": str(x.dtype)} for name, x in arrays.items()}
 
 
 def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: str) -> None:
-    """Raises UserError if saved arrays, see `describe_leaves`, are not those of the model."""
+    """Raises UserError if saved arrays, see `describe_leaves`, do not match the model's."""
     unlike = [x for x in sorted(saved.keys() | expected.keys()) if saved.get(x) != expected.get(x)]
     if not unlike:
         return
@@ -33,7 +33,7 @@ def check_leaves(saved: Mapping[str, Any], expected: Mapping[str, Any], what: st
 
 
 def by_group(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Leaves by the folder that has them."""
+    """Returns leaves grouped by the folder that holds them."""
     groups: dict[str, dict[str, Any]] = {}
     for name, x in leaves.items():
         first = name.split("/")[0]
@@ -42,7 +42,7 @@ def by_group(leaves: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def check_files(folder: Path, group: str, digests: Mapping[str, str]) -> None:
-    """Raises DamageError if a file of the group is missing or is not what was written."""
+    """Raises DamageError if a file of the group is missing or was changed after writing."""
     for name, digest in digests.items():
         if name.startswith(f"{group}/"):
             try:

@@ -1,4 +1,4 @@
-"""A trained run in Python: text in; translations, scores, attention and embeddings out."""
+"""A trained run in Python: from text to translations, scores, attention and embeddings."""
 
 import dataclasses
 import os
@@ -34,11 +34,11 @@ from transformer.tasks import REGISTRY
 from transformer.tasks.pair_scores import refuse_blank
 from transformer.tasks.translation import TranslationTask, make_translator, save_tokenizers
 
-TOKENS_SHOWN = 8  # tokens in the repr of a table: no special ones or bytes
+TOKENS_SHOWN = 8  # number of tokens in the repr of a table, without special tokens and bytes
 
 
 class Embeddings(NamedTuple):
-    """A table of token embeddings: row i of `vectors`, float32, is of `tokens[i]`."""
+    """A table of token embeddings: row i of `vectors`, float32, belongs to `tokens[i]`."""
 
     tokens: list[str]
     vectors: Float[np.ndarray, "V D"]
@@ -50,11 +50,11 @@ class Embeddings(NamedTuple):
 
 
 def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "LoadedRun":
-    """Returns the trained run of a folder.
+    """Returns the trained run in a folder.
 
     Args:
       folder: the `--workdir` of its training.
-      settings: keys of `decode` and `evaluate` to use in place of the run's, such as
+      settings: keys of `decode` and `evaluate` that override the run's, such as
         {"decode.beam_size": 1}, and `model.attention_implementation` and `model.matmul_dtype`.
     """
     folder = run_folder(folder)
@@ -75,22 +75,22 @@ def load(folder: str | Path, settings: Mapping[str, Any] | None = None) -> "Load
 def train(
     config: ConfigDict | str | Path, workdir: str | Path, settings: Mapping[str, Any] | None = None
 ) -> "LoadedRun":
-    """Trains, scores and reports a run, or resumes it; returns it.
+    """Trains, scores and reports a run, or resumes it; returns the trained run.
 
-    Its log goes to standard output. An interrupt (Ctrl-C) saves it: the same call resumes it.
+    It logs to standard output. An interrupt (Ctrl-C) saves the run: the same call resumes it.
 
     Args:
-      config: the experiment, or the name of its file, such as "configs/own_text.py".
-      settings: {dotted key: value} of the config to change, as `--config.key=value` does.
+      config: the experiment's config, or the name of its file, such as "configs/own_text.py".
+      settings: {dotted key: value} overrides of the config, as in `--config.key=value`.
     """
     return load(import_sibling("experiments.command").train(config, workdir, settings or {}))
 
 
 def import_marian(folder: str | Path, output: str | Path) -> Path:
-    """Writes the model of a folder, see `bridges.marian_import`, as a run; returns its folder.
+    """Converts the model in a folder, see `bridges.marian_import`, to a run; returns its folder.
 
     Args:
-      output: a new folder, which has its name only when it is complete.
+      output: a new folder, which gets its name only when it is complete.
     """
     folder, output = Path(folder).expanduser(), Path(output).expanduser()
     if os.path.lexists(output):
@@ -115,8 +115,8 @@ class LoadedRun(Run):
     """A trained run, in memory.
 
     Texts are lists of strings, and results are in their order; the result of a text does not depend
-    on the other texts, except for samples, see `generate`. The first texts of a length wait some
-    seconds for XLA's programs.
+    on the other texts, except for samples, see `generate`. The first texts of each length wait a
+    few seconds for compilation.
 
     Attributes:
       trained: its model and variables.
@@ -138,15 +138,15 @@ class LoadedRun(Run):
         self, texts: Iterable[str], num_best: int, source_tag: str | None = None
     ) -> list[list[Translation]]: ...
     def translate(self, texts, num_best=None, source_tag=None):
-        """Returns the translation of each text; of a blank text, ''.
+        """Returns the translation of each text; '' for a blank text.
 
-        Each line of a text is translated as by `--mode=translate`; of several lines, the breaks and
-        the white space around them are kept.
+        Each line of a text is translated as in `--mode=translate`; the line breaks and the white
+        space around lines are kept.
 
         Args:
-          num_best: makes the result the best translations of each text, at most this many, as
-            (text, score, tokens, degenerate); `decode.beam_size` or fewer.
-          source_tag: put before every text, of a model of several corpora, such as <2de>.
+          num_best: returns a list of up to this many translations for each text instead, as (text,
+            score, tokens, degenerate); at most `decode.beam_size`.
+          source_tag: tag to put before every text, such as <2de>, for a model of several corpora.
         """
         return self._best("translate", texts, num_best, source_tag)
 
@@ -178,10 +178,10 @@ class LoadedRun(Run):
     def evaluate(
         self, texts: Iterable[str], *references: Iterable[str], source_tag: str | None = None
     ) -> dict[str, Any]:
-        """Returns BLEU, chrF, TER, loss and the other scores of texts, as `results["test"]`.
+        """Returns BLEU, chrF, TER, loss and the other scores of texts, as in `results["test"]`.
 
         Args:
-          references: a translation of each text; further ones for several references.
+          references: a translation of each text, followed by any further lists of references.
           source_tag: see `translate`.
         """
         self._check_task("evaluate")
@@ -201,7 +201,7 @@ class LoadedRun(Run):
         config = self.config.copy_and_resolve_references()
         config.evaluate.perturbed_sentences = 0
         task = TranslationTask.from_folder(self.folder, config, pairs)
-        task.predictor = self.trained.predictor  # which has compiled programs
+        task.predictor = self.trained.predictor  # has compiled programs
         scores = task.evaluate(self.trained.variables["params"], "test", final=True)
         return {name: value for name, value in scores.items() if name not in ("counts", "texts")}
 
@@ -210,7 +210,7 @@ class LoadedRun(Run):
     @overload
     def caption(self, pictures: Iterable[str], num_best: int) -> list[list[Translation]]: ...
     def caption(self, pictures, num_best=None):
-        """Returns the caption of each picture, given the names of their files.
+        """Returns the caption of each picture, given the file names of the pictures.
 
         Args:
           num_best: see `translate`.
@@ -225,11 +225,11 @@ class LoadedRun(Run):
         """Returns each prompt with its continuation, see `decode.search` and the keys after it.
 
         The same prompts give the same texts; another `decode.seed` gives others. A sample depends
-        on its prompt and on the place of the prompt in the list.
+        on its prompt and on the position of the prompt in the list.
 
         Args:
-          num_best: makes the result a list of this many continuations of each prompt, as (text,
-            score), the score None for samples; those of a beam are different texts, perhaps fewer.
+          num_best: returns a list of this many continuations for each prompt instead, as (text,
+            score), where samples have score None; beam search gives distinct texts, perhaps fewer.
         """
         return self._best("generate", prompts, num_best)
 
@@ -238,18 +238,18 @@ class LoadedRun(Run):
     @overload
     def classify(self, texts: Iterable[str], num_best: int) -> list[list[Prediction]]: ...
     def classify(self, texts, num_best=None):
-        """Returns the most probable class of each text; of a blank text, ''.
+        """Returns the most probable class of each text; '' for a blank text.
 
         Args:
-          num_best: makes the result the most probable classes of each text, at most this many, as
-            (label, probability).
+          num_best: returns a list of up to this many most probable classes for each text instead,
+            as (label, probability).
         """
         return self._best("classify", texts, num_best)
 
     def attention(
         self, text: str, target: str | None = None, source_tag: str | None = None
     ) -> Attention:
-        """Returns the attention of all heads of all layers over a text.
+        """Returns the attention of all heads in all layers over a text.
 
         Args:
           target: the translation of the text; by default the model's own.
@@ -273,7 +273,7 @@ class LoadedRun(Run):
         """Writes the run in a format of `bridges.formats`, with a model card; returns the folder.
 
         Args:
-          folder: a new one.
+          folder: a new folder.
         """
         scores = (self.results or {}).get("test", {})
         params, predictor = self.trained.variables["params"], self.trained.predictor
@@ -283,7 +283,7 @@ class LoadedRun(Run):
 
     @property
     def embeddings(self) -> dict[str, Embeddings]:
-        """The tables of token embeddings by use; tied ones are one, as "source_target_output"."""
+        """The token embeddings by use; tied tables are one, such as "source_target_output"."""
         tables = self.trained.predictor.token_tables(self.trained.variables)
         return {
             name: Embeddings(tokenizer.pieces(range(len(vectors))), vectors)
@@ -291,17 +291,17 @@ class LoadedRun(Run):
         }
 
     def operation(self, name: str) -> Operation:
-        """Returns what its task does with texts under this name, such as "translate"."""
+        """Returns the task's operation with a name, such as "translate"."""
         self._check_task(name)
         if name not in self._operations:
             model = self.trained.predictor, self.trained.variables, self.config, self.folder
             self._operations[name] = OPERATIONS[name](*model)
         return self._operations[name]
 
-    # -- inside
+    # -- internals
 
     def _check_task(self, method: str) -> None:
-        """Refuses a method that the task does not have."""
+        """Raises UserError for a method that the task does not support."""
         task = self.config.task
         if method not in (methods := REGISTRY[task].operations):
             having = [name for name, each in REGISTRY.items() if method in each.operations]
@@ -313,7 +313,7 @@ class LoadedRun(Run):
     def _best(
         self, name: str, texts: Iterable[Any], num_best: int | None, tag: str | None = None
     ) -> list[Any]:
-        """The results of each text, or what the best one says."""
+        """Returns all results of each text, or only the text of the best one."""
         operation = self.operation(name)
         answers = operation.answer(Request(_list_of_texts(texts), self._count(num_best), tag))
         if num_best is not None:
@@ -321,12 +321,12 @@ class LoadedRun(Run):
         return [best[0][0] if best else "" for best in answers]
 
     def _tagged(self, texts: Iterable[str], source_tag: str | None) -> list[str]:
-        """Source texts with their tags, if the model has tags."""
+        """Returns source texts with their tags, if the model has tags."""
         tag = Tagger(self.config.data, source_tag)
         return [tag(text, f"text {number}") for number, text in enumerate(_list_of_texts(texts), 1)]
 
     def _count(self, num_best: int | None) -> int:
-        """How many results of each text are made."""
+        """Returns the number of results to make for each text."""
         if num_best is None:
             return 1
         config = self.config.copy_and_resolve_references()
@@ -339,10 +339,10 @@ class LoadedRun(Run):
 
 
 def _list_of_texts(texts: Iterable[Any]) -> list[str]:
-    """Texts as a list."""
+    """Returns texts as a list."""
     if isinstance(texts, str):
         raise UserError(f"{texts[:40]!r} is a single text: give a list of texts")
-    texts = list(texts)  # an iterator, such as a file, is read once
+    texts = list(texts)  # an iterator, such as a file, can be read only once
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise UserError(f"text {number} is {text!r}, of type {type(text).__name__}: give a str")

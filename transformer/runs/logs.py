@@ -1,4 +1,4 @@
-"""The files that training extends step by step: its metrics, and snapshots of its attention."""
+"""Files that training appends to: metrics, and attention snapshots."""
 
 import contextlib
 import json
@@ -14,17 +14,17 @@ import numpy as np
 
 from transformer.files import SEAL, naming, parse_json, seal_of, write_arrays, write_bytes
 
-SNAPSHOTS = "attention_snapshots"  # folder within a run's
-# Files to which lines and events are appended; the name of the second goes on with the time.
+SNAPSHOTS = "attention_snapshots"  # subfolder of a run's folder
+# Files to which lines and events are appended; the second name is a prefix of a timestamp.
 METRICS, EVENTS = "metrics.jsonl", "events.out.tfevents"
-BOARD_VERSION = "brain.Event:2"  # of the events in it
+BOARD_VERSION = "brain.Event:2"  # version of TensorBoard's event format
 
 with contextlib.ExitStack() as after:
-    # tensorboardX would import PyTorch: a second and 180 MB, for nothing used here.
+    # tensorboardX would import PyTorch: a second and 180 MB for unused features.
     if "torch" not in sys.modules:
         sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
         after.callback(sys.modules.pop, "torch")
-    # protobuf makes these classes when they are imported.
+    # protobuf creates these classes when they are imported.
     from tensorboardX.proto.event_pb2 import (
         Event,  # pyright: ignore[reportAttributeAccessIssue]
         SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
@@ -34,10 +34,10 @@ with contextlib.ExitStack() as after:
 
 
 class _Board:
-    """TensorBoard's file of a run, written in the calling thread.
+    """TensorBoard's event file of a run, written in the calling thread.
 
-    The thread of tensorboardX's own writer dies of an error of the disk, and whoever writes then
-    waits for ever. From `purge_step` on TensorBoard hides the events of earlier files.
+    tensorboardX's own writer thread dies of disk errors, and any later write would then wait
+    forever. From `purge_step` on, TensorBoard hides the events of earlier files.
     """
 
     def __init__(self, workdir: Path, purge_step: int):
@@ -48,7 +48,7 @@ class _Board:
         self._write(step=purge_step, session_log=SessionLog(status=SessionLog.START))
 
     def write(self, split: str, values: Mapping[str, float], step: int) -> None:
-        """Writes the numbers of a step; those of evaluations, which are rare, to the disk."""
+        """Writes the numbers of a step; evaluations, which are rare, are flushed to disk."""
         for name, value in values.items():
             self._write(step=step, summary=scalar(f"{split}/{name}", value))
         if split != "train":
@@ -56,7 +56,7 @@ class _Board:
                 self._file.flush()
 
     def close(self) -> None:
-        """Closes the file, also if what its buffer has cannot be written."""
+        """Closes the file, even if its buffer cannot be written."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -71,14 +71,14 @@ class MetricsWriter:
     Args:
       workdir: the run's folder.
       step: the step from which the run resumes; lines of later steps are deleted.
-      evaluated: whether to keep that step's evaluation; otherwise its lines are deleted too.
-      logged: whether to keep that step's line of training; otherwise it is written again.
+      evaluated: whether to keep that step's evaluation; otherwise its lines are deleted, too.
+      logged: whether to keep that step's training line; otherwise it is written again.
     """
 
     def __init__(self, workdir: Path, step: int, evaluated: bool = True, logged: bool = True):
         self._path = workdir / METRICS
         self._drop_after(step, evaluated, logged)
-        # From the first step too: a run may have been killed before it had a checkpoint.
+        # Also at the first step: a run may have been killed before its first checkpoint.
         self._board = _Board(workdir, purge_step=step + 1)
 
     def write(self, step: int, split: str, values: dict[str, float]) -> None:
@@ -106,12 +106,12 @@ class MetricsWriter:
 
 
 def write_snapshot(folder: Path, step: int, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes what the attention heads look at after `step` steps into a run's folder."""
+    """Writes the attention statistics of all heads after `step` steps to a run's folder."""
     place = folder / SNAPSHOTS
     place.mkdir(exist_ok=True)
     write_arrays(place / f"{step:08d}.npz", {"step": np.array(step), **arrays})
 
 
 def snapshot_files(folder: Path) -> list[Path]:
-    """Returns the snapshots of a run's folder by their steps, and none of the other files there."""
+    """Returns the snapshot files of a run in order of their steps, without other files."""
     return sorted(folder.glob(f"{SNAPSHOTS}/{'[0-9]' * 8}.npz"))

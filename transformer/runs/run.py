@@ -1,4 +1,4 @@
-"""A run: the one owner of its folder, which knows what is left to do of it."""
+"""A run: the single owner of its folder, with the state of training and scoring."""
 
 import dataclasses
 import enum
@@ -30,13 +30,13 @@ PredictorT = TypeVar("PredictorT", bound=Predictor)
 
 
 class State(enum.IntEnum):
-    """How far a run has come."""
+    """The stage that a run has reached."""
 
-    NEW = enum.auto()  # it has no checkpoint
-    STARTED = enum.auto()  # it has to be trained further, or its newest checkpoint to be evaluated
-    TRAINED = enum.auto()  # a setting of its config has ended it
-    SCORED = enum.auto()  # and it has the scores of its newest checkpoint
-    REPORTED = enum.auto()  # and a report
+    NEW = enum.auto()  # there is no checkpoint
+    STARTED = enum.auto()  # training, or the evaluation of the newest checkpoint, is unfinished
+    TRAINED = enum.auto()  # a setting of its config has ended the training
+    SCORED = enum.auto()  # it also has the scores of its newest checkpoint
+    REPORTED = enum.auto()  # it also has a report
     IMPORTED = enum.auto()  # it is a model of another project
 
 
@@ -44,10 +44,10 @@ class State(enum.IntEnum):
 class RunProgress:
     """The progress of a run apart from its state; saved with every checkpoint.
 
-    `seconds` are all of the run's, `training_seconds` those of its steps. `line_*` are of the steps
-    since the last line; `line_sums`, see `metrics.tokens.to_list`, is filled before a save.
-    `best` and `best_loss` are of the best evaluation, `last` and `lowest_loss` of all.
-    `text_digest` is that of the task, empty in older runs.
+    `seconds` is the total time, `training_seconds` the time of steps. `line_*` cover the steps
+    since the last log line; `line_sums`, see `metrics.tokens.to_list`, is filled before a save.
+    `best` and `best_loss` belong to the best evaluation, `last` and `lowest_loss` to all.
+    `text_digest` is the task's digest, empty in older runs.
     """
 
     fingerprint: str
@@ -99,7 +99,7 @@ def total_steps(settings: ConfigDict, epoch_length: int) -> int:
     """Returns the number of steps of a run, given `config.train` and the batches in an epoch."""
     if not settings.epochs:
         return settings.steps
-    # Without the rounding, 0.07 epochs of 100 batches are 8 steps.
+    # Without rounding, 0.07 epochs of 100 batches would be 8 steps.
     return min(settings.steps, math.ceil(round(settings.epochs * epoch_length, 6)))
 
 
@@ -109,8 +109,8 @@ class TrainedRun(Generic[PredictorT]):
 
     Attributes:
       predictor: the model in use.
-      variables: the variables to apply it with, `{"params": ...}`.
-      steps: the steps of the checkpoints whose mean the parameters are, or of the only one.
+      variables: the variables to apply it to, `{"params": ...}`.
+      steps: the steps of the checkpoints that the parameters are averaged over, often only one.
       progress: the progress of the run, see `RunProgress`; empty if unknown.
     """
 
@@ -124,8 +124,8 @@ class Run:
     """A folder, and the config with which its run is trained or used.
 
     Attributes:
-      config: by default that of the folder; a command may change how the run is used and scored.
-      epoch_length: batches in an epoch; None if only the folder knows.
+      config: by default the folder's config; a command may change settings for use and scoring.
+      epoch_length: number of batches in an epoch; None to read it from the folder.
     """
 
     epoch_length: int | None = None
@@ -141,7 +141,7 @@ class Run:
 
     @property
     def is_imported(self) -> bool:
-        """Whether it is a model of another project, which is not trained here."""
+        """Whether the run is a model of another project, which is not trained here."""
         return (self.folder / ORIGIN).is_dir()
 
     @property
@@ -151,12 +151,12 @@ class Run:
 
     @property
     def results(self) -> dict[str, Any] | None:
-        """The content of `results.json`, or None if the run is not scored yet."""
+        """The content of `results.json`, or None if the run has not been scored."""
         return read_results(self.folder / RESULTS)
 
     @property
     def scores(self) -> dict[str, Any] | None:
-        """The results if they are those of the newest checkpoint, or the checkpoints are deleted.
+        """The results, if they are of the newest checkpoint, or if the checkpoints are deleted.
 
         A run may be scored before its training has ended.
         """
@@ -165,7 +165,7 @@ class Run:
 
     @property
     def state(self) -> State:
-        """How far the run has come."""
+        """The stage that the run has reached."""
         if self.is_imported:
             return State.IMPORTED
         if self.step and self.ended_by() is None:
@@ -175,21 +175,21 @@ class Run:
         return State.REPORTED if (self.folder / REPORT).exists() else State.SCORED
 
     def ended_by(self) -> str | None:
-        """Returns the setting that ended the training, or None if it must go on.
+        """Returns the setting that ended the training, or None if training must continue.
 
-        It must, too, to evaluate the newest checkpoint.
+        It must also continue if the newest checkpoint has not been evaluated.
         """
         step, settings, length = self.step, self.config.train, self.epoch_length
         with Checkpoints(self.folder.absolute() / CHECKPOINTS, read_only=True) as checkpoints:
             saved = checkpoints.read_progress(step) if step else None
             if saved is None or not checkpoints.evaluated(step):
                 return None
-        if length is None:  # without the record, epochs count as over
+        if length is None:  # without the record, assumes that all epochs are done
             length = (read_run(self.folder).get("data") or {}).get("batches_per_epoch", 0)
         return RunProgress(**saved).find_limit(step, settings, total_steps(settings, length))
 
     def refuse_results(self) -> None:
-        """Raises UserError if results without checkpoints would pass for those of a new run."""
+        """Raises UserError if results without checkpoints could pass for those of a new run."""
         if names := [name for name in (RESULTS, CHOICE) if (self.folder / name).exists()]:
             raise UserError(
                 f"{self.folder} has {names[0]} but no checkpoints, so its training cannot be "
@@ -198,7 +198,7 @@ class Run:
             )
 
     def delete_results(self) -> None:
-        """Deletes the scores and the choice of weights, which are of fewer steps or evaluations."""
+        """Deletes the scores and the choice of weights, which are outdated by further training."""
         for name in (RESULTS, CHOICE):
             (self.folder / name).unlink(missing_ok=True)
 
@@ -213,8 +213,8 @@ class Run:
         """Raises UserError if the folder has a run of another config, or a link out of it.
 
         Args:
-          training: whether the paths of the text and how the model is computed must be the same,
-            too.
+          training: whether paths of the text and settings of the implementation must also be the
+            same.
         """
         folder, recipe = self.folder, self.config.recipe
         if folder.exists() and not folder.is_dir():
@@ -240,7 +240,7 @@ class Run:
             )
 
     def _comparable(self, training: bool) -> dict[str, Any]:
-        """The values that must be those of the folder, see `check_same`."""
+        """Returns the values that must match the folder's, see `check_same`."""
         free = {*having(*FREE)} if training else {*having(*FREE, "implementation", "path")}
         values = {key: value for key, value in flatten(self.config).items() if key not in free}
         values["data.corpora"] = [
@@ -262,7 +262,7 @@ class Run:
         """Returns the model with its weights.
 
         Args:
-          steps: the steps of the checkpoints to use, in place of the run's own choice.
+          steps: the steps of the checkpoints to use, instead of the run's own choice.
         """
         folder = self.folder.absolute()  # Orbax needs an absolute path
         self.check_same()

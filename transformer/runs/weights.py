@@ -1,9 +1,9 @@
-"""The weights that a run uses: those of one checkpoint or the mean of several, in one file.
+"""The weights that a run uses: one checkpoint's or the mean of several, in one file.
 
-After the training the best single checkpoint is compared on validation with the mean of the last
-few and the mean of those up to the best. The choice is saved in the run's folder and used by every
-mode. So are the weights, in `weights.safetensors`: inference reads nothing else, however many
-checkpoints they are the mean of. Names in it are those of the parameters, such as
+After training, the best single checkpoint is compared on validation with the mean of the last few
+checkpoints and the mean of those up to the best. The choice is saved in the run's folder and used
+by every mode. The weights are saved in `weights.safetensors`: inference reads nothing else, however
+many checkpoints they average. Names in it are those of the parameters, such as
 "encoder_layers_0/feed_forward/inner/kernel", and kernels are [inputs, features]. Many programs can
 read this format; it holds no code.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "weights.safetensors"
 CHOICE = "weights.json"
-STORED = "stored"  # its key of the weights that were stored apart
+STORED = "stored"  # key of the record of separately stored weights
 SHAPE = {"newest_step": int, "steps": [int], "candidates": [dict], STORED: dict}
 BEST, LAST, UP_TO_BEST = "best", "last", "up_to_best"  # candidates
 
@@ -49,7 +49,7 @@ def candidates(scores: Mapping[int, tuple[float, float]], average: int) -> dict[
     """Returns the steps of each candidate by its kind, without repetitions.
 
     Args:
-      scores: of all evaluated checkpoints, oldest first, see `rank`.
+      scores: scores of all evaluated checkpoints, oldest first, see `rank`.
       average: the number of checkpoints to average.
     """
     evaluated, best = list(scores), max(scores, key=scores.__getitem__)
@@ -73,17 +73,17 @@ class Weights:
             "metric": self.metric,
         }
         self.is_compared = self.rule["rule"] == "auto" and self.rule["average"] > 1
-        # The settings that, with the tokenizers, fix the shapes of the weights; as JSON has them.
+        # The settings that, with the tokenizers, determine the shapes of the weights, as JSON data.
         self.model = json.loads(json.dumps(config.model.to_dict()))
 
     def choose(self, task: Any, keep: bool = True) -> dict[str, Any]:
-        """Chooses the weights of a trained run, logs it, and scores candidates if necessary.
+        """Chooses the weights of a trained run, logs the choice, and scores candidates if needed.
 
         A saved choice is used if it still fits the run; with its weights, it needs no checkpoint.
 
         Args:
           keep: whether to save the choice and the weights in the run's folder, for other modes;
-            otherwise the scoring settings may be others than during the training.
+            otherwise the scoring settings may differ from those during training.
 
         Returns:
           `steps` of the checkpoints, `rule` and `average` of the config, `metric`, `newest_step`,
@@ -104,7 +104,7 @@ class Weights:
         return choice
 
     def store(self, weights: Any, progress: Any, choice: Any = None) -> None:
-        """Writes weights and their choice; without one, they are imported: of step 0."""
+        """Writes weights and their choice; weights without a choice are imported, of step 0."""
         choice = choice or {**self.rule, "newest_step": 0, "steps": [0], "candidates": []}
         arrays = {name: np.asarray(x) for name, x in named_leaves(weights).items()}
         data = safetensors.numpy.save(arrays)
@@ -122,12 +122,12 @@ class Weights:
     ) -> tuple[Any, list[int], dict[str, Any]]:
         """Returns the chosen weights, the steps of their checkpoints, and the progress of the run.
 
-        Those that were stored apart need no checkpoint.
+        Separately stored weights need no checkpoint.
 
         Args:
-          template: returns shapes and dtypes of the weights; to trace a model takes a while.
-          fingerprint: the fingerprint of the tokenizers that the run's progress must have.
-          steps: in place of the choice in the folder.
+          template: returns shapes and dtypes of the weights; a function, as tracing takes a while.
+          fingerprint: the required fingerprint of the tokenizers in the run's progress.
+          steps: steps to use instead of the choice in the folder.
         """
         with self._checkpoints() as checkpoints:
             choice = self._read(checkpoints.steps())
@@ -136,7 +136,7 @@ class Weights:
                 check_fingerprint(stored["progress"], fingerprint, checkpoints.folder)
                 try:
                     arrays = safetensors.numpy.load(self._read_file(stored))
-                    if stored["model"] != self.model:  # its config has changed
+                    if stored["model"] != self.model:  # the config has changed
                         expected = describe_leaves(named_leaves(template()))
                         what = f"the weights in {self.folder / WEIGHTS}"
                         check_leaves(describe_leaves(arrays), expected, what)
@@ -169,7 +169,7 @@ class Weights:
         return data
 
     def _check_any(self, steps: Sequence[int], choice: Any) -> None:
-        """Raises UserError if weights are needed that only a checkpoint has, and there is none."""
+        """Raises UserError if only a checkpoint would have the weights, and there is none."""
         if steps:
             return
         if (self.folder / WEIGHTS).exists() or (self.folder / CHOICE).exists():
@@ -185,10 +185,10 @@ class Weights:
         return Checkpoints(place, best_metric=self.metric, read_only=True)
 
     def _read(self, steps: Sequence[int]) -> dict[str, Any] | str:
-        """The saved choice of a run, or the reason why there is none that fits.
+        """Returns the saved choice of a run, or the reason why there is no valid one.
 
         Args:
-          steps: of its checkpoints; none if they were deleted.
+          steps: steps of the run's checkpoints; empty if they were deleted.
         """
         path = self.folder / CHOICE
         if not path.exists():
@@ -203,7 +203,7 @@ class Weights:
         return f"the choice of weights in {path} no longer fits the run"
 
     def _by_rule(self, checkpoints: Checkpoints) -> list[int]:
-        """The steps that the config specifies; of a comparison, the best single one."""
+        """Returns the steps that the config specifies; if it compares, the best single step."""
         steps, scores = checkpoints.steps(), checkpoints.scores()
         if self.rule["rule"] == "last" or not scores:
             return steps[-1:]
@@ -212,10 +212,10 @@ class Weights:
         return [max(scores, key=scores.__getitem__)]
 
     def _compare(self, task: Any, checkpoints: Checkpoints, recorded: bool) -> dict[str, Any]:
-        """Scores the candidates on validation, as evaluations during the training do.
+        """Scores the candidates on validation, in the same way as evaluations during training.
 
         Args:
-          recorded: whether these scored the best checkpoint with the present settings.
+          recorded: whether the best checkpoint was scored with the present settings.
         """
         metric, template = self.metric, task.predictor.param_shapes()
         sign = 1.0 if find(metric).higher_is_better else -1.0
@@ -232,7 +232,7 @@ class Weights:
                 logger.info(f"scoring {_describe_weights(kind, steps)} on validation ...")
                 weights = checkpoints.restore_weights(steps, template)
                 numbers = task.evaluate(weights, "validation", final=False)
-                del weights  # two trees in memory are enough
+                del weights  # keeps at most two trees in memory
                 measured[kind] = rank(numbers, metric)
             score, _ = measured[kind]
             value = sign * score if math.isfinite(score) else None
@@ -241,7 +241,7 @@ class Weights:
 
 
 def _choice_line(choice: Mapping[str, Any]) -> str:
-    """A line with the chosen weights and the scores of all candidates."""
+    """Returns a line with the chosen weights and the scores of all candidates."""
     steps, metric = choice["steps"], find(choice["metric"]).title
     if not choice["candidates"]:
         listed = ", ".join(f"{step:,}" for step in steps)

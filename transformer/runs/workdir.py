@@ -1,4 +1,4 @@
-"""The folder of a run: its name, its lock, its config, and the links in it; and of a sweep."""
+"""The folder of a run or a sweep: its name, lock, config, and links."""
 
 import contextlib
 import fcntl
@@ -18,21 +18,21 @@ from transformer.errors import UserError
 from transformer.files import parse_json, read_file, read_json
 from transformer.metrics.registry import rank
 
-# May be a link to elsewhere: checkpoints are large, and all modes except training only read them.
-# Training, which would write and delete there, needs a flag.
+# Folders that may be links to elsewhere: checkpoints are large, and all modes but training only
+# read them. Training, which would write and delete there, needs a flag.
 MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
-EVALUATIONS = "evaluations"  # folder within a run's, of all scores but the run's own results
-# A run's config has these; other missing keys, which are newer than the run, get their defaults.
+EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
+# Keys that a run's config must have; other missing keys, newer than the run, get their defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
-COMMAND = "sweep.json"  # has the command that trains a sweep, see `experiments.sweep.saved`
+COMMAND = "sweep.json"  # holds the command that trains a sweep, see `experiments.sweep.saved`
 
 
 @contextlib.contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Keeps other processes from training in the folder, which is created if it is missing.
 
-    Raises UserError if one does, or waits for its end. The system releases the lock when the
-    process ends, even if it is killed; the file stays.
+    Raises UserError if another process trains there, or waits for it to end. The system releases
+    the lock when the process ends, even if it is killed; the file stays.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a") as file:
@@ -62,13 +62,13 @@ def check_folder(folder: Path, linked: bool = True) -> None:
     """Raises UserError if a symbolic link leads out of a run's or a sweep's folder.
 
     Otherwise files elsewhere could be read or written. The folder itself may be a link, and so may
-    the `checkpoints` of a run. A pipe or a device is refused, too: to open it may never end.
+    the `checkpoints` of a run. Pipes and devices are refused, too, since opening one may block.
 
     Args:
       linked: whether checkpoints may be such a link.
     """
     root = folder.resolve()
-    walk = os.walk(root)  # which passes over what another process is deleting
+    walk = os.walk(root)  # ignores errors for files that another process is deleting
     for path in (Path(place, name) for place, *names in walk for name in itertools.chain(*names)):
         if path.is_fifo() or path.is_char_device():
             raise UserError(f"{path} is a pipe or a device, which no run writes: delete it")
@@ -82,7 +82,7 @@ def check_folder(folder: Path, linked: bool = True) -> None:
 
 
 def load_config(folder: Path) -> ConfigDict:
-    """Returns the config that made a run; keys that are newer than the run have their default."""
+    """Returns the config of a run; keys that are newer than the run get their defaults."""
     check_folder(folder)
     path = folder / "config.json"
     if not path.exists():
@@ -96,21 +96,21 @@ def load_config(folder: Path) -> ConfigDict:
 
 
 def parse_config(saved: dict[str, Any], path: Path, fix: str) -> ConfigDict:
-    """Returns a config that was written as JSON, complete and checked.
+    """Returns a config that was saved as JSON, complete and checked.
 
     Args:
-      path: the file that has it, which a UserError names.
+      path: the file that holds it, which a UserError names.
       fix: the end of the error message.
     """
     try:
         config = complete(ConfigDict(saved))
         check(config)
-    except (ValueError, AttributeError, UserError) as error:  # ConfigDict has names of its own
+    except (ValueError, AttributeError, UserError) as error:  # ConfigDict's own errors, too
         raise UserError(f"{path} cannot be read ({error}): {fix}") from None
     return config
 
 
-# -- a sweep's folder, in place of a run's
+# -- the folder of a sweep instead of a run
 
 
 class Trial(NamedTuple):
@@ -122,13 +122,13 @@ class Trial(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its folder within the sweep's, and its settings."""
+        """Its path within the sweep's folder, and its settings."""
         values = ", ".join(f"{key.split('.')[-1]}={value}" for key, value in self.settings.items())
         return f"trials/{self.folder.name} ({values or 'as configured'})"
 
 
 def find_trials(folder: Path) -> list[Trial]:
-    """Returns the trials of a sweep's folder, the best on validation first; empty for a run's.
+    """Returns the trials of a sweep's folder, the best on validation first; [] for a run's folder.
 
     A trial whose files cannot be read is left out.
     """
@@ -155,7 +155,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def refuse_sweep(folder: Path) -> None:
-    """Raises UserError, which names the best trial, if a folder is a sweep's and not a run's."""
+    """Raises UserError, which names the best trial, if a folder holds a sweep instead of a run."""
     command = _read_object(folder / COMMAND, {"command": str}).get("command")
     trials = find_trials(folder)
     if not trials and not command:
@@ -169,7 +169,7 @@ def refuse_sweep(folder: Path) -> None:
 
 
 def _read_object(path: Path, shape: Any) -> dict[str, Any]:
-    """The content of a JSON file; empty if it is missing or damaged, or has another shape."""
+    """Returns the content of a JSON file; {} if it is missing, damaged, or of another shape."""
     try:
         content, wrong = parse_json(read_file(path), shape)
     except OSError:

@@ -1,4 +1,4 @@
-"""The interface of a task to the training loop, and the code that all tasks share."""
+"""The interface of a task to the training loop, and code that all tasks share."""
 
 import abc
 import copy
@@ -34,25 +34,25 @@ class Task(abc.ABC):
     scores the predictor.
 
     Args:
-      config: the whole experiment.
+      config: the config of the whole experiment.
       like: another task, whose text is reused if the config describes the same text.
       folder: the run's folder, whose tokenizers are reused if they were trained on the same text.
 
     Attributes:
-      text: training text and held-out text; after `from_folder`, only the latter.
+      text: training text and held-out text; after `from_folder`, only held-out text.
       plan: all training batches, by number.
     """
 
-    # Facts that are asked instead of the name of a task.
+    # Properties of a task, so that other code need not compare its name.
     reads: ClassVar[str]  # PAIRS, DOCUMENTS, LABELLED or PICTURES
-    label_type: ClassVar[str] = ""  # what is learnt about pictures
+    label_type: ClassVar[str] = ""  # type of the labels of pictures
     sources: ClassVar[Collection[str]]  # the names of `data.source`
-    unit: ClassVar[str]  # that losses are means over and speed counts
-    metrics: ClassVar[str]  # their name in `metrics.registry.REGISTRY`
+    unit: ClassVar[str]  # losses are means over these units, and speeds count them
+    metrics: ClassVar[str]  # key in `metrics.registry.REGISTRY`
     operations: ClassVar[tuple[str, ...]]  # the methods of `LoadedRun`, the main one first
-    is_translated: ClassVar[bool] = False  # whether beam search writes a text for each source
+    is_translated: ClassVar[bool] = False  # whether beam search generates a text for each source
     model_noun: ClassVar[str]
-    invitation: ClassVar[str]  # heads a page to type into
+    invitation: ClassVar[str]  # heading of a web page with an input field
 
     text: Any
     predictor: Predictor
@@ -80,7 +80,7 @@ class Task(abc.ABC):
         `plan`, `describe` and `data_summary` are not available.
 
         Args:
-          given: a text to score in place of the held-out one, as the only split, "test"; see
+          given: a text to score instead of the held-out one, as the only split, "test"; see
             `make_given_text` of each task.
         """
         task = cls.without_text(config)
@@ -91,13 +91,13 @@ class Task(abc.ABC):
 
     @classmethod
     def without_text(cls, config: ConfigDict) -> "Task":
-        """Returns a task with nothing but its config, for `load` and `check_model`."""
+        """Returns a task that has only its config, for `load` and `check_model`."""
         task = cls.__new__(cls)
         task.config = config
         return task
 
     def with_config(self, config: ConfigDict) -> "Task":
-        """Returns the task of a config that differs only in numbers; they share programs."""
+        """Returns the task for a config with other hyperparameter values; both share programs."""
         task = copy.copy(self)
         task.config = config
         task.plan = task.make_plan()
@@ -108,13 +108,13 @@ class Task(abc.ABC):
     def check_model(self) -> None:
         """Checks that the config describes a valid model, as far as possible without text."""
         size, fields = self.config.tokenizer.vocab_size, model_fields(self.config.model)
-        if self.reads == DOCUMENTS:  # which a decoder alone reads
+        if self.reads == DOCUMENTS:  # which only a decoder can model
             fields["num_encoder_layers"] = 0
         check_names(ModelConfig(size, size, **fields))
 
     @abc.abstractmethod
     def read_text(self, folder: Path | None) -> Any:
-        """Returns `text` as the config describes it, see `Task`."""
+        """Returns `text` as described by the config, see `Task`."""
 
     @abc.abstractmethod
     def read_kept_text(self, folder: Path) -> Any:
@@ -122,7 +122,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def make_given_text(self, folder: Path, given: Any) -> Any:
-        """Returns `text` with the split "test" alone, another text than the run's."""
+        """Returns `text` with a given text as its only split, "test"."""
 
     @abc.abstractmethod
     def make_predictor(self) -> Predictor:
@@ -134,37 +134,37 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load(self, folder: Path) -> Predictor:
-        """Returns the model of a run's folder; its checkpoints are read elsewhere."""
+        """Returns the model of a run's folder, without parameters, which checkpoints have."""
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits of the final scores, "validation" first."""
+        """The splits of the final scores; "validation" comes first."""
         return tuple(self.text.held_out)
 
     @abc.abstractmethod
     def save_assets(self, workdir: Path) -> None:
-        """Writes the other files that a later use of the run needs, such as tokenizers."""
+        """Writes the other files that are needed to use the run later, such as tokenizers."""
 
     def fingerprint(self) -> str:
         """Returns the digests that a checkpoint must match."""
         return self.predictor.fingerprint()
 
     def text_digest(self) -> str:
-        """Returns a digest of the training text as the model reads it; empty if it has none."""
+        """Returns a digest of the training text as the model reads it; '' without training text."""
         return self.text.train.arrays_digest
 
     @property
     def train_tokens(self) -> dict[str, int]:
-        """The numbers of training tokens of each side, without begin and end of sentences."""
+        """Number of training tokens on each side, without begin and end tokens."""
         return {"text": len(self.text.train.store.tokens)}
 
     @abc.abstractmethod
     def describe(self) -> list[str]:
-        """Returns lines about data and model to print before training."""
+        """Returns lines about data and model, which are printed before training."""
 
     @abc.abstractmethod
     def data_summary(self) -> dict[str, Any]:
-        """Returns statistics of the text and its batches, as JSON.
+        """Returns statistics of the text and its batches as JSON data.
 
         `splits` {name: {unit: number}}; `oov_rate` of the training tokens; `vocabulary` {side or
         "all": pieces}; `batches_per_epoch`; `shapes` [[rows, tokens], ...] of the batches; and, if
@@ -181,13 +181,13 @@ class Task(abc.ABC):
         return self.config.model.d_model
 
     def draw_params(self, key: Array) -> Params:
-        """Returns fresh float32 parameters; cannot be traced."""
+        """Returns newly initialised float32 parameters; cannot be traced."""
         return self.predictor.draw_params(key)
 
     def hparams(self) -> dict[str, float]:
-        """Returns the task's numbers that the compiled step takes as arguments.
+        """Returns the hyperparameters that are arguments of the compiled step.
 
-        A zero is left out, so that the step has no operations for it, but for label smoothing.
+        Zeros are left out, except label smoothing, so that the step has no operations for them.
         """
         model, train = self.config.model, self.config.train
         rates = {f"dropout_{name}": model[f"dropout_{name}"] for name in DropoutRates._fields}
@@ -203,27 +203,27 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of a split; `final` ones may take longer.
+        """Returns the scores of a split; `final` scores may take longer.
 
         Final scores also have `texts`, {file in the run's folder: its lines}, `counts`, {metric:
-        numbers of each text, whose sums make the score}, and if the split has parts that are
+        values for each text, from whose sums the score is computed}, and if parts of the split are
         scored, `parts`, {name: final scores}.
         """
 
     @abc.abstractmethod
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
-        """Returns the scores of `evaluate`, not final, for each of several runs, stacked."""
+        """Returns the non-final scores of `evaluate` for each of several runs, stacked."""
 
     @abc.abstractmethod
     def held_out_batches(self, split: str) -> Iterator[Any]:
-        """Yields all of a split once, in batches of few static shapes.
+        """Yields the whole split once, in batches with few static shapes.
 
-        The first axis of every leaf is that of the texts, or rows of text, which are independent.
+        The first axis of each leaf enumerates texts, or rows of text, which are independent.
         """
 
     @abc.abstractmethod
     def held_out_sums(self, variables: Variables, batch: Any) -> TokenSums:
-        """Returns the unsmoothed loss of such a batch, without dropout and class weights."""
+        """Returns the unsmoothed loss of a held-out batch, without dropout and class weights."""
 
     def snapshot(self, params: Params) -> Snapshot:
         """Returns the attention snapshot of `evaluate.snapshot_statistics` validation texts."""
@@ -232,11 +232,11 @@ class Task(abc.ABC):
     @functools.cached_property
     @abc.abstractmethod
     def head_snapshot(self) -> HeadSnapshots:
-        """The snapshot of texts spread over the validation set."""
+        """The attention snapshot of texts spread over the validation set."""
 
 
 class TokenTask(Task):
-    """A task whose model predicts tokens: its loss is a mean over them."""
+    """A task whose model predicts tokens: its loss is a mean over tokens."""
 
     predictor: TokenPredictor
 
@@ -253,7 +253,7 @@ class TokenTask(Task):
         return self.predictor.token_sums(variables, batch)
 
     def split_sums(self, variables: Variables, split: str, stacked: bool) -> list[list[TokenSums]]:
-        """Returns the unsmoothed loss of each batch of a split, of each of several stacked runs."""
+        """Returns the unsmoothed loss of each batch of a split, for each of the stacked runs."""
         run = self.predictor.stacked_sums if stacked else self.predictor.sums
         sums = jax.device_get([run(variables, batch) for batch in self.held_out_batches(split)])
         if not stacked:
@@ -276,7 +276,7 @@ class TokenTask(Task):
         return scores
 
     def texts_of_rows(self, split: str) -> list[int] | None:
-        """Returns the text of each row of `held_out_batches`, if texts have several."""
+        """Returns the text number of each row of `held_out_batches`, if texts have several rows."""
         return None
 
 
@@ -284,19 +284,19 @@ class TokenTask(Task):
 
 
 def rates_of(hparams: dict[str, Any]) -> DropoutRates:
-    """Returns the dropout rates among the arguments of a step."""
+    """Returns the dropout rates in the arguments of a step."""
     return DropoutRates(*(hparams.get(f"dropout_{name}", 0.0) for name in DropoutRates._fields))
 
 
 def terms_of(hparams: dict[str, Any]) -> dict[str, Any]:
-    """Returns the weights of further terms of the loss among the arguments of a step."""
+    """Returns the weights of additional loss terms in the arguments of a step."""
     return {name: hparams[name] for name in TERMS if name in hparams}
 
 
 def text_of(config: ConfigDict) -> dict[str, Any]:
     """Returns the settings of a config that determine its text."""
     tokenizer = {**config.tokenizer.to_dict(), "initial_folder": initial_folder(config)}
-    model, start = config.model, config.train.init_from  # whose training pairs are not held out
+    model, start = config.model, config.train.init_from  # no training pair of that run is held out
     look = model.patch_size, model.picture_size, model.picture_channels
     data = config.data.to_dict()
     return {"data": data, "look": look, "tokenizer": tokenizer, "init_from": start}
@@ -305,7 +305,7 @@ def text_of(config: ConfigDict) -> dict[str, Any]:
 def refuse_empty(
     splits: Mapping[str, Iterable[Any]], fix: str = ", or name a file in config.data.{}_source"
 ) -> None:
-    """Raises UserError if a split has no items; `fix` says what else helps."""
+    """Raises UserError if a split has no items; `fix` names another fix."""
     for split in (split for split, items in splits.items() if not items):
         raise UserError(
             f"the {split} set is empty: set config.data.{split}_size to 1 or more"
@@ -314,7 +314,7 @@ def refuse_empty(
 
 
 def plan_sizes(data: ConfigDict) -> tuple[int, int, int, int]:
-    """Returns the numbers of a `BucketPlan` after its seed: tokens, buckets, multiple and rows."""
+    """Returns arguments of `BucketPlan` after the seed: tokens, buckets, multiple and rows."""
     return data.batch_tokens, data.num_buckets, data.batch_multiple, data.batch_sentences
 
 
@@ -326,7 +326,7 @@ def describe_plan(plan: Any) -> str:
 
 
 def plan_summary(plan: Any) -> dict[str, Any]:
-    """Returns what `Task.data_summary` has of the batches of a `BucketPlan`."""
+    """Returns the part of `Task.data_summary` about the batches of a `BucketPlan`."""
     return {
         "batches_per_epoch": plan.epoch_length,
         "padding_fraction": plan.padding_fraction,
@@ -335,7 +335,7 @@ def plan_summary(plan: Any) -> dict[str, Any]:
 
 
 def initial_folder(config: ConfigDict) -> Path | None:
-    """Returns the folder of the run whose tokenizers this one keeps or grows, if there is one."""
+    """Returns the folder of the run whose tokenizers are kept or extended, if there is one."""
     folder = config.train.init_from
     return Path(folder).expanduser() if folder and config.tokenizer.initial != "new" else None
 

@@ -1,4 +1,4 @@
-"""Captions: pictures, an encoder of patches, a decoder of text; the scores are a translator's."""
+"""Captioning: an encoder of picture patches, and a text decoder; scored like translations."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -41,11 +41,11 @@ from transformer.tasks.translation import TranslationTask, TranslationText, chec
 
 @dataclasses.dataclass(frozen=True)
 class CaptionCorpus:
-    """Training pictures and captions as the model reads them, and the held-out ones.
+    """Training pictures and captions as model inputs, and the held-out pictures and captions.
 
     Attributes:
-      items: of the held-out splits, with `pixels`.
-      too_long: captions of more than `data.max_tokens`.
+      items: the items of the held-out splits, with their `pixels`.
+      too_long: number of captions with more than `data.max_tokens`.
     """
 
     source: PictureStore
@@ -59,14 +59,14 @@ class CaptionCorpus:
 
     @property
     def arrays_digest(self) -> str:
-        """A digest of all arrays of the training set."""
+        """Digest of all arrays of the training set."""
         return digest_arrays(*self.source, *vars(self.target).values())
 
 
 class CaptionTask(TranslationTask):
     """Trains and scores a captioner; a pair is the name of a picture and its captions.
 
-    Its translation is scored against all captions of the picture; the loss is of each caption.
+    A generated caption is scored against all references; the loss is over each reference.
     """
 
     model_noun, invitation = "captioner", "Drop a picture"
@@ -119,7 +119,7 @@ class CaptionTask(TranslationTask):
         items: Mapping[str, Sequence[LabelledPicture]],
         pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]],
     ) -> dict[str, list[Pair]]:
-        """The pairs of each split, whose pictures the reader then knows by name."""
+        """Returns the pairs of each split, and adds their pictures to the reader, by name."""
         pairs = {}
         for split, part in items.items():
             captions: dict[str, list[str]] = {}

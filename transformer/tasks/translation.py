@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 class TranslationText(NamedTuple):
     """Sentence pairs by split, and the training text as tokens, which a run's folder lacks.
 
-    `earlier` are the pairs that the runs were trained on which this one goes on from, if any.
-    `split` returns the segments that a line of a given text is translated in, given its number.
+    `earlier` are the hashes of the training pairs of the runs that this run continues, if any.
+    `split` maps a line of a given text, and its number, to the segments that are translated.
     """
 
     pairs: Mapping[str, Iterable[Pair]]
@@ -50,7 +50,7 @@ class TranslationText(NamedTuple):
 
 
 class TranslationTask(TokenTask):
-    """Trains and scores a translator; see `tasks.base.Task` for the rest of it."""
+    """Trains and scores a translator; see `tasks.base.Task` for inherited members."""
 
     unit = "target tokens"
     model_noun, invitation = "translator", "Type to translate"
@@ -63,7 +63,7 @@ class TranslationTask(TokenTask):
     predictor: Translator
     plan: BatchPlan
     plan_type: ClassVar[type[BatchPlan]] = BatchPlan
-    loss_references: ClassVar[str] = "first"  # which the loss is of, in its signature
+    loss_references: ClassVar[str] = "first"  # the references in the loss, for its signature
 
     def read_text(self, folder: Path | None) -> TranslationText:
         pair_scores.check_scores(self.config.evaluate)
@@ -83,7 +83,7 @@ class TranslationTask(TokenTask):
         return TranslationText(pairs, None)
 
     def make_given_text(self, folder: Path, given: Sequence[Pair]) -> TranslationText:
-        """Returns `text` with these pairs as the split "test"; warns of pairs cut or trained on."""
+        """Returns `text` with these pairs as "test"; warns of truncated and of training pairs."""
         pair_scores.check_scores(self.config.evaluate)
         tags = Tagger(self.config.data, None)
         untagged = [pair._replace(source=tags.split(pair.source)[1]) for pair in given]
@@ -94,14 +94,14 @@ class TranslationTask(TokenTask):
         for line in filter(None, lines):
             logger.warning(line)
         encode, longest = self.predictor.source_tokenizer.encode, self.predictor.max_length
-        # A line that the model can read is whole, as held-out text is.
+        # A line that fits into the model is not split, as in held-out text.
         split = Segmenter(self.config, folder, encode, longest, keep_whole=True)
         return TranslationText({"test": given}, None, split=split)
 
     def _parts(self, split: str) -> list[str]:
-        """The parts of a split that several corpora have, or the split itself."""
+        """Returns the parts of a split, one per corpus, or the split itself without corpora."""
         parts = parts_of(self.config.data, split)
-        return parts if parts[0] in self.text.pairs else [split]  # of a given text
+        return parts if parts[0] in self.text.pairs else [split]  # for a given text
 
     def text_digest(self) -> str:
         return self.text.corpus.arrays_digest if self.text.corpus else ""
@@ -141,26 +141,26 @@ class TranslationTask(TokenTask):
         return plan
 
     def _mixture(self) -> Mixture | None:
-        """How often an epoch draws the pairs of each of several corpora."""
+        """The number of draws of each corpus's pairs per epoch."""
         data, sizes = self.config.data, [report.kept for report in self.text.corpus.reports]
         if len(sizes) == 1:
             return None
         return mix(sizes, [corpus.weight for corpus in corpora_of(data)], data.temperature)
 
     def evaluate(self, params: Params, split: str, final: bool) -> dict[str, Any]:
-        """Returns loss, perplexity and accuracy of the references, and BLEU of translations.
+        """Returns loss, perplexity and accuracy on the references, and BLEU of translations.
 
         With `data.length_generalization_size` there is a split "length_generalization".
 
         Final scores also have the texts with the log-probability, in nats, and the number of tokens
-        of each translation. The format is that of the mode `score`, but for the tokens that the
-        search found.
+        of each translation. The format is that of the mode `score`, except that tokens are those of
+        the search.
 
-        Those of the test set also have `parts`: the final scores of each of several corpora, and of
-        the perturbed copies of `evaluate.perturbed_sentences` pairs.
+        Final scores of the test set also have `parts`: the final scores of each of several corpora,
+        and of the perturbed copies of `evaluate.perturbed_sentences` pairs.
 
         Evaluations during training decode up to `evaluate.max_sentences`, with a beam of
-        `evaluate.training_beam_size`, each up to one and a half times its reference's tokens and
+        `evaluate.training_beam_size`, each up to one and a half times its reference's tokens plus
         five; the final one decodes all, with `decode.beam_size`.
         """
         pairs = self.decoded_pairs(split, final)
@@ -181,10 +181,10 @@ class TranslationTask(TokenTask):
     def _perturbed_scores(
         self, variables: Variables, pairs: list[Pair], best: list[list[Translation]]
     ) -> dict[str, Any]:
-        """The scores of perturbed copies of the test set, of which `best` are the translations."""
+        """Returns scores of perturbed copies of the test set; `best` has its own translations."""
         size = self.config.evaluate.perturbed_sentences
         if not size or any(pair.further for pair in pairs):
-            return {}  # with several references, a copied name may replace other words in each
+            return {}  # a copied name might replace different words in the references
         spread = slice(None, None, math.ceil(len(pairs) / size))
         clean = [each.text for each in find_translations(best[spread], self.config.decode)]
         words = self.predictor.source_tokenizer.words
@@ -200,7 +200,7 @@ class TranslationTask(TokenTask):
     def _translate(
         self, variables: Variables, pairs: Sequence[Pair], final: bool
     ) -> list[list[Translation]]:
-        """The best translation of each segment of each source."""
+        """Returns the best translation of each segment of each source."""
         config = self.config
         beam_size = config.decode.beam_size if final else config.evaluate.training_beam_size
         limits = None if final else self._limits(pairs)
@@ -213,7 +213,7 @@ class TranslationTask(TokenTask):
         return [[next(translations)[0] for _ in parts] for parts in segments]
 
     def _limits(self, pairs: Sequence[Pair]) -> list[int]:
-        """Bounds translations during training, which a model that has learnt little never ends."""
+        """Returns maximum lengths during training, as an untrained model rarely stops."""
         longest = [max(pair.references, key=len) for pair in pairs]
         encoded = self.predictor.target_tokenizer.encode(longest)
         return [len(ids) * 3 // 2 + 5 for ids in encoded]
@@ -226,7 +226,7 @@ class TranslationTask(TokenTask):
         best: list[list[Translation]],
         final: bool = True,
     ) -> dict[str, Any]:
-        """The scores of a split or a part of it; `best` is the translation of each segment."""
+        """Returns the scores of a split or its part; `best` has each segment's translation."""
         [sums] = self.split_sums(variables, split, stacked=False)
         translations = find_translations(best, self.config.decode)
         texts = [each.text for each in translations]
@@ -248,7 +248,7 @@ class TranslationTask(TokenTask):
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens of a side of a training pair, its end included."""
+        """The maximum tokens of a side of a training pair, including its end token."""
         return self.config.data.max_tokens
 
     def evaluate_runs(self, params: Params, split: str) -> list[dict[str, Any]]:
@@ -265,9 +265,9 @@ class TranslationTask(TokenTask):
         ]
 
     def decoded_pairs(self, split: str, final: bool) -> list[Pair]:
-        """Returns the pairs that are decoded; evaluations during training take the first ones.
+        """Returns the pairs to decode; evaluations during training decode the first ones.
 
-        Of several corpora they take the first ones of each, in proportion to their numbers.
+        With several corpora, these are the first ones of each, in proportion to their numbers.
         """
         parts = [list(self.text.pairs[part]) for part in self._parts(split)]
         total = sum(map(len, parts))
@@ -281,7 +281,7 @@ class TranslationTask(TokenTask):
         return pair_scores.text_scores(hypotheses, pairs, self.config.evaluate, final)
 
     def loss_pairs(self, split: str) -> list[Pair]:
-        """Returns the pairs that the loss of a split is of."""
+        """Returns the pairs of a split that the loss is computed on."""
         return list(self.text.pairs[split])
 
     def held_out_batches(self, split: str) -> Iterator[Batch]:
@@ -295,7 +295,7 @@ class TranslationTask(TokenTask):
         return self.predictor.batches(sources, targets)
 
     def examples(self, split: str, count: int) -> list[Pair]:
-        """Returns `count` pairs spread over a split, for people to look at."""
+        """Returns `count` pairs spread over a split, to show to people."""
         pairs = list(self.text.pairs[split])
         return pairs[:: max(1, len(pairs) // max(1, count))][:count]
 
@@ -356,7 +356,7 @@ def check_vocabularies(model: ConfigDict, joint: bool) -> None:
 def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None:
     """Writes `tokenizer.model`, or `tokenizer.source.model` and `tokenizer.target.model`.
 
-    Equal models of different texts have a file each, since a resumed run compares their origins.
+    Equal models of different texts have separate files, since a resumed run compares origins.
     """
     joint = (source.model, source.origin) == (target.model, target.origin)
     for name, tokenizer in zip(tokenizer_names(joint), (source, target), strict=False):
@@ -364,7 +364,7 @@ def save_tokenizers(workdir: Path, source: Tokenizer, target: Tokenizer) -> None
 
 
 def load_tokenizers(workdir: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Returns the source's and the target's tokenizer of a run."""
+    """Returns the source tokenizer and the target tokenizer of a run."""
     joint = (workdir / tokenizer_names(True)[0]).exists()
     tokenizers = [load_tokenizer(workdir / name) for name in tokenizer_names(joint)]
     return tokenizers[0], tokenizers[-1].writer()

@@ -1,1 +1,1 @@
-"""The training of a model: the loop, its step, and the run that it makes."""
+"""Training: the loop, the step, and the bookkeeping of a run."""

@@ -1,7 +1,7 @@
-"""The processes that train one model together, of which the first leads.
+"""The processes that train one model together, led by the first process.
 
-All take the same steps. The leader alone logs, evaluates and writes, and decides what comes next.
-The others learn this from the key-value store of JAX's coordination service, which needs no device.
+All take the same steps. Only the leader logs, evaluates, writes, and decides what comes next. The
+others read its decisions from the key-value store of JAX's coordination service, without devices.
 """
 
 import contextlib
@@ -20,42 +20,42 @@ from transformer.errors import LostError, UserError, one_line, shorten
 from transformer.signals import StoppedError, StopSignals
 
 T = TypeVar("T")
-POLL = 1.0  # seconds of one question to the store, during which Python handles no signal
-KEPT = 1000  # answers that stay in the store; no process is so far behind
-PREPARATION = 86_400.0  # seconds in which a process reads its text
+POLL = 1.0  # seconds of one query to the store, during which Python handles no signal
+KEPT = 1000  # number of answers kept in the store; no process falls this far behind
+PREPARATION = 86_400.0  # maximum seconds for a process to read its text
 FAREWELL = 5.0  # seconds in which the others learn of an error
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's name of the error
 AGAIN = "start the same command again on all"
 
 
 class Group:
-    """The processes of a training, seen by one of them; by default it is alone.
+    """The processes of a training run, seen from one of them; by default there is only one.
 
     Args:
-      deadline: seconds that one of them waits for the others, between two evaluations.
+      deadline: seconds that a process waits for the others, between two evaluations.
 
     Attributes:
       leads: whether this process logs, evaluates, writes and decides.
-      signals: those that came to this process; the training's, once all have agreed to stop.
+      signals: the signals to this process; the signal to stop, once all have agreed to stop.
     """
 
     def __init__(self, index: int = 0, count: int = 1, deadline: float = math.inf):
         self.index, self.count, self.deadline = index, count, deadline
         self.leads, self.signals = index == 0, StopSignals()
-        self._talks = self._meetings = 0  # so far, the same on all
-        self._alive = math.inf  # time of the last progress, while it is expected
-        self._programs: list[Future[None]] = []  # that all have begun to use
+        self._talks = self._meetings = 0  # counts so far, equal in all processes
+        self._alive = math.inf  # time of the last progress, while progress is expected
+        self._programs: list[Future[None]] = []  # programs that all processes have begun to use
 
     @property
     def _store(self) -> Any:
-        from jax._src import distributed  # no public module has the store
+        from jax._src import distributed  # no public module exposes the store
 
         return distributed.global_state.client
 
     def agree(self, decide: Callable[..., T], *arguments: Any) -> T:
-        """Returns on each process what `decide` returns on the leader: a value that JSON has.
+        """Returns the leader's result of `decide`, a JSON value, in each process.
 
-        Its errors are errors of all.
+        An error in the leader is raised in all processes.
         """
         if self.count == 1:
             return decide(*arguments)
@@ -88,7 +88,7 @@ class Group:
             return said["value"]
 
     def agree_or_stop(self, decide: Callable[..., T], *arguments: Any) -> T:
-        """Agrees, and raises StoppedError on all if a signal came to one, which all then have."""
+        """Agrees, and raises StoppedError in all processes if any has received a signal."""
 
         def answer() -> tuple[Any, int | None]:
             result = None
@@ -100,25 +100,25 @@ class Group:
         if self.signals.received is not None and not self.leads:
             self._tell({"signal": self.signals.received})
         result, number = self.agree(answer)
-        if number is not None:  # otherwise one that has come meanwhile stays
+        if number is not None:  # otherwise a signal that came meanwhile is kept
             self.signals.received = number
             raise StoppedError
         return result
 
     def _tell(self, word: Mapping[str, Any]) -> None:
-        """Tells the leader that this process has a `signal` or an `error`."""
+        """Sends the leader a `signal` or an `error` of this process."""
         self._store.key_value_set(f"word/{self.index}", json.dumps(word), allow_overwrite=True)
 
     def _words(self) -> list[dict[str, Any]]:
-        """What the others have told the leader."""
+        """Returns the messages that the other processes sent to the leader."""
         words = self._store.key_value_dir_get("word/") if self.count > 1 else ()
         return [json.loads(word) for _, word in words]
 
     def _meet(self, seconds: float = 0.0) -> None:
-        """Waits until all have come here; raises UserError on all if one has told of an error.
+        """Waits for all processes; raises UserError in all of them if one has reported an error.
 
         Args:
-          seconds: after which a process is lost that has not come; by default the deadline.
+          seconds: time after which a missing process counts as lost; by default the deadline.
         """
         if self.count > 1:
             self._meetings += 1
@@ -127,10 +127,10 @@ class Group:
             self.agree(lambda: None)
 
     def compare(self, about: Mapping[str, str]) -> None:
-        """Raises UserError on all processes if one has other values than the leader.
+        """Raises UserError in all processes if one has values other than the leader's.
 
         Args:
-          about: what must be equal, by the words that a message uses.
+          about: the values that must be equal, by their names in messages.
         """
         leaders = self.agree(dict, about)
         if name := next((n for n, value in about.items() if leaders.get(n) != value), ""):
@@ -140,7 +140,7 @@ class Group:
         self._meet()
 
     def first(self, make: Callable[[], T]) -> T:
-        """Returns what `make()` returns here; the others find the files that the leader's wrote."""
+        """Returns the result of `make()`; the leader calls it first and writes files for others."""
         results: list[T] = []
         self.agree(lambda: results.append(make()))
         if not self.leads:
@@ -154,7 +154,7 @@ class Group:
     def begin(self, wait: Callable[[Future[None]], None], ready: Future[None]) -> None:
         """Calls `wait(ready)` for a program, which several processes begin to use together.
 
-        On CPUs a sum fails if one is 30 seconds late. A signal raises StoppedError on all.
+        On CPUs, a reduction fails if a process is 30 seconds late. A signal stops all processes.
         """
         if self.count == 1:
             wait(ready)
@@ -168,16 +168,16 @@ class Group:
             self._programs.append(ready)
 
     def alive(self) -> None:
-        """Says that a step has ended; by the next call the deadline must not be over."""
+        """Resets the watchdog after a step; the next call must come before the deadline."""
         self._alive = time.monotonic()
 
     def rest(self) -> None:
-        """Says that no step is under way."""
+        """Pauses the watchdog, as no step is in progress."""
         self._alive = math.inf
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Within it, an error of one process ends all, and a lost process is a LostError."""
+        """Context in which an error of one process ends all, and a lost process is a LostError."""
         try:
             yield
         except BaseException as error:
@@ -195,7 +195,7 @@ class Group:
             raise LostError(f"another process is lost ({why}): {AGAIN}") from error
 
     def _part_with(self, error: str) -> None:
-        """Sends an error to the others, waits a little until they have it, and disconnects."""
+        """Sends an error to the others, waits briefly until they have it, and disconnects."""
         word = json.dumps({"error": one_line(error)})
         talks = [f"talk/{self._talks}", f"talk/{self._talks + 1}"]  # the first may be answered
         for name in talks if self.leads else [f"word/{self.index}"]:
@@ -206,7 +206,7 @@ class Group:
             jax.distributed.shutdown()  # jax aborts a process whose leader ends first
 
     def watch(self) -> None:
-        """Ends this process when the deadline is over, in a thread for which no end waits."""
+        """Starts a daemon thread that ends this process if the deadline passes."""
         signals.call_aside(self._watch)
 
     def _watch(self) -> None:
@@ -221,7 +221,7 @@ class Group:
                 signals.end(LostError.code)
 
     def part(self) -> None:
-        """Ends the connection, once all have come here; the leader goes on alone."""
+        """Closes the connection once all processes are here; the leader continues alone."""
         if self.count > 1:
             self._meet()
             jax.distributed.shutdown()

@@ -29,27 +29,27 @@ class Trainer:
     """Trains one run, or several as one program, with the same order of steps, saves and scores.
 
     A state is saved, then evaluated, then the evaluation is recorded with it. So a run that is
-    interrupted anywhere resumes from its newest checkpoint with the same result.
+    interrupted at any point resumes from its newest checkpoint with the same result.
 
-    Several runs take each step together. Each has its own folder, an ordinary run's folder, and has
-    the same result, up to rounding, as if it trained alone. A run that ends early or fails does not
-    change while the others continue.
+    Several runs take each step together. Each has an ordinary run's folder, and the same result, up
+    to rounding, as if it trained alone. A run that ends early or fails does not change while the
+    others continue.
 
     Args:
-      runs: each does its own bookkeeping. Several differ only in numbers that are arguments of the
-        step, and share a model: `tasks[0].with_config` made the tasks of all.
-      devices: those to use; all, by default.
-      train_step: that of another trainer whose runs have the same structure, so that it compiles
-        once.
+      runs: the bookkeeping of each run. Several runs differ only in numbers that are arguments of
+        the step, and share a model: `tasks[0].with_config` made all tasks.
+      devices: the devices to use; all, by default.
+      train_step: the step of another trainer whose runs have the same structure, so that it
+        compiles once.
       snapshots: whether each evaluation of a single run also writes an attention snapshot.
-      group: the processes that train the run, which all make such a trainer.
+      group: the processes that train the run; each of them creates such a trainer.
 
     Attributes:
-      failures: the reason why a run of several failed, by the run's number.
+      failures: the reason why one of several runs failed, by the run's number.
       on_start: called with the parameters of a single run before its first step.
       on_evaluation: called with (step, numbers) after each evaluation of a single run; if it
-        returns true, the run ends.
-      on_failure: called with a run's number and the reason when one of several fails.
+        returns True, the run ends.
+      on_failure: called with a run's number and the reason when one of several runs fails.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Trainer:
         self.on_evaluation: Callable[[int, dict[str, float]], bool] = lambda step, numbers: False
         self.on_failure: Callable[[int, str], None] = lambda i, reason: None
         self._active = list(range(len(runs)))  # the runs that take the next step
-        self._pending: list[TokenSums] = []  # of each step since the last line, on the devices
+        self._pending: list[TokenSums] = []  # metrics of steps since the last line, on devices
         self._unsaved = 0.0  # seconds of training since the last save
-        self._progress: Progress  # from the first step on
+        self._progress: Progress  # set at the first step
 
     @property
     def stop_signal(self) -> int | None:
@@ -82,7 +82,7 @@ class Trainer:
         return self.group.signals.received
 
     def fresh_state(self) -> TrainState:
-        """Returns the state of all runs that their seeds alone make."""
+        """Returns the initial state of all runs, determined by their seeds."""
         return self.placement.put([run.fresh_state() for run in self.runs])
 
     def run(self) -> bool:
@@ -98,7 +98,7 @@ class Trainer:
         def prepare(batch: Any) -> Future[None]:
             return self.train_step.prepare(batch, lambda: self._arguments(like, batch))
 
-        if ahead:  # the first program compiles while the states are made or read
+        if ahead:  # the first program compiles while the states are initialised or restored
             newest = max(lead.checkpoints.steps(), default=0)
             prepare(next(self.placement.batches(plans, newest, ahead=0)))
         step, states = self._restore()
@@ -124,14 +124,14 @@ class Trainer:
         return self.placement.arguments(state, batch, self.hparams, self._active)
 
     def _restore(self) -> tuple[int, list[TrainState]]:
-        """The step from which the unfinished runs go on, and each run's state."""
+        """Returns the step from which the unfinished runs resume, and each run's state."""
         states = []
         for run in self.runs:
             state = self.group.first(run.restore)
             self.group.compare({"the checkpoint of step": str(run.saved_step)})
-            # Several are stacked on the host, and need no place on a device until then.
+            # Several states are stacked on the host, and need no device memory until then.
             states.append(jax.device_get(state) if self.runs[1:] else state)
-        # A damaged checkpoint has been moved away. A single run that is finished reports so itself.
+        # Damaged checkpoints have been moved away. A finished single run reports itself.
         if self.runs[1:]:
             self._active = [i for i, run in enumerate(self.runs) if not run.ended_by()]
         steps = {self.runs[i].saved_step for i in self._active or [0]}
@@ -145,9 +145,9 @@ class Trainer:
     def _loop(
         self, state: TrainState, step: int, coming: Iterator[tuple[Any, Future[None]]]
     ) -> bool:
-        """Trains to the end or until a signal comes; returns whether the end was reached."""
+        """Trains until the end or a signal; returns whether the end was reached."""
         lead, queue = self.runs[0], StepQueue()
-        self._since = time.monotonic()  # of the time that is not counted yet
+        self._since = time.monotonic()  # start of the time that is not counted yet
         with Progress(lead.total_steps, step, lead.task.unit) as self._progress:
             try:
                 if not step and self.on_start:
@@ -171,12 +171,12 @@ class Trainer:
         return self._say_end(state, step)
 
     def _decide(self, state: TrainState, step: int) -> bool:
-        """Logs, saves and evaluates what is due; returns whether a run takes another step."""
+        """Logs, saves and evaluates if due; returns whether any run takes another step."""
         if self.group.count > 1 and not self.runs[0].may_decide(step):
             return True
         due, to_save, others = self.group.agree_or_stop(self._plan, state, step)
         if not self.group.leads:
-            self._pending.clear()  # the leader's has been written
+            self._pending.clear()  # the leader has logged them
         if to_save:
             self._save(state, step, to_save)
         if due:
@@ -186,9 +186,9 @@ class Trainer:
         return bool(others)
 
     def _plan(self, state: TrainState, step: int) -> tuple[list[int], list[int], list[int]]:
-        """Writes a line if its time has come.
+        """Writes a log line if it is due.
 
-        Returns the runs to evaluate, to save, and those of the others that take the next step.
+        Returns the runs to evaluate, the runs to save, and the others that take the next step.
         """
         settings = self.runs[0].config.train
         pending = self._pending or any(self.runs[i].progress.line_sums for i in self._active)
@@ -203,11 +203,11 @@ class Trainer:
         return due, self._active if by_clock else due, others
 
     def _due(self, step: int) -> list[int]:
-        """The runs whose state is to be saved and evaluated here."""
+        """Returns the runs whose state should be saved and evaluated at this step."""
         return [i for i in self._active if self.runs[i].due(step)]
 
     def _skipped_steps(self, state: TrainState) -> list[list[int]]:
-        """Of each run, how many steps in a row and in all were not finite."""
+        """Returns [consecutive, total] counts of nonfinite steps of each run."""
         counts = jax.device_get((state.consecutive_nonfinite, state.nonfinite_steps))
         return np.reshape(counts, (2, -1)).T.tolist()
 
@@ -220,10 +220,10 @@ class Trainer:
         ready.result()
 
     def _log(self, state: TrainState, step: int) -> None:
-        """Writes a line with the metrics that the devices have summed since the last one."""
+        """Writes a line with the metrics that the devices have summed since the last line."""
         self._add_pending()
         skipped, shown = self._skipped_steps(state), []
-        self._spend(steps=0)  # for the steps in flight
+        self._spend(steps=0)  # includes the steps in flight
         for i in self._active:
             try:
                 shown.append(self.runs[i].log(step, *skipped[i]))
@@ -239,7 +239,7 @@ class Trainer:
             self._progress.update(step, {**mean_of(shown), "tokens_per_second": total})
 
     def _add_pending(self) -> None:
-        """Adds the steps to the sums of each run's line, in batch order for equal rounding."""
+        """Adds the pending steps to each run's sums, in batch order for equal rounding."""
         steps = [self.placement.split(sums) for sums in jax.device_get(self._pending)]
         self._pending.clear()
         for i, run in enumerate(self.runs if steps else ()):
@@ -259,9 +259,9 @@ class Trainer:
         self._spend()
 
     def _evaluate(self, params: Any, step: int, due: Sequence[int]) -> list[int]:
-        """Scores the validation set; returns those of the runs that take the next step.
+        """Scores the validation set; returns the due runs that take the next step.
 
-        An evaluation that fails, for example out of memory, leaves the step without scores.
+        If an evaluation fails, for example out of memory, the step has no scores.
         """
         chosen = [self.runs[i] for i in due]
         for run in chosen:
@@ -275,7 +275,7 @@ class Trainer:
             numbers = [self.runs[i].record(step, scores[i]) for i in due]
             self._progress.note(step, mean_of(numbers))
             stops = self.on_evaluation(step, numbers[0])
-        # By the time that was recorded: if it is up only since then, a step is due.
+        # Uses the recorded time; if the limit passed only after that, one more step is due.
         going = [i for i in due if not stops and not self.runs[i].ended(step)]
         self._spend()
         return going
@@ -288,7 +288,7 @@ class Trainer:
                 self.runs[0].write_snapshot(step, snapshot)
 
     def _try(self, work: Callable[[], Any], what: str) -> Any:
-        """Returns the result of `work`; if it fails otherwise than by a user's mistake, None."""
+        """Returns the result of `work`, or None if it fails, except for user errors."""
         try:
             with self._progress.busy(what):
                 return self.group.signals.wait_for(work, self._progress.tick)

@@ -1,4 +1,4 @@
-"""The placement of runs on devices, and how far the host runs ahead.
+"""Placement of runs on devices, and how far the host runs ahead.
 
 One run's batches and arrays are divided among the devices; several runs are one vmapped program.
 """
@@ -24,15 +24,15 @@ from transformer.training.step import TrainState, TrainStep
 
 
 class SingleRun:
-    """One run: the devices divide a batch's rows, and by `train.mesh` the arrays of the state.
+    """One run: the devices divide a batch's rows, and, by `train.mesh`, the arrays of the state.
 
     `data` and `fsdp` divide the rows. Between steps, each device of `fsdp` has a part of every
     parameter, moment and average (Rajbhandari et al. 2020, "ZeRO", stage 3); a step gathers the
-    parameters, and leaves to each device its part of the gradient. `tensor` divides what is
-    computed for each token, see `transformer.mesh.DIVIDED`; XLA adds the reductions.
+    parameters, and leaves each device its part of the gradient. `tensor` divides the computation
+    for each token, see `transformer.mesh.DIVIDED`; XLA adds the reductions.
 
-    The training loop handles the arrays of one or several runs by the methods of this class and of
-    `VmappedRuns`, which are made of the devices to use and the number of runs.
+    The training loop handles the arrays of one or several runs by the methods of this class and
+    of `VmappedRuns`; both are constructed from the devices to use and the number of runs.
 
     Args:
       sizes: `train.mesh`.
@@ -54,7 +54,7 @@ class SingleRun:
         """Returns the programs of all runs.
 
         Args:
-          train_step: that of one run.
+          train_step: the step of one run.
           state: returns the shapes of its state.
         """
         if not self._divides:
@@ -71,7 +71,7 @@ class SingleRun:
         return StepPrograms(self.on_mesh(gradient), train_step.update, *layouts)
 
     def on_mesh(self, function: Callable) -> Callable:
-        """Returns the function, whose losses the devices divide, see `cross_entropy`."""
+        """Returns the function with its loss divided among the devices, see `cross_entropy`."""
 
         def on_mesh(*arguments):
             with jax.sharding.use_abstract_mesh(self.mesh.abstract_mesh):
@@ -82,7 +82,7 @@ class SingleRun:
     def arguments(
         self, state: TrainState, batch: Any, hparams: Any, active: Sequence[int]
     ) -> tuple:
-        """Returns the arguments of those programs; the first two are the state and the batch.
+        """Returns the arguments of the compiled programs; the first two are state and batch.
 
         Args:
           active: numbers of the runs that take the step.
@@ -90,7 +90,7 @@ class SingleRun:
         return state, self.put_batch(batch), hparams
 
     def put(self, trees: Sequence[Any]) -> Any:
-        """Returns one tree on the devices, given a tree of each run, which all processes have."""
+        """Returns one tree on the devices, given a tree for each run, which all processes have."""
         tree, places = trees[0], self._layout(trees[0])
         if len(self._own) == self.mesh.size:
             return jax.device_put(tree, places)
@@ -102,8 +102,8 @@ class SingleRun:
         return jax.tree.map(put, tree, jax.tree.broadcast(places, tree))
 
     def whole(self, tree: Any) -> Any:
-        """Returns the arrays of `put`, whole on every device of this process."""
-        if self._divides:  # one program: many small ones would wait for one another
+        """Returns the arrays of `put`, replicated on every device of this process."""
+        if self._divides:  # one program, since many small ones would wait for each other
             tree = jax.jit(lambda arrays: arrays, out_shardings=self.replicated)(tree)
         if len(self._own) == self.mesh.size:
             return tree
@@ -116,20 +116,20 @@ class SingleRun:
         return jax.tree.map(of_process, tree)
 
     def on_one_process(self, tree: Any) -> Any:
-        """Returns the arrays of `put`, all of whose parts this process has."""
+        """Returns the arrays of `put` with all parts in this process."""
         if len(self._own) == self.mesh.size:
             return tree
-        # One array after the other: the devices need no place for all of them whole.
+        # One array at a time: the devices need not hold all of them whole.
         return jax.tree.map(lambda x: process_allgather(x, tiled=True), tree)
 
     def like(self, tree: Any) -> Any:
-        """Returns the shapes of what `put` returns, given those of one run's tree."""
+        """Returns the shapes of the result of `put`, given those of one run's tree."""
         return jax.tree.map(lambda x, y: x.update(sharding=y), tree, self._layout(tree))
 
     def put_batch(self, batch: Any) -> Any:
         """Returns the batch with its rows divided among the devices, given this process's part.
 
-        One process may have a number of rows that the devices do not divide.
+        A single process may have a number of rows that the number of devices does not divide.
         """
         if len(self._own) == self.mesh.size:
             return jax.device_put(jax.tree.map(self._part.cut, batch), self.by_rows)
@@ -148,7 +148,7 @@ class SingleRun:
         return jax.tree.map(put, batch)
 
     def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
-        """Yields this process's part of the batches from number `start` on, of each run's plan."""
+        """Yields this process's part of batch `start` and all later ones, from each run's plan."""
         return plans[0].start_at(start, functools.partial(prefetch, ahead), self._part)
 
     def split(self, tree: Any) -> Sequence[Any]:
@@ -156,16 +156,16 @@ class SingleRun:
         return [tree]
 
     def evaluate(self, task: Task, params: Any) -> Sequence[dict[str, Any]]:
-        """Returns the validation scores of each run, given the task of one and `whole` params."""
+        """Returns each run's validation scores, given the task of one and `whole` params."""
         return [task.evaluate(params, "validation", final=False)]
 
 
 class VmappedRuns:
     """Several vmapped runs, the same number on each device.
 
-    This number is the smallest for which there are enough devices; devices that it leaves without
-    runs are not used. If it does not divide the number of runs, copies of the last run fill the
-    last device. They take no step, and nothing of them is logged or saved.
+    This number is the smallest for which there are enough devices; devices without runs are not
+    used. If it does not divide the number of runs, copies of the last run fill the last device.
+    They take no step, and are neither logged nor saved.
 
     A run that has ended or failed does not change while the others continue.
 
@@ -209,7 +209,7 @@ class VmappedRuns:
         return jax.device_put(batch, self.by_run)
 
     def batches(self, plans: Sequence[Plan], start: int, ahead: int) -> Iterator[Any]:
-        """Yields the batches of all plans, stacked; the plans have one text, see `Plan.stack`."""
+        """Yields the batches of all plans, stacked; the plans share one text, see `Plan.stack`."""
         filled = self._fill(plans)
         return prefetch(ahead, lambda i: filled[0].stack(filled, i), start)
 
@@ -221,12 +221,12 @@ class VmappedRuns:
         return task.evaluate_runs(params, "validation")
 
     def _fill(self, each: Sequence[Any]) -> list[Any]:
-        """Adds the copies of the last run to something of each run."""
+        """Appends the last run's item to a list with one item per run, for each copy."""
         return [*each, *[each[-1]] * (self.stacked - self.count)]
 
 
 def _update_unless_ended(update: Callable) -> Callable:
-    """The update of a run, which changes nothing once the run has ended."""
+    """Returns the update of a run that changes nothing once the run has ended."""
 
     def update_unless_ended(state, gradient, sums, hparams, active):
         new, metrics = update(state, gradient, sums, hparams)
@@ -237,9 +237,9 @@ def _update_unless_ended(update: Callable) -> Callable:
 
 
 class StepQueue:
-    """Lets the host run ahead of the devices by many short steps, and by no long one.
+    """Lets the host run ahead of the devices by many short steps, but not by long ones.
 
-    A signal has to wait for all that are under way.
+    A signal has to wait for all steps in progress.
     """
 
     MAX_ACTIVE = 32
@@ -249,7 +249,7 @@ class StepQueue:
         self._ahead = 1
 
     def wait(self, results: Sequence[Any]) -> None:
-        """Waits for an earlier step, by the results of the steps up to the last one."""
+        """Waits for an earlier step, given the results of all steps up to the last one."""
         if len(results) > self._ahead:
             start = time.monotonic()
             jax.block_until_ready(results[-1 - self._ahead])
@@ -261,8 +261,8 @@ class StepQueue:
 
 
 def prefetch(count: int, make: Callable[[int], Any], first: int) -> Iterator[Any]:
-    """Yields make(first) and all after it, `count` of them made ahead in the background."""
-    import grain  # of which a model in use has no need
+    """Yields make(first), make(first + 1) and so on, with `count` made ahead in the background."""
+    import grain  # not needed when a model is used
 
     dataset = grain.MapDataset.range(first, first + 2**62).map(make)
     options = grain.ReadOptions(num_threads=min(count, 2), prefetch_buffer_size=count)

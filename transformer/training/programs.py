@@ -1,4 +1,4 @@
-"""The programs of a training, compiled before the batches come that need them."""
+"""The compiled programs of training, compiled before the batches that need them."""
 
 import collections
 import itertools
@@ -13,7 +13,7 @@ import jax
 from transformer import signals
 
 T = TypeVar("T")
-FIRST = 2  # steps of a start, which the programs of later ones would delay
+FIRST = 2  # number of initial batches whose programs are not delayed by compiling later ones
 
 
 class StepPrograms:
@@ -22,12 +22,12 @@ class StepPrograms:
     The update has some operations for each parameter, and with Muon takes longer to compile than
     the gradient. It reuses the memory of the state.
 
-    Tracing is Python, so one thread traces at a time; half of the processors compile meanwhile.
+    Tracing is Python, so one thread traces at a time; meanwhile, half of the processors compile.
 
     Args:
-      gradient, update: see `TrainStep`, of all runs; `update` may take more arguments.
-      sharding: of gradients and sums.
-      updated: of states and metrics; None for that of the states which are updated.
+      gradient, update: see `TrainStep`, for all runs; `update` may take more arguments.
+      sharding: sharding of gradients and sums.
+      updated: sharding of states and metrics; None for that of the input states.
     """
 
     def __init__(self, gradient: Callable, update: Callable, sharding: Any, updated: Any = None):
@@ -44,13 +44,13 @@ class StepPrograms:
         return self.update(state, *gradient_and_sums, hparams, *others)
 
     def prepare(self, batch: Any, arguments: Callable[[], tuple]) -> Future[None]:
-        """Starts to compile for batches of such shapes, unless one was prepared before.
+        """Starts to compile for batches of this shape, unless that was done before.
 
         Args:
-          arguments: returns those of a step with the batch: arrays, or their shapes.
+          arguments: returns the arguments of a step with the batch: arrays, or their shapes.
 
         Returns:
-          What ends when the programs are there; it raises what the compiler raises.
+          A future that completes when the programs are compiled, or has the compiler's error.
         """
         shapes = tuple(x.shape for x in jax.tree.leaves(batch))
         if shapes not in self._ready:
@@ -62,13 +62,13 @@ class StepPrograms:
     def _compile_for(self, ready: Future[None], arguments: tuple) -> None:
         try:
             self.compile(*arguments)
-        except BaseException as error:  # whoever needs the program shall know
+        except BaseException as error:  # raised in the thread that needs the program
             ready.set_exception(error)
         else:
             ready.set_result(None)
 
     def compile(self, state: Any, batch: Any, hparams: Any, *others: Any) -> tuple[Any, Any]:
-        """Returns the compiled gradient and update; steps with such arguments find them."""
+        """Returns the compiled gradient and update, which steps with such arguments use."""
         with self._tracing:
             gradient = self.gradient.lower(state.params, state.step, batch, hparams)
             like = jax.tree.map(
@@ -79,18 +79,18 @@ class StepPrograms:
             update = self.update.lower(state, *like, hparams, *others)
         with self._compiling:
             compiled = gradient.compile()
-            with self._updating:  # which all shapes of batches share
+            with self._updating:  # all shapes of batches share the update
                 return compiled, update.compile()
 
     def count_bytes(self, state: Any, *arguments: Any) -> int:
-        """Returns the bytes of memory that such a step needs, its arguments included."""
+        """Returns the bytes of memory that such a step needs, including its arguments."""
         gradient, update = map(_count_bytes, self.compile(state, *arguments))
-        rest = jax.tree.leaves((state.opt_state, state.ema))  # which the gradient does not take
+        rest = jax.tree.leaves((state.opt_state, state.ema))  # not arguments of the gradient
         return max(gradient + sum(x.size * x.dtype.itemsize for x in rest), update)
 
 
 def _count_bytes(program: Any) -> int:
-    """The bytes that a compiled program needs, its arguments included."""
+    """Returns the bytes that a compiled program needs, including its arguments."""
     stats = program.memory_analysis()
     outputs = stats.output_size_in_bytes - stats.alias_size_in_bytes
     return int(stats.argument_size_in_bytes + outputs + stats.temp_size_in_bytes)
@@ -99,12 +99,12 @@ def _count_bytes(program: Any) -> int:
 def look_ahead(
     batches: Iterator[Any], ahead: int, count: int, prepare: Callable[[Any], T]
 ) -> Iterator[tuple[Any, T]]:
-    """Yields each batch with what `prepare` returns of it.
+    """Yields each batch with the result of `prepare` for it.
 
     Args:
-      ahead: how many batches are prepared before the turn of the first of them; at most one until
-        `FIRST` batches had their turn.
-      count: batches that are needed; no later one is prepared before its turn.
+      ahead: number of batches that are prepared before the first of them is yielded; at most one
+        until `FIRST` batches have been yielded.
+      count: number of batches needed; later ones are prepared only when they are yielded.
     """
     coming: collections.deque[tuple[Any, T]] = collections.deque()
     for i in itertools.count():
@@ -116,7 +116,7 @@ def look_ahead(
 
 
 def _shape_like(x: jax.Array | jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    """What a program knows of an array; the array itself may be overwritten by a step."""
+    """Returns the properties of an array that a program depends on, without its values."""
     if isinstance(x, jax.ShapeDtypeStruct):
         return x
     sharding = x.sharding if x.committed else None

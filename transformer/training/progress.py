@@ -22,7 +22,7 @@ from transformer.metrics import registry
 logger = logging.getLogger(__name__)
 
 REFRESH = 0.1  # seconds between two updates of the bar
-SILENCE = 30.0  # maximum seconds between lines, if there is no terminal
+SILENCE = 30.0  # maximum seconds between lines without a terminal
 COMPILING = "compiling"
 
 
@@ -30,12 +30,12 @@ COMPILING = "compiling"
 def line_progress(
     total: int | None, hidden: bool, what: str = "line"
 ) -> Iterator[Callable[[int], None]]:
-    """Shows how many lines of a text are done, if stderr is a terminal.
+    """Shows the number of finished lines of a text, if stderr is a terminal.
 
     Args:
-      total: lines of the text; None if it is unknown.
-      hidden: show nothing, not even on a terminal; for results that show the progress themselves.
-      what: is counted.
+      total: number of lines; None if it is unknown.
+      hidden: show nothing, even on a terminal, because the results show the progress.
+      what: name of the counted items.
 
     Yields:
       A function to call with the number of lines done since the last call.
@@ -58,14 +58,14 @@ class Progress:
     """Shows step, loss, speed and the time left: on a terminal as a bar, elsewhere as lines.
 
     Args:
-      total: steps of the whole run.
-      start: steps done before.
-      unit: what is counted per second.
+      total: number of steps of the whole run.
+      start: number of steps done before.
+      unit: the unit of the speed, per second.
     """
 
     def __init__(self, total: int, start: int, unit: str):
         self._unit, self._total = unit, total
-        # The bar prints what is logged meanwhile above itself, where a log file would miss it.
+        # The bar prints log messages above itself, which a log file would miss.
         self._terminal = sys.stderr.isatty() and sys.stdout.isatty()
         self._bar = RichProgress(
             TextColumn("step"),
@@ -78,8 +78,8 @@ class Progress:
         self._task = self._bar.add_task("train", total=total, completed=start, text="")
         self._first = self._step = start
         self._begin = self._shown = self._since = time.monotonic()
-        self._most = math.inf  # seconds after which the run ends in any case
-        self._parts: tuple[str, ...] = ()  # of the last log interval, the most important first
+        self._most = math.inf  # maximum seconds until the run ends
+        self._parts: tuple[str, ...] = ()  # about the last log interval, most important first
         self._busy = ""
         self._compiled = False
 
@@ -91,10 +91,10 @@ class Progress:
         self._bar.stop()
 
     def step(self, step: int, seconds_left: float = math.inf) -> None:
-        """Shows that a step is done; cheap, to be called after each step.
+        """Shows that a step is done; cheap enough to be called after each step.
 
         Args:
-          seconds_left: after which the run ends in any case.
+          seconds_left: seconds until the run ends in any case.
         """
         self._step, self._most = step, seconds_left
         now = time.monotonic()
@@ -129,14 +129,14 @@ class Progress:
             yield
         finally:
             now = time.monotonic()
-            if what == COMPILING:  # says nothing about the duration of future steps
+            if what == COMPILING:  # irrelevant for the duration of future steps
                 self._begin += now - self._since
                 self._compiled = True
             if self._terminal:
                 self._show(now, self._parts)
 
     def tick(self) -> None:
-        """Shows how long the run has been busy; is called once a second or so."""
+        """Shows how long the run has been busy; to be called about once a second."""
         now = time.monotonic()
         if self._terminal or now - self._shown >= SILENCE:
             self._show(now, (f"{self._busy}, {now - self._since:.0f} s",))
@@ -151,7 +151,7 @@ class Progress:
             logger.info(f"step {self._step}/{self._total}{shown}")
 
     def _time_left(self, now: float) -> tuple[str, ...]:
-        """By the steps so far, whose evaluations and saves count with them; none before a step."""
+        """Returns the time left, by the average time per step, or () before the first step."""
         if self._step == self._first:
             return ()
         each = (now - self._begin) / (self._step - self._first)
@@ -160,7 +160,7 @@ class Progress:
 
 
 def _step_duration(seconds: float) -> str:
-    """The duration of a step as text."""
+    """Returns the duration of a step as text."""
     return f"{seconds:.2f} s/step" if seconds >= 1 else f"{1000 * seconds:.3g} ms/step"
 
 
@@ -180,5 +180,5 @@ def parameter_counts(params: Mapping[str, Any]) -> dict[str, int]:
 
 
 def mean_of(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the mean of each number over runs, which all have it."""
+    """Returns the mean of each number over runs, all of which have it."""
     return {name: statistics.fmean(each[name] for each in runs) for name in runs[0]}

@@ -1,4 +1,4 @@
-"""The bookkeeping of one run: its progress, its files, and when it ends."""
+"""The bookkeeping of one run: its progress, its files, and its end."""
 
 import contextlib
 import dataclasses
@@ -29,8 +29,8 @@ from transformer.training.step import TrainState, TrainStep, init_state, make_tr
 
 logger = logging.getLogger(__name__)
 
-DECIDE_EVERY = 10  # steps after which several processes look at clock and signals, at the latest
-MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # that train a model: noam's factor, the others' peak
+DECIDE_EVERY = 10  # maximum steps between two checks of clock and signals by several processes
+MIN_FACTOR, MAX_PEAK = 0.05, 0.1  # noam's usual minimum, and the maximum of others
 
 
 class TrainingRun(Run):
@@ -60,9 +60,9 @@ class TrainingRun(Run):
             read_only=not writes,
         )
         self.progress = RunProgress(task.fingerprint(), text_digest=task.text_digest())
-        self.saved_step = 0  # of the newest checkpoint, from which the run would resume
+        self.saved_step = 0  # step of the newest checkpoint, where the run would resume
         self._files = contextlib.ExitStack()
-        self._writer: MetricsWriter  # from `start_writing` on
+        self._writer: MetricsWriter  # set by `start_writing`
 
     def make_train_step(self) -> TrainStep:
         """Returns the pure training step; runs with the same structure can share it, compiled."""
@@ -77,7 +77,7 @@ class TrainingRun(Run):
         )
 
     def hparams(self) -> dict[str, Any]:
-        """Returns the numbers of this run that its training step takes as arguments."""
+        """Returns the hyperparameters of this run that are arguments of its training step."""
         settings = self.config.optimizer
         numbers = {
             "learning_rate": settings.learning_rate,
@@ -93,7 +93,7 @@ class TrainingRun(Run):
         return {**counts, **arrays}
 
     def fresh_state(self, params: Any = None) -> TrainState:
-        """Returns a state at step 0, with these parameters or those that the seed draws."""
+        """Returns a state at step 0, with these parameters or those initialised by the seed."""
         if params is None:
             params = self.task.draw_params(jax.random.key(self.config.seed))
         return init_state(params, self.optimizer, bool(self.config.train.ema_decay), self.rules)
@@ -105,8 +105,8 @@ class TrainingRun(Run):
     def restore(self) -> TrainState:
         """Returns the newest checkpoint's state, and restores the progress saved with it.
 
-        Before the first checkpoint it is a fresh state, perhaps with the weights of another run or
-        with word vectors.
+        Without a checkpoint it is an initial state, perhaps with the weights of another run or with
+        word vectors.
         """
         fresh, fingerprint = self.fresh_state(), self.progress.fingerprint
         text_digest = self.progress.text_digest
@@ -127,7 +127,7 @@ class TrainingRun(Run):
         """Opens the run's metrics for the steps after the newest checkpoint.
 
         Lines and snapshots of later steps are deleted; if the checkpoint is not evaluated yet, so
-        are those of an interrupted evaluation, and a line whose sums the checkpoint still has.
+        are those of an interrupted evaluation, and a line whose sums are still in the checkpoint.
         """
         step = self.saved_step
         evaluated = self.checkpoints.evaluated(step)
@@ -159,7 +159,7 @@ class TrainingRun(Run):
         return line
 
     def warn(self) -> None:
-        """Warns of a rate of another schedule, a long warm-up, and a decay that has no effect."""
+        """Warns of another schedule's learning rate, a long warm-up, or a decay without effect."""
         settings = self.config.optimizer
         if line := describe_unusual_rate(settings):
             logger.warning(f"warning: {line}")
@@ -182,7 +182,7 @@ class TrainingRun(Run):
         return max(0.0, minutes * 60 - self.progress.seconds) if minutes else math.inf
 
     def spend(self, seconds: float, steps: int | None = None) -> None:
-        """Counts time; `steps` if it was spent on training steps."""
+        """Counts time; `steps` is given if it was spent on training steps."""
         self.progress.seconds += seconds
         if steps is not None:
             self.progress.training_seconds += seconds
@@ -190,7 +190,7 @@ class TrainingRun(Run):
             self.progress.line_steps += steps
 
     def log(self, step: int, consecutive_nonfinite: int, nonfinite_steps: int) -> dict[str, float]:
-        """Writes a line with the means of all batches since the last one; returns its numbers."""
+        """Writes a line with the means of all batches since the last line; returns its numbers."""
         if consecutive_nonfinite >= self.config.train.max_nonfinite_steps:
             last = self.checkpoints.steps()[-1:] or ["none"]
             raise RunError(
@@ -231,7 +231,7 @@ class TrainingRun(Run):
         return any(step % number == 0 for number in every)
 
     def _count_updates(self, steps: int) -> int:
-        """The number of updates that this many batches make."""
+        """Returns the number of updates that this many batches make."""
         return math.ceil(steps / self.config.optimizer.gradient_accumulation_steps)
 
     def write_snapshot(self, step: int, snapshot: Snapshot) -> None:
@@ -257,9 +257,9 @@ class TrainingRun(Run):
 
 
 def describe_unusual_rate(settings: ConfigDict) -> str:
-    """Returns a line about a learning rate that fits another schedule only; '' if it fits.
+    """Returns a line about a learning rate that only fits another schedule; '' if it fits.
 
-    Noam's is a factor, the others' the peak. Adafactor's are relative to the parameters.
+    With Noam it is a factor, otherwise the peak. Adafactor's is relative to the parameters.
 
     Args:
       settings: `config.optimizer`.

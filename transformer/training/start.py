@@ -1,4 +1,4 @@
-"""The run that another one starts from: found, checked, and its weights taken over."""
+"""The run that another run starts from: it is opened and checked, and its weights are loaded."""
 
 import contextlib
 import logging
@@ -28,23 +28,23 @@ from transformer.tasks.base import PAIRS, initial_folder
 
 KEY = "config.train.init_from"
 HEAD = "output/"  # the module of a classifier with a column for each class
-Flat = Mapping[str, Any]  # arrays by the names of parameters
-Rows = Mapping[str, Sequence[str]]  # the pieces of a table's first rows, by its name
+Flat = Mapping[str, Any]  # arrays by parameter name
+Rows = Mapping[str, Sequence[str]]  # tokens of a table's first rows, by table name
 
 logger = logging.getLogger(__name__)
 
 
-# -- parameters by name, rows of tables by piece
+# -- parameters by name, rows of tables by token
 
 
 class Carried(NamedTuple):
-    """Parameters that are in part another model's.
+    """Parameters, some of which come from another model.
 
     Attributes:
-      params: all of them, by name.
-      loaded: how many numbers are the other model's.
-      new: names of those that are as they were.
-      tables: how many rows of each table are the other model's, and how many as they were.
+      params: all parameters, by name.
+      loaded: number of values from the other model.
+      new: names of the parameters that kept their initial values.
+      tables: for each table, the number of rows from the other model, and of initial rows.
     """
 
     params: dict[str, np.ndarray]
@@ -54,9 +54,9 @@ class Carried(NamedTuple):
 
 
 def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, pattern: str) -> Carried:
-    """Returns the `fresh` parameters of a new model with those of `source` that match a pattern.
+    """Returns the `fresh` parameters of a new model, replaced by matching ones of `source`.
 
-    `fresh_rows` and `source_rows` are the pieces that the rows of their tables belong to.
+    `fresh_rows` and `source_rows` are the tokens that the rows of their tables belong to.
     """
     chosen = check_shapes(fresh, source, fresh_rows, source_rows, pattern)
     params, loaded, tables = dict(fresh), 0, {}
@@ -76,10 +76,10 @@ def carry(fresh: Flat, source: Flat, fresh_rows: Rows, source_rows: Rows, patter
 def carry_rows(
     fresh: Any, source: Any, fresh_pieces: Sequence[str], source_pieces: Sequence[str]
 ) -> tuple[np.ndarray, int]:
-    """Returns a table with the rows of another whose pieces it has, and how many these are.
+    """Returns a table with another table's rows for shared tokens, and the number of these.
 
-    Rows behind those of the pieces, of hashed bigrams, belong to pairs of ids: they are carried if
-    every old piece has kept its id.
+    Further rows, for hashed bigrams, belong to pairs of ids: they are carried over if every old
+    token has kept its id.
     """
     place = {piece: i for i, piece in enumerate(source_pieces)}
     rows = np.array([place.get(piece, -1) for piece in fresh_pieces])
@@ -125,11 +125,11 @@ def _shape(shape: tuple[int, ...] | None) -> str:
     return " × ".join(map(str, shape)) or "a number"
 
 
-# -- the run that another one starts from
+# -- the run that another run starts from
 
 
 def check_source(run: Run) -> None:
-    """Checks the run that this one starts from, unless it has started."""
+    """Checks the run that this run starts from, unless it has started."""
     name = run.config.train.init_from
     if not name:
         return
@@ -143,7 +143,7 @@ def check_source(run: Run) -> None:
 
 
 def check_fit(run: Run, predictor: Predictor) -> None:
-    """Checks, before a run is there, that the parameters fit which it starts from."""
+    """Checks the shapes of the initial parameters before the run folder is created."""
     if not run.config.train.init_from:
         return
     source, pattern = _open_source(run), run.config.train.init_pattern
@@ -161,10 +161,10 @@ def check_fit(run: Run, predictor: Predictor) -> None:
 
 
 def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
-    """Returns parameters that are the source's as far as the config says; writes what was loaded.
+    """Returns parameters taken from the source as configured; records what was loaded.
 
     Args:
-      predictor: the model that will be trained, and whose parameters the seed draws `fresh`.
+      predictor: the model to train; `fresh` are its initial parameters.
     """
     source, pattern = _open_source(run), run.config.train.init_pattern
     with _naming_source(run, source):
@@ -185,7 +185,7 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
         "steps": list(map(int, trained.steps)),
     }
     before = json_files.read_run(run.folder).get("init_from", {})
-    if before | start == before:  # and perhaps it has the scores of these weights
+    if before | start == before:  # possibly with the scores of these weights
         start = before
     if jax.process_index() == 0:
         json_files.record_run(run.folder, init_from=start)
@@ -196,7 +196,7 @@ def start_from(run: Run, predictor: Predictor, fresh: Params) -> Params:
 
 @contextlib.contextmanager
 def _naming_source(run: Run, source: Run) -> Iterator[None]:
-    """Puts the source before an error, and its keys that differ behind it."""
+    """Adds the source and its differing keys to an error."""
     try:
         yield
     except UserError as error:
@@ -206,7 +206,7 @@ def _naming_source(run: Run, source: Run) -> Iterator[None]:
 
 
 def _describe_start(carried: Carried, fresh: Params, rules: ParameterRules) -> dict[str, Any]:
-    """What is recorded of the start, see `json_files.read_run`, but for the source."""
+    """Returns the record of the start without the source, see `json_files.read_run`."""
     sizes = {name: int(np.size(x)) for name, x in named_leaves(fresh).items()}
     return {
         "parameters": sum(sizes.values()),
@@ -220,7 +220,7 @@ def _describe_start(carried: Carried, fresh: Params, rules: ParameterRules) -> d
 
 
 def _open_source(run: Run) -> Run:
-    """The source, whose config is checked against that of the run that starts from it."""
+    """Returns the source run, after a check of its config against the run that starts from it."""
     config = run.config
     folder = Path(config.train.init_from).expanduser()
     if not folder.is_dir():
@@ -243,14 +243,14 @@ def _open_source(run: Run) -> Run:
 
 
 def table_rows(predictor: Predictor, params: Params) -> dict[str, list[str]]:
-    """Returns the pieces of the rows of each table of token embeddings, by the parameter's name."""
+    """Returns the tokens of the rows of each table of embeddings, by the parameter's name."""
     return {name: pieces for name, (_, pieces) in named_tables(predictor, params).items()}
 
 
 def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, list[str]]]:
-    """Returns each table's use, see `Predictor.token_tables`, and its pieces, by the parameter."""
+    """Returns each table's use, see `Predictor.token_tables`, and tokens, by the parameter."""
     names = list(named_leaves(params))
-    # The number of its place in the tree stands for each parameter: so a table says which it is.
+    # Each parameter is replaced by its index in the tree, so that a table shows its parameter.
     places = [np.full((1, 1), i, np.float32) for i in range(len(names))]
     numbered = jax.tree.unflatten(jax.tree.structure(params), places)
     return {
@@ -260,7 +260,7 @@ def named_tables(predictor: Predictor, params: Params) -> dict[str, tuple[str, l
 
 
 def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None:
-    """Raises UserError where the layer of other classes would be taken over."""
+    """Raises UserError if an output layer for other classes would be carried over."""
     here, there = (getattr(each, "labels", ()) for each in (predictor, other))
     if here != there and re.search(pattern, f"{HEAD}kernel"):
         raise UserError(
@@ -270,7 +270,7 @@ def _check_classes(pattern: str, predictor: Predictor, other: Predictor) -> None
 
 
 def _differing_keys(run: Run, source: Run) -> str:
-    """The keys of the model that change what the parameters mean, and their values there."""
+    """Returns the model keys that change the meaning of parameters, with the source's values."""
     ours, theirs = flatten(run.config.model), flatten(source.config.model)
     return ", ".join(
         f"model.{key}={theirs[key]} (here {ours[key]})"

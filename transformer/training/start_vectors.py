@@ -1,4 +1,4 @@
-"""Word vectors of a file, of GloVe or word2vec, with which tables of embeddings start."""
+"""Initial embeddings from a file of word vectors, in the format of GloVe or word2vec."""
 
 import hashlib
 import itertools
@@ -24,14 +24,14 @@ from transformer.tasks import REGISTRY, base
 from transformer.training.start import named_tables
 
 logger = logging.getLogger(__name__)
-FREQUENT = 1000  # lines, the first ones: if subwords have vectors, some of these begin a word
+FREQUENT = 1000  # first lines: if a file has subwords, some of these lines begin a word
 
 
 def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarray, "D"]], int]:
-    """Returns the vectors of those words that a file has, and the width of its vectors.
+    """Returns the vectors of the given words in a file, and the width of its vectors.
 
-    Each line is a word and its numbers, with single blanks between them. word2vec's first line is
-    the number of vectors and their width. A word of the file may have blanks; none of ours has.
+    Each line is a word and its numbers, separated by single blanks. word2vec's first line is the
+    number of vectors and their width. A word in the file may have blanks; none of ours has.
     """
     vectors, width, count, number = {}, 0, None, 0
     for number, line in enumerate(read_lines(path), 1):
@@ -61,12 +61,12 @@ def read_vectors(path: Path, words: Set[str]) -> tuple[dict[str, Float[np.ndarra
 
 
 class Vectors(NamedTuple):
-    """Vectors of a file for tokens of a table.
+    """Vectors from a file for tokens of a table.
 
     Attributes:
       table: the name of the parameter.
-      ids: the tokens that are words of the file.
-      tokens: the number of all tokens.
+      ids: the tokens that are words in the file.
+      tokens: the total number of tokens.
     """
 
     side: str  # "source" or "target"
@@ -80,13 +80,13 @@ class Vectors(NamedTuple):
 def find_vectors(run: Run, predictor: Predictor, params: Params) -> Iterator[Vectors]:
     """Yields the vectors that the config names; only the shapes of the parameters are read.
 
-    A token has the vector of its word, or else of its word in small letters. Signs are words
-    wherever they stand, other pieces only if they begin one. In a file of subwords, such as
-    BPEmb's, in which `▁` begins a word, too, each piece is itself.
+    A token gets the vector of its word, or else of the lowercase word. Punctuation is a word at any
+    position, other tokens only at the start of a word. In a file of subwords, such as BPEmb's, in
+    which `▁` also begins a word, each token is looked up unchanged.
     """
     config, leaves = run.config, named_leaves(params)
     tables = named_tables(predictor, params)
-    only = "target" if REGISTRY[config.task].reads == base.DOCUMENTS else "source"  # its one side
+    only = "target" if REGISTRY[config.task].reads == base.DOCUMENTS else "source"  # its only side
     for side in ("source", "target"):
         if not (name := config.train[f"{side}_vectors"]):
             continue
@@ -120,14 +120,14 @@ def find_vectors(run: Run, predictor: Predictor, params: Params) -> Iterator[Vec
 
 
 def check_vectors(run: Run, predictor: Predictor) -> None:
-    """Checks, before a run is there, that the vectors fit which it starts with."""
+    """Checks the word vectors against the model before the run folder is created."""
     list(find_vectors(run, predictor, predictor.param_shapes()))
 
 
 def start_with_vectors(run: Run, predictor: Predictor, fresh: Params) -> Params:
-    """Returns the `fresh` parameters with the word vectors that the config names; records them.
+    """Returns the `fresh` parameters with the word vectors in the config, and records them.
 
-    The vectors of a file are scaled by one factor, to the root mean square of the drawn table.
+    The vectors of a file are scaled by one factor to the root mean square of the initial table.
     """
     leaves, record = dict(named_leaves(jax.device_get(fresh))), {}
     for side, file, name, ids, vectors, tokens in find_vectors(run, predictor, fresh):

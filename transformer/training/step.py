@@ -21,8 +21,8 @@ class TrainState:
     """The state that a training step changes.
 
     `step` counts batches from zero, so it is also the number of the next batch. `nonfinite_steps`
-    counts those skipped because loss or gradient was not finite, `consecutive_nonfinite` the latest
-    in a row. These are int32 scalars; in a tree of shapes they are not scalars.
+    counts steps skipped because loss or gradient was not finite, `consecutive_nonfinite` the last
+    such steps in a row. These are int32 scalars; in a tree of shapes they are not scalars.
     """
 
     step: Any
@@ -57,9 +57,9 @@ class TrainStep:
 
     Attributes:
       gradient: (params, step, batch, hparams) -> (gradient, sums) of the mean loss of a batch.
-      update: (state, gradient, sums, hparams) -> (state, sums). It knows no batch, so it is one
+      update: (state, gradient, sums, hparams) -> (state, sums). It takes no batch, so it is one
         program for batches of all shapes.
-      rules: which parameters move; a gradient has those alone.
+      rules: which parameters are trained; a gradient has only those.
     """
 
     gradient: Callable[[Any, Any, Any, dict], tuple[Any, TokenSums]]
@@ -83,13 +83,13 @@ def make_train_step(
 ) -> TrainStep:
     """Returns the training step.
 
-    `hparams` are numbers, traced: seed (uint32), learning_rate, warmup_steps, total_steps (in
+    `hparams` are traced numbers: seed (uint32), learning_rate, warmup_steps, total_steps (in
     updates), decay_fraction (of these), batches (int32, of the whole run), weight_decay, ema_decay
-    and the task's own.
+    and hyperparameters of the task.
     `accumulate` batches make one update; the last update of a run may have fewer. If the run is
-    prolonged, the rest of its batches belong to the next update. A batch whose loss or gradient is
+    prolonged, its remaining batches belong to the next update. A batch whose loss or gradient is
     not finite is skipped: it changes only the counts. Dropout depends on (seed, step) alone, so a
-    run can resume from any state. No gradient is taken of frozen parameters.
+    run can resume from any state. Frozen parameters have no gradient.
     """
 
     def gradient(params: Any, step: Any, batch: Any, hparams: dict) -> tuple[Any, TokenSums]:
@@ -105,7 +105,7 @@ def make_train_step(
     def update(
         state: TrainState, gradient: Any, sums: TokenSums, hparams: dict
     ) -> tuple[TrainState, TokenSums]:
-        # XLA would compile sums, `&`, and the case of negative numbers of `//`, for each parameter.
+        # XLA would compile sums, `&`, and negative operands of `//`, for each parameter.
         norm = optax.tree.norm(optimizers.stack_by_shape(gradient))
         finite = jnp.isfinite(jnp.stack([_mean_loss(sums), norm])).all()
         number = jax.lax.div(state.step, accumulate) + 1
@@ -128,7 +128,7 @@ def make_train_step(
             moved = count > optimizers.update_count(state.opt_state)
             average = jax.tree.map(lambda new, old: jnp.where(moved, new, old), averaged, average)
             ema = merge(average, frozen)
-        # A skipped batch may still be the last one of an update with other batches.
+        # A skipped batch may still complete an update with other batches.
         kept = finite | (accumulate > 1)
         params, opt_state, ema = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old),
@@ -145,7 +145,7 @@ def make_train_step(
 
 
 def _mean_loss(sums: TokenSums) -> Float[Array, ""]:
-    """The mean loss per token of a batch; 0 without tokens."""
+    """Returns the mean loss per token of a batch; 0 without tokens."""
     return sums.loss / jnp.maximum(sums.weight, 1.0)
 
 
@@ -157,11 +157,11 @@ def moved_average(
     The parameters after update i of t have the weight decay^(t - i), divided by the sum of all
     weights. So the first average is the parameters after the first update, and the initial
     parameters have no weight. (Kingma and Ba 2015, section 3, correct the bias of their averages
-    likewise.) This is a step from the previous average towards the parameters by (1 - decay) / (1 -
-    decay^t).
+    in the same way.) This is a step from the previous average towards the parameters by (1 - decay)
+    / (1 - decay^t).
 
     Args:
-      average: after the previous update; ignored at the first.
+      average: the average after the previous update; ignored at the first.
       number: t, from one.
     """
     new = 1.0 - decay

@@ -1,6 +1,6 @@
-"""The conditions for a sentence pair to be trained on, and how many pairs break each of them.
+"""The rules that a training pair must satisfy, and counts of the pairs that break each rule.
 
-Languages are identified by py3langid, a naive Bayes classifier of 130 languages in 4 MB: on short
+Languages are identified by py3langid, a naive Bayes classifier for 130 languages in 4 MB: on short
 sentences it is more accurate, faster and smaller than lingua.
 
 Source: Khayrallah and Koehn, "On the Impact of Various Types of Noise on Neural Machine
@@ -25,8 +25,8 @@ from transformer.errors import UserError
 # Added to both lengths before their ratio is taken: "Ja." may well be "Yes, of course I do."
 SHORT_SENTENCE = 10
 
-# The faults of a pair and their names, in the order in which they are looked for. The last
-# two are found when the pairs are encoded; before them, pairs in the held-out text of any corpus.
+# The faults of a pair and their descriptions, in the order in which they are checked. The last
+# two are checked on encoded pairs; "held_out" also covers the held-out text of other corpora.
 REASONS = {
     "empty": "with an empty side",
     "too_long": "over config.data.max_characters",
@@ -42,46 +42,46 @@ REASONS = {
     "too_many_tokens": "over config.data.max_tokens",
     "token_ratio": "over config.data.max_token_ratio",
 }
-FAULTS = ("", *REASONS)  # by their numbers in arrays; '' is kept
-COPY_LETTERS = 15  # a name or two may well be the same in both languages
+FAULTS = ("", *REASONS)  # indexed by the fault numbers in arrays; '' marks a pair that is kept
+COPY_LETTERS = 15  # names are often the same in both languages
 COPY_WORDS = 4
-COPY_FRACTION = 0.8  # of the words of the longer side
-NAME_BYTES = 15  # in UTF-8, of a name or two, which may be in another script
-# As the Unicode names of characters begin; the last is any other.
+COPY_FRACTION = 0.8  # minimum fraction of the longer side's words
+NAME_BYTES = 15  # UTF-8 bytes of one or two names, which may be in another script
+# The first words of the Unicode names of characters; the last entry is any other script.
 SCRIPTS = (
     *("", "LATIN", "CYRILLIC", "GREEK", "CJK", "HANGUL", "ARABIC"),
     *("HEBREW", "DEVANAGARI", "BENGALI", "TAMIL", "TELUGU", "KANNADA", "MALAYALAM", "GUJARATI"),
     *("GURMUKHI", "SINHALA", "THAI", "LAO", "MYANMAR", "KHMER", "TIBETAN", "GEORGIAN"),
     *("ARMENIAN", "ETHIOPIC", "OTHER"),
 )
-LETTER_RUN = regex.compile(r"[\p{L}\p{M}]+")  # marks are the vowels of Hindi, Thai or Arabic
+LETTER_RUN = regex.compile(r"[\p{L}\p{M}]+")  # marks include the vowels of Hindi, Thai and Arabic
 NOT_FOLDED = regex.compile(r"[\p{Nd}\p{P}\p{Z}\p{C}\p{Sk}]+")
 DIGITS = re.compile(r"\d{1,18}")
 THOUSANDS = re.compile(r"(?<=\d)[.,'’\u00a0\u202f](?=\d{3}(?!\d))")
-# The differences of the years of two calendars: Thai; Persian; the eras of Japan and Taiwan.
+# Differences in years from the Thai, the Persian, and the Japanese and Taiwanese calendars.
 CALENDARS = (543, 621, 622, 1867, 1911, 1925, 1988, 2018)
-# Names of files, options and identifiers, which stay as they are in a translation.
+# File names, options and identifiers, which stay the same in a translation.
 CODE_WORD = re.compile(r"\S*[-_/\\@=.:<>{}$%+]\w\S*")
 
 
 @dataclasses.dataclass(frozen=True)
 class CleaningRules:
-    """The conditions for a pair to be trained on. In any case, no side may be empty.
+    """The rules that a training pair must satisfy. No side may be empty in any case.
 
     The length ratio is the longer side over the shorter one, with ten added to both so that short
-    sentences are kept: the smaller one of that in characters, which suits Russian and English, and
-    of that in UTF-8 bytes, which suits Chinese and English, since a Chinese character of three
+    sentences are kept. It is the smaller of two ratios: in characters, which suits Russian and
+    English, and in UTF-8 bytes, which suits Chinese and English, since a Chinese character of three
     bytes often stands for a word.
 
     Args:
       max_characters: maximum length of a side, in Unicode code points.
-      remove_near_duplicates: keep only the first of pairs that are the same by `folded`.
-      languages: codes of the languages of source and target as they are read; '' is any.
-      min_language_ratio: smallest probability of a side's language, over that of the most probable
-        one, from 0 to 1.
-      min_script_fraction: of a side's sentences, for a script to be usual there; one without a
-        usual script is dropped, unless it may be a name. 0 keeps all.
-      usual_scripts: of each side, those that have this fraction; None before the text was read.
+      remove_near_duplicates: keep only the first of the pairs that `folded` makes equal.
+      languages: language codes of source and target, in reading order; '' for any.
+      min_language_ratio: minimum probability of a side's language relative to the most probable
+        language, from 0 to 1.
+      min_script_fraction: minimum fraction of a side's sentences that makes a script usual there; a
+        side in unusual scripts is dropped, unless it may be a name. 0 keeps all.
+      usual_scripts: the usual scripts of each side; None before the text was read.
     """
 
     max_characters: int
@@ -101,7 +101,7 @@ class CleaningRules:
             check_language(language)
 
     def fault(self, source: str, target: str) -> str:
-        """Returns the first of `REASONS` that two canonical sides have; '' if none.
+        """Returns the first of `REASONS` that applies to two canonical sides; '' if none does.
 
         HTML entities are decoded first.
         """
@@ -121,7 +121,7 @@ class CleaningRules:
         if self.match_numbers and numbers_differ(source, target):
             return "numbers"
         for language, text in zip(self.languages, sides, strict=True):
-            if language:  # of few letters many are likely, of none all
+            if language:  # with few letters, many languages are likely; with none, all
                 ranked = dict(_language_identifier().rank(text))
                 if ranked[language] / max(ranked.values()) < self.min_language_ratio:
                     return "language"
@@ -146,31 +146,31 @@ def rules_of(settings: ConfigDict) -> CleaningRules:
 
 
 class CleaningReport(NamedTuple):
-    """How many pairs have each of `REASONS` as their first fault, and '' for those that are kept.
+    """The number of pairs by first fault, from `REASONS`; '' counts the pairs that are kept.
 
-    As text it is one line.
+    Its text form is one line.
     """
 
     counts: Mapping[str, int]
 
     @property
     def total(self) -> int:
-        """How many pairs were read."""
+        """Number of pairs that were read."""
         return sum(self.counts.values())
 
     @property
     def kept(self) -> int:
-        """How many pairs have no fault."""
+        """Number of pairs without a fault."""
         return self.counts.get("", 0)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many pairs were dropped, by reason, without reasons that did not occur."""
+        """Number of dropped pairs by reason, without reasons that did not occur."""
         counts = {reason: self.counts.get(fault, 0) for fault, reason in REASONS.items()}
         return {reason: count for reason, count in counts.items() if count}
 
     def without(self, **dropped: int) -> "CleaningReport":
-        """Returns the report after more of the kept pairs were dropped, by fault."""
+        """Returns the report after more pairs were dropped, given their number by fault."""
         rest = self.kept - sum(dropped.values())
         return self._replace(counts={**self.counts, **dropped, "": rest})
 
@@ -193,13 +193,13 @@ def check_kept(report: CleaningReport) -> None:
 
 
 def is_copied(source: str, target: str) -> bool:
-    """Whether the target repeats all or most words of the source, whatever their case.
+    """Returns whether the target repeats all or most words of the source, ignoring case.
 
-    Texts of up to `COPY_LETTERS` letters are not counted as copies, and of others with different
-    letters names of files, options and the like are not words.
+    Texts of up to `COPY_LETTERS` letters do not count as copies. If the letters differ, file names,
+    options and the like are not counted as words.
     """
     texts = source.casefold(), target.casefold()
-    if texts[0] != texts[1]:  # a quick answer for most pairs, which have few words in common
+    if texts[0] != texts[1]:  # a fast exit for most pairs, which have few words in common
         sets = [set(text.split()) for text in texts]
         if 2 * len(sets[0] & sets[1]) < min(map(len, sets)):
             return False
@@ -217,10 +217,10 @@ def is_copied(source: str, target: str) -> bool:
 
 
 def numbers_differ(source: str, target: str) -> bool:
-    """Whether each side has a number from ten on that contradicts those of the other.
+    """Returns whether each side has a number of at least 10 that contradicts the other side.
 
-    The order, separators, zeros at the end and the script of the digits do not count, nor how hours
-    and centuries are named: 10,000 is 1万, and 5 pm 17:00.
+    Order, separators, trailing zeros and the script of the digits are ignored, and so are different
+    names of hours and centuries: 10,000 is 1万, and 5 pm is 17:00.
     """
     sides = [[*map(int, DIGITS.findall(THOUSANDS.sub("", text)))] for text in (source, target)]
     first, second = (sorted("".join(map(str, numbers)).replace("0", "")) for numbers in sides)
@@ -242,19 +242,19 @@ def _may_be_same_number(a: int, b: int) -> bool:
 
 
 def is_mojibake(text: str) -> bool:
-    """Whether a text was read in a wrong encoding, such as "Ã¼" for "ü", or lost characters by it.
+    """Returns whether a text was decoded with a wrong encoding ("Ã¼" for "ü") or lost characters.
 
     Source: ftfy (Speer 2019), whose heuristics have few false positives.
     """
     if text.isascii():
         return False
-    from ftfy.badness import is_bad  # of which a model in use has no need
+    from ftfy.badness import is_bad  # not needed when a model is used
 
     return "\ufffd" in text or is_bad(text)
 
 
 def scripts_of(text: str, name_bytes: int = NAME_BYTES) -> tuple[str, str]:
-    """Returns the two scripts of most letters; '' for none, or if the text may be but a name."""
+    """Returns the two scripts with the most letters; '' for none, or if the text may be a name."""
     if len("".join(LETTER_RUN.findall(text)).encode()) <= name_bytes:
         return "", ""
     if text.isascii():
@@ -269,13 +269,13 @@ def _script_of(character: str) -> str:
     if not character.isalpha():
         return ""
     script = unicodedata.name(character, "").partition(" ")[0]
-    if script in ("HIRAGANA", "KATAKANA"):  # which a Japanese text mixes with Chinese characters
+    if script in ("HIRAGANA", "KATAKANA"):  # Japanese text mixes them with Chinese characters
         return "CJK"
     return script if script in SCRIPTS else SCRIPTS[-1]
 
 
 def folded(text: str) -> str:
-    """Returns what near-duplicates have in common: not case, digits, punctuation and blanks."""
+    """Returns the text that near-duplicates share: without case, digits, punctuation, blanks."""
     return NOT_FOLDED.sub("", unicodedata.normalize("NFC", text.casefold()))
 
 

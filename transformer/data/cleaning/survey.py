@@ -1,7 +1,7 @@
-"""Applies the rules to each pair of a text, in one reading on all cores.
+"""Applies the cleaning rules to each pair of a text, in one pass on all cores.
 
-A pair takes thirty bytes, whatever its length. Decisions that need more than one pair, such as
-which of two duplicates is the first, are made with these numbers.
+A pair takes thirty bytes, whatever its length. Decisions about more than one pair, such as which
+of two duplicates comes first, use these numbers.
 """
 
 import dataclasses
@@ -37,21 +37,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AT_ONCE = 5_000  # pairs of a chunk
-ALONE = 20  # items that this process does before it starts others, which takes a second
-MAX_PROCESSES, GROUP = 16, 8  # items for each process that are held at once
+ALONE = 20  # items that are done in this process before starting others, which takes a second
+MAX_PROCESSES, GROUP = 16, 8  # items per process that are held at once
 NUMBER = {fault: number for number, fault in enumerate(FAULTS)}
 SCRIPT_NUMBER = {script: number for number, script in enumerate(SCRIPTS)}
 
 
 class Survey(NamedTuple):
-    """Numbers of each pair of a text, in its order.
+    """Numbers that describe each pair of a text, in the order of the text.
 
     Attributes:
-      faults: its first fault, as a place in `FAULTS`.
+      faults: the first fault, as an index into `FAULTS`.
       ranks: a hash of the source, by which pairs are held out.
       exact: `pair_hash` of both sides.
-      near: a hash of both sides by `folded`, if it matters.
-      scripts: the two main ones of source and target, as places in `SCRIPTS`, if they matter.
+      near: a hash of both sides after `folded`, if it is needed.
+      scripts: the two main scripts of source and target, as indices into `SCRIPTS`, if needed.
     """
 
     faults: UInt8[np.ndarray, "pairs"]
@@ -68,11 +68,11 @@ EMPTY = Survey(np.zeros(0, np.uint8), _NONE, _NONE, _NONE, np.zeros((0, 2, 2), n
 def survey(
     pairs: Iterable[Pair], rules: CleaningRules, seed: int = 0
 ) -> tuple[Survey, CleaningRules]:
-    """Returns the survey of a text, and the rules with its usual scripts.
+    """Returns the survey of a text, and the rules with the usual scripts of the text.
 
     Args:
       pairs: read once, and never held in memory.
-      seed: of `ranks`.
+      seed: seed of `ranks`.
     """
     judge = functools.partial(_survey_chunk, rules, seed)
     items = iter(pairs)
@@ -84,7 +84,7 @@ def survey(
         for scripts in facts.scripts.transpose(1, 0, 2):
             counts = np.bincount(scripts[unfaulty, 0], minlength=len(SCRIPTS))
             enough = counts >= max(1, rules.min_script_fraction * counts[1:].sum())
-            enough[0] = False  # of texts without a script
+            enough[0] = False  # number 0 stands for no script
             usual.append(frozenset(itertools.compress(SCRIPTS, enough)))
             wrong = (scripts[:, 0] > 0) & ~enough[scripts].any(axis=1) & (facts.faults == 0)
             facts.faults[wrong] = NUMBER["script"]
@@ -93,7 +93,7 @@ def survey(
 
 
 def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"]:
-    """Returns the faults, also those of pairs that have the same hashes as an earlier one."""
+    """Returns the faults, with later pairs that have the same hashes marked as duplicates."""
     faults = facts.faults.copy()
     for wanted, fault, hashes in (
         (rules.remove_duplicates, "duplicate", facts.exact),
@@ -108,7 +108,7 @@ def duplicates(facts: Survey, rules: CleaningRules) -> UInt8[np.ndarray, "pairs"
 
 
 def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -> Survey:
-    """Returns a survey in which pairs equal to a chosen one, but for the chosen, are duplicates."""
+    """Returns a survey in which pairs equal to chosen ones, except these, are duplicates."""
     faults, others = facts.faults.copy(), facts.faults == 0
     others[list(chosen)] = False
     for fault, hashes in (("near_duplicate", facts.near), ("duplicate", facts.exact)):
@@ -118,13 +118,13 @@ def without_copies(facts: Survey, chosen: Sequence[int], rules: CleaningRules) -
 
 
 def count_faults(faults: UInt8[np.ndarray, "pairs"]) -> CleaningReport:
-    """Returns how many pairs have each fault."""
+    """Returns the number of pairs with each fault."""
     counts = np.bincount(faults, minlength=len(FAULTS)).tolist()
     return CleaningReport(dict(zip(FAULTS, counts, strict=True)))
 
 
 def _survey_chunk(rules: CleaningRules, seed: int, pairs: Sequence[Pair]) -> Survey:
-    """Surveys a part of a text."""
+    """Returns the survey of a part of a text."""
     facts = Survey(*(np.zeros((len(pairs), *array.shape[1:]), array.dtype) for array in EMPTY))
     for i, (source, target, *_) in enumerate(map(canonical, pairs)):
         facts.faults[i] = number = NUMBER[rules.fault(source, target)]
@@ -141,33 +141,33 @@ def _survey_chunk(rules: CleaningRules, seed: int, pairs: Sequence[Pair]) -> Sur
 
 
 def pair_hash(source: str, target: str) -> int:
-    """Returns a hash of two canonical sides, whose last bit says which of them comes first.
+    """Returns a hash of two canonical sides, whose last bit says which side sorts first.
 
-    Two different pairs among five million have the same with a chance of one in a million.
+    With five million pairs, the probability that any two share a hash is one in a million.
     """
     swapped = source > target
     return _hash_text(*((target, source) if swapped else (source, target))) & ~1 | swapped
 
 
 def undirected(hashes: UInt64[np.ndarray, "pairs"]) -> UInt64[np.ndarray, "pairs"]:
-    """Returns hashes that are the same in both directions of a pair."""
+    """Returns hashes that do not depend on the direction of a pair."""
     return hashes & ~np.uint64(1)
 
 
 def _hash_text(source: str, target: str) -> int:
-    # The length makes it plain where the source ends, whatever characters both hold.
+    # The length marks where the source ends, whatever characters both sides hold.
     text = f"{len(source)} {source}{target}"
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yields the results of a pure function, in the order of the items, from all cores if many.
+    """Yields the results of a pure function in order of the items, in parallel if there are many.
 
-    Few items are ahead of the one that is yielded, so that little memory is taken.
+    Few items are processed ahead of the yielded one, to save memory.
     """
     items, processes = iter(items), min(os.cpu_count() or 1, MAX_PROCESSES)
     yield from map(function, itertools.islice(items, ALONE))
-    # Not forked: a thread of jax may hold a lock. They are started for the first item.
+    # No fork: a jax thread may hold a lock. Processes are started at the first item.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_end_with_parent)
     try:
@@ -182,7 +182,7 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item]) -> It
 
 
 def _end_with_parent() -> None:
-    """Leaves Ctrl-C to the parent, and ends with it, even if it is killed."""
+    """Ignores Ctrl-C, which the parent handles, and ends with the parent, even if it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "only started processes call this"

@@ -1,4 +1,4 @@
-"""From documents to tokens, and batches of them: training's, and a text once, for evaluation."""
+"""From documents to tokens, and to batches for training or for one pass of evaluation."""
 
 import dataclasses
 import functools
@@ -38,8 +38,8 @@ class Documents(Encoded):
     """Encoded documents; each ends with end-of-sentence, except running text.
 
     Attributes:
-      whole: whether this is running text, one document without meaningful start and end.
-      digest: of the documents, 8 hexadecimal digits.
+      whole: whether this is running text: one document without a meaningful start and end.
+      digest: digest of the documents, 8 hexadecimal digits.
     """
 
     whole: bool = False
@@ -52,17 +52,17 @@ class Documents(Encoded):
 
     @property
     def words(self) -> int:
-        """The words of the text before it was encoded, see `count_words`."""
+        """Number of words in the text before it was encoded, see `count_words`."""
         return self.notes.get("words", 0)
 
     @property
     def bytes(self) -> int:
-        """The bytes of the text in UTF-8."""
+        """Number of UTF-8 bytes of the text."""
         return self.notes.get("bytes", 0)
 
     @property
     def ends(self) -> int:
-        """The number of predicted ends of documents."""
+        """Number of predicted document ends."""
         return 0 if self.whole else self.documents
 
 
@@ -75,7 +75,7 @@ def encode_text(documents: Iterable[str], tokenizer: Tokenizer, whole: bool) -> 
 def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iterator[EncodedPart]:
     end = [] if whole else [EOS_ID]
     for chunk in batched(documents, ENCODE_AT_ONCE):
-        # Line by line, since sentencepiece is slow on one long text.
+        # Encodes line by line, since sentencepiece is slow on one long text.
         lines = list(_lines_of_documents(chunk))
         encoded = tokenizer.encode(lines)
         rest = iter(encoded)
@@ -88,17 +88,17 @@ def _chunks(documents: Iterable[str], whole: bool, tokenizer: Tokenizer) -> Iter
 
 
 def count_words(text: str) -> int:
-    """Returns the number of words between blanks; each `UNSPACED_CHARACTER` begins one."""
+    """Returns the number of words between blanks; each `UNSPACED_CHARACTER` begins a word."""
     return len(UNSPACED_CHARACTER.sub(r" \g<0>", text).split())
 
 
 def _lines_of_documents(documents: Iterable[str]) -> Iterator[str]:
-    """The lines of documents, with their ends."""
+    """Yields the lines of documents, including line ends."""
     return itertools.chain.from_iterable(text.splitlines(keepends=True) for text in documents)
 
 
 def _text_fingerprint(documents: Iterable[str]) -> tuple[str, int]:
-    """A digest of documents, and how many lines they have."""
+    """Returns a digest of documents, and their number of lines."""
     digest, lines = hashlib.sha256(), 0
     for text in documents:
         digest.update(f"{len(text)} {text}".encode())
@@ -113,7 +113,7 @@ def prepare_text(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the training text, which is read several times, and its tokenizer; see `prepare`."""
+    """Returns the encoded training text, read several times, and its tokenizer; see `prepare`."""
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
     parts = functools.partial(_chunks, documents, whole)
     lines, key = Restartable(lambda: _lines_of_documents(documents)), ("documents", content, whole)
@@ -136,7 +136,7 @@ class TextBatch(NamedTuple):
 
     The model reads `tokens` and predicts `labels`, the same shifted left by one. A document starts
     with begin-of-sentence in `tokens` and ends with end-of-sentence in `labels`. `segments` numbers
-    the documents of a row from one; it is 0, as are the others, at padding.
+    the documents of a row from one; all fields are 0 at padding.
     """
 
     tokens: Int[np.ndarray, "B L"]
@@ -159,7 +159,7 @@ class TextPlan(Plan[TextBatch]):
     ):
         self.text, self.seed, self.context, self.each_position = text, seed, context, each_position
         length = len(text.store.tokens)
-        # Room for a new offset in each epoch, if there is enough text.
+        # Leaves room for a new offset in each epoch, if there is enough text.
         self.windows = max(1, length // context - 1)
         self.slack = length - self.windows * context
         self.epoch_length = -(-self.windows // rows)
@@ -167,7 +167,7 @@ class TextPlan(Plan[TextBatch]):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The rows of a batch and the tokens of a row."""
+        """The number of rows of a batch and of tokens in a row."""
         return self.rows * (self.context if self.each_position else 1), self.context
 
     def __getitem__(self, i: int) -> TextBatch:
@@ -185,9 +185,9 @@ class TextPlan(Plan[TextBatch]):
 
 
 def spread_positions(batch: TextBatch) -> TextBatch:
-    """Returns L rows for each row: the l-th ends after position l, and only its last is predicted.
+    """Returns L rows for each row: row l ends after position l, and only its last label counts.
 
-    A model without a look-ahead mask would need these rows; a masked one makes all predictions at
+    A model without a look-ahead mask would need these rows; a masked model makes all predictions at
     once, for an L-th of the cost.
     """
     length = batch.tokens.shape[1]
@@ -199,7 +199,7 @@ def spread_positions(batch: TextBatch) -> TextBatch:
 
 
 def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> TextBatch:
-    """Returns the rows of `context` tokens of the stream of all documents from these places on."""
+    """Returns rows of `context` tokens, cut from the stream of all documents at these starts."""
     places = np.array(starts, np.int64)[:, None] + np.arange(context)
     tokens, offsets = text.store.tokens, text.store.offsets
     labels = tokens[places]
@@ -212,7 +212,7 @@ def read_rows(text: Documents, starts: list[int], rows: int, context: int) -> Te
 
 
 def pack_rows(text: Documents, rows: int, context: int) -> Iterator[TextBatch]:
-    """Yields all of a text once, in its order; each document is read from its start.
+    """Yields the whole text once, in order; each document is read from its start.
 
     Documents share a row if they fit into it together; a document longer than a row continues in
     the next one. The last batch is padded.

@@ -26,7 +26,7 @@ from transformer.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-# Old quotations; enough to test memorisation.
+# Old quotations, enough to test memorisation.
 QUOTATIONS = (
     "the only true wisdom is in knowing you know nothing",
     "the unexamined life is not worth living",
@@ -55,9 +55,9 @@ def open_documents(settings: ConfigDict) -> Documents:
 def _file_documents(settings: ConfigDict) -> Documents:
     """Returns the documents of the files that the settings name.
 
-    A split without a file is the end of the training text: of the whole text, first
-    `validation_fraction` and then `test_fraction` of its characters, if a document is a file; else
-    these fractions of the documents. A fraction of zero leaves the split out.
+    A split without a file is cut off the end of the training text: first `validation_fraction` and
+    then `test_fraction` of all characters if a document is a whole file, else of all documents.
+    A fraction of zero leaves the split out.
     """
     named = {
         split: text_file(locate(settings, f"{split}_source"), settings)
@@ -75,7 +75,7 @@ def _file_documents(settings: ConfigDict) -> Documents:
 
 
 def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
-    """Returns "train" and the splits that are cut off its end, whose documents are in memory."""
+    """Returns "train" and the splits cut off its end; the documents of these are in memory."""
     parts: list[Iterable[str]]
     if text.documents == "file":
         whole = next(iter(text), "")
@@ -90,7 +90,7 @@ def _cut_splits(text: "TextFile", fractions: Mapping[str, float]) -> Documents:
 
 
 def _bounds(text: "TextFile", count: int, units: str, fractions: Mapping[str, float]) -> list[int]:
-    """Returns 0, the end of the training text and those of the splits after it, in units."""
+    """Returns 0 and the ends of the training text and of each split after it, in units."""
     end = 1.0 - sum(fractions.values())
     bounds = [0, int(end * count)]
     for fraction in fractions.values():
@@ -108,15 +108,15 @@ def _bounds(text: "TextFile", count: int, units: str, fractions: Mapping[str, fl
 
 @dataclasses.dataclass(frozen=True)
 class TextFile:
-    """The documents of a file, read from its start by each iteration.
+    """The documents of a file, which each iteration reads from the start.
 
-    Lines and paragraphs come without the blank lines around them; a file as it is. The text of a
-    row is what a line is elsewhere, but that it may have paragraphs, and always ends one.
+    Lines and paragraphs come without the blank lines around them; a file comes unchanged. The text
+    of a row is treated as a line, but it may have paragraphs, and always ends one.
     """
 
     path: Path
     documents: str
-    rows: TableFile[str] | None  # of a file of rows
+    rows: TableFile[str] | None  # for a data file with rows
 
     def __iter__(self) -> Iterator[str]:
         lines: Iterable[str] = read_lines(self.path, True) if self.rows is None else self.rows
@@ -135,7 +135,7 @@ class TextFile:
 
 
 def text_file(path: Path, settings: ConfigDict) -> TextFile:
-    """Returns the documents of a file, by the unit and the field of rows in `config.data`."""
+    """Returns the documents of a file, split as `config.data` says (unit, or field of rows)."""
     has_rows = format_of(path, any_text=True) in FORMATS
     rows = TableFile(path, settings, ("text_field",), text_value) if has_rows else None
     return TextFile(path, settings.documents, rows)

@@ -1,6 +1,6 @@
 """Parquet files, and folders of Hugging Face's `datasets`: Arrow files or shards of Parquet.
 
-They are read by pyarrow alone, some rows at a time.
+They are read by pyarrow alone, a few rows at a time.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from transformer.data.files.tmx import memories
 from transformer.errors import UserError
 
 ROWS_AT_ONCE = 1024
-# As `datasets` names them, the hub's with a fingerprint: train-00000-of-00002-0123456789abcdef.
+# Names that `datasets` gives; on the hub with a fingerprint: train-00000-of-00002-0123456789abcdef.
 SHARD = re.compile(r"(.*?)-?(\d{5})-of-(\d{5})(?:-[0-9a-f]{16})?\.(?:parquet|arrow)")
-MAGIC_OF_FILE = b"ARROW1"  # of Arrow's file format; `datasets` writes its streams
+MAGIC_OF_FILE = b"ARROW1"  # Arrow's file format; `datasets` writes the stream format
 
 
 def is_dataset(path: Path) -> bool:
-    """Whether a folder holds a data set or TMX files, or a path is the start of names of shards."""
+    """Returns whether a folder holds a data set or TMX files, or a path is a prefix of shards."""
     return bool(_split_shards(path) or memories(path))
 
 
@@ -31,8 +31,8 @@ def read_arrow(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a Parquet file or of a data set, numbered from one.
 
     A field is a column, a field of a struct after a dot (`translation.en`), an element of a
-    list (`targets.0`), or the number of a column, from zero. A class label is its name, if the data
-    set says it.
+    list (`targets.0`), or the number of a column, from zero. A class label is read as its name, if
+    the data set has class names.
     """
     files = data_files(path)
     with _open_arrow(files[0]) as (schema, _):
@@ -52,22 +52,22 @@ def _arrow_rows(files: list[Path], fields: Fields) -> Rows:
                 columns = [batch.column(name).to_pylist() for name in names]
                 for i, field in enumerate(fields.names):
                     whole, _, place = field.rpartition(".")
-                    if whole == names[i]:  # the field is an element of its lists
+                    if whole == names[i]:  # the field is an element of a list column
                         columns[i] = [dict(enumerate(v or ())).get(int(place)) for v in columns[i]]
                 for i, classes in enumerate(labels):
-                    if classes:  # -1, of none, is a label that is kept back
+                    if classes:  # -1, which has no class, marks a withheld label
                         columns[i] = [classes.get(value) for value in columns[i]]
                 for values in zip(*columns, strict=True):
                     yield next(number), values
 
 
 def _column_names(schema: Any) -> list[str]:
-    """Returns the names of the columns, those of a struct's fields after a dot."""
+    """Returns the names of the columns; for a struct, one name per field, after a dot."""
     return schema.empty_table().flatten().column_names
 
 
 def _column_name(file: Path, schema: Any, fields: Fields, name: str) -> str:
-    """Returns the name of the column of a field, which may be its number."""
+    """Returns the name of a field's column; the field may be a column number."""
     names = _column_names(schema)
     whole, _, place = name.rpartition(".")
     if name not in names and whole in names and place.isdecimal():
@@ -82,7 +82,7 @@ def _column_name(file: Path, schema: Any, fields: Fields, name: str) -> str:
 
 
 def _label_names(schema: Any, path: str) -> dict[int, str]:
-    """Returns the names of a class label, if `datasets` says them; otherwise none."""
+    """Returns the class names of a label by number, if `datasets` saved them; otherwise {}."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         feature = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         for name in path.split("."):
@@ -94,13 +94,13 @@ def _label_names(schema: Any, path: str) -> dict[int, str]:
 
 @contextlib.contextmanager
 def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
-    """The schema of a file, and its reader."""
+    """Yields the schema of a file and its reader."""
     import pyarrow
     from pyarrow import parquet
 
     kind = "Parquet" if file.suffix.lower() == ".parquet" else "Arrow"
     try:
-        # Not mapped: what a damaged file says of its parts would lead beyond its end.
+        # Not memory-mapped: offsets in a damaged file could point beyond its end.
         with pyarrow.OSFile(str(file)) as source:
             magic = source.read(len(MAGIC_OF_FILE))
             source.seek(0)
@@ -116,23 +116,23 @@ def _open_arrow(file: Path) -> Iterator[tuple[Any, Any]]:
 
 
 def _record_batches(reader: Any, names: list[str]) -> Iterator[Any]:
-    """Yields a few rows at a time of a reader, with columns for the fields of a struct."""
+    """Yields batches of a few rows from a reader, with a column for each field of a struct."""
     import pyarrow
 
     batches = reader
-    if hasattr(reader, "num_row_groups"):  # of several at once more would be held
+    if hasattr(reader, "num_row_groups"):  # one row group at a time, to save memory
         groups = range(reader.num_row_groups)
         batches = (b for i in groups for b in reader.iter_batches(ROWS_AT_ONCE, [i], names))
     elif hasattr(reader, "get_batch"):
         batches = map(reader.get_batch, range(reader.num_record_batches))
     for batch in batches:
-        # Offsets that lead out of it would end the process, and text may not be UTF-8.
+        # Invalid offsets would crash the process, and text may not be UTF-8.
         batch.validate(full=True)
         yield from pyarrow.Table.from_batches([batch]).flatten().to_batches(ROWS_AT_ONCE)
 
 
 def data_files(path: Path) -> list[Path]:
-    """Returns the files of one split of a data set, in their order; of any other file, itself."""
+    """Returns the files of one split of a data set, in order; for any other path, only itself."""
     if path.is_file():
         return [path]
     if files := memories(path):
@@ -153,13 +153,13 @@ def data_files(path: Path) -> list[Path]:
 
 
 def _split_of(file: Path) -> str:
-    """Returns the part of a file's name before its number."""
+    """Returns the part of a file name before the shard number."""
     match = SHARD.fullmatch(file.name)
     return match[1] if match else re.split(r"\d", file.name, maxsplit=1)[0]
 
 
 def _split_shards(path: Path) -> list[Path]:
-    """Returns the shards in a folder, or those of a split in one, such as `data/train`."""
+    """Returns the shards in a folder, or those with a prefix in a folder, such as `data/train`."""
     if path.is_dir():
         kinds = (sorted(path.glob(f"*{suffix}")) for suffix in (".parquet", ".arrow"))
         return next(filter(None, kinds), [])

@@ -11,14 +11,14 @@ class Download(NamedTuple):
     """A file to download.
 
     Attributes:
-      name: of the file; if it is not an archive, also of the file that is kept.
-      urls: its addresses, of which the first that answers is taken.
+      name: the file name; if it is not an archive, also the name of the file that is kept.
+      urls: alternative addresses; the first one that answers is used.
       checksum: `sha256:` or `md5:` and hexadecimal digits; '' if none is published.
-      members: of an archive, the files that are kept, and their names then.
-      classes: the names of tables, label<TAB>text, shuffled, and the folders of an archive that
-        they are made of: one for each class, with a text in each file.
-      talks: the names of files of lowercased lines, and the files of an archive of TED talks that
-        they are made of. `valid.*` has every 23rd line of them, and `train.*` all others.
+      members: the archive members that are kept, and their new names.
+      classes: table names (label<TAB>text rows, shuffled), and the archive folders that each table
+        is made from: one folder per class, with one text per file.
+      talks: names of files of lowercased lines, and the members of an archive of TED talks that
+        they are made from. `valid.*` has every 23rd line, and `train.*` all others.
     """
 
     name: str
@@ -30,12 +30,12 @@ class Download(NamedTuple):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the files that are kept."""
+        """Names of the files that are kept."""
         return (*self.members.values(), *self.classes, *self.talks) or (self.name,)
 
 
 class PublicCorpus(NamedTuple):
-    """A public corpus: the size of all downloads, for people, and keys of `config.data`."""
+    """A public corpus: its total download size as text, and its keys of `config.data`."""
 
     title: str
     licence: str

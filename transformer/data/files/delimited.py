@@ -1,9 +1,9 @@
-r"""Rows in lines of text: TSV, whose cells stand between tabs as they are, CSV, and JSON.
+r"""Rows in lines of text: TSV with verbatim cells between tabs, CSV, and JSON.
 
-Spreadsheets and pandas quote the cells of TSV as well; such a file is recognised by its content.
-pyarrow's readers will not do. That of CSV ends rows at a lone '\r', forgives text behind a closing
-quote, and does not know the line of a broken row; that of JSON refuses values of several types in a
-field, such as labels `0` and `"pos"`, and with a broken line all of its block.
+Spreadsheets and pandas also quote the cells of TSV; such a file is recognised by its content.
+pyarrow's readers are not suitable. Its CSV reader ends rows at a lone '\r', accepts text after a
+closing quote, and does not report the line of a broken row; its JSON reader rejects mixed types in
+a field, such as labels `0` and `"pos"`, and rejects a whole block if one line is broken.
 """
 
 import csv
@@ -19,26 +19,26 @@ from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, lis
 from transformer.data.files.text import plain_name, read_lines
 from transformer.errors import UserError, shorten
 
-# Names that a header line may have for the column of labels, and words of other columns' names.
+# Possible headers of the column of labels, and words in the headers of other columns.
 LABELS = ("label", "labels", "class", "category", "target", "sentiment", "topic", "intent")
 HEADER_WORDS = """source src target tgt trg sentence sentences text texts translation reference
 language greek""".split()  # noqa: SIM905
-REGION = re.compile(r"[-_][A-Z][A-Za-z]{1,3}$")  # or script, as in pt_BR and zh-Hant
-SEPARATORS = ",;\t|"  # of the columns of CSV, the usual one first
-SAMPLE_RECORDS = 100  # records that show which of them a file has
-csv.field_size_limit(2**24)  # characters of a cell, which may be a book
-QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # of TSV
-QUOTES_SHOWN = 100_000  # lines of TSV that show whether it has such cells
-MANY, FEW = 10, 0.01  # cells in quotes that are no chance; quotes that may be at a wrong place
-WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # begins a list of rows of JSON; a row holds no lists
+REGION = re.compile(r"[-_][A-Z][A-Za-z]{1,3}$")  # region or script, as in pt_BR and zh-Hant
+SEPARATORS = ",;\t|"  # column separators of CSV, the most common first
+SAMPLE_RECORDS = 100  # number of records used to guess the separator
+csv.field_size_limit(2**24)  # maximum characters of a cell, which may be a book
+QUOTED_CELL = re.compile(r'(?m)(?:^|\t)("(?:[^"]|"")*")(?=\t|$)')  # in TSV
+QUOTES_SHOWN = 100_000  # number of TSV lines used to look for quoted cells
+MANY, FEW = 10, 0.01  # minimum number of quoted cells; maximum fraction of stray quotes
+WHOLE = re.compile(r"\s*\[\s*($|[\[{])")  # start of a JSON list of rows; a row holds no lists
 Records = Iterator[tuple[int, list[str] | csv.Error]]  # with the number of their first line
 
 
 def read_delimited(path: Path, fields: Fields) -> RowTable:
-    """Returns the rows of a CSV file, or of one of TSV if the name does not end in `.csv`.
+    """Returns the rows of a CSV file, or of a TSV file if the name does not end in `.csv`.
 
-    A quoted cell may hold ends of lines. A row of CSV, or of quoted TSV, that has another number of
-    columns than the first is broken: a cell may hold a separator that no quotes protect.
+    A quoted cell may hold line breaks. A row of CSV, or of quoted TSV, is broken if its number of
+    columns differs from the first row: an unquoted cell may contain a separator.
     """
     separator, quote = _guess_dialect(path, *fields[-2:], path.stat().st_mtime_ns)
     lines = enumerate(read_lines(path), 1)
@@ -74,7 +74,7 @@ def read_delimited(path: Path, fields: Fields) -> RowTable:
 
 
 def _rows(records: Records, fields: Fields, places: Sequence[int], width: int, uneven: str) -> Rows:
-    """Yields the rows of records; those of another width, unless it is 0, are uneven."""
+    """Yields the fields of each record; a record of another width, unless it is 0, is broken."""
     last = max(places)
     for number, cells in records:
         if isinstance(cells, csv.Error):
@@ -86,22 +86,22 @@ def _rows(records: Records, fields: Fields, places: Sequence[int], width: int, u
             why = f"data.{key}={shorten(name)!r} is column {last}, counted from 0"
             yield number, BrokenError(f"{len(cells)} column(s), and {why}")
         else:
-            yield number, tuple([cells[place] for place in places])  # quick, for there are many
+            yield number, tuple([cells[place] for place in places])  # the fast path
 
 
 def _is_header(first: list[str], fields: Fields, places: Sequence[int]) -> bool:
-    """Whether the cells of the fields, or that of the label, are names of columns."""
+    """Returns whether the cells of the fields, or only of the label, are column names."""
     cells = [first[place] if place < len(first) else "" for place in places]
     if "label_field" in fields.keys:
         return cells[fields.keys.index("label_field")].lower() in LABELS
-    if len({*cells}) < len(cells):  # two columns of a language, or a text that is copied
+    if len({*cells}) < len(cells):  # two columns of one language, or a copied text
         cells = first if len({*first}) > 1 else []
-    names = [*filter(None, cells)]  # pandas leaves that of its index empty
+    names = [*filter(None, cells)]  # pandas leaves the header of its index empty
     return bool(names) and all(map(_names_column, names))
 
 
 def _names_column(cell: str) -> bool:
-    """Whether a cell consists of `HEADER_WORDS`, and of names or codes of languages (ISO 639)."""
+    """Returns whether a cell has only `HEADER_WORDS` and language names or codes (ISO 639)."""
     from iso639 import is_language  # takes a tenth of a second
 
     words = re.findall(r"[^\W\d_]+", REGION.sub("", cell))
@@ -116,11 +116,11 @@ def _is_csv(path: Path) -> bool:
 
 @functools.lru_cache
 def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str, str]:
-    """Returns what separates the columns of a file, and quotes its cells; '' of both for plain TSV.
+    """Returns the separator and the quote character of a file; '' for both if it is plain TSV.
 
-    Of CSV, by the separator, unless it is given, most of the first records have equal columns; it
-    is a comma if there is no second column. Spreadsheets write semicolons if the comma is a decimal
-    point. In TSV, quotes are around cells, and doubled or around all commas in them.
+    For CSV, unless the separator is given, it is the one that gives most of the first records equal
+    numbers of columns, or else a comma. Spreadsheets write semicolons if the comma is a decimal
+    point. TSV is quoted if quotes enclose cells and are doubled, or enclose all commas.
     """
     if _is_csv(path) or separator:
         quote = quote or '"'
@@ -134,7 +134,7 @@ def _guess_dialect(path: Path, separator: str, quote: str, _: int) -> tuple[str,
 
 
 def _count_fitting(path: Path, quote: str, separator: str) -> int:
-    """How many first records have as many columns as the first, and no half of a quoted cell."""
+    """Returns the number of first records as wide as the first one, without unpaired quotes."""
     records = itertools.islice(_csv_records(path, separator, quote), SAMPLE_RECORDS)
     rows = ([] if isinstance(cells, csv.Error) else cells for _, cells in records)
     widths = [0 if any(cell.count(quote) % 2 for cell in row) else len(row) for row in rows]
@@ -142,7 +142,7 @@ def _count_fitting(path: Path, quote: str, separator: str) -> int:
 
 
 def _csv_records(path: Path, separator: str, quote: str) -> Records:
-    """Each record; of one that is not CSV, as with an open quote, the fault in each line."""
+    """Yields each record; for one that is not valid CSV, the error for each of its lines."""
     lines = (f"{line}\n" for line in read_lines(path))
     reader = csv.reader(lines, strict=True, delimiter=separator, quotechar=quote)
     while True:
@@ -162,8 +162,8 @@ def _csv_records(path: Path, separator: str, quote: str) -> Records:
 def read_jsonl(path: Path, fields: Fields) -> RowTable:
     """Returns the rows of a file of JSON lines. Blank lines are not rows.
 
-    A field is a key of an object, or of an object or a list of texts inside it after a dot
-    (`translation.en`, `targets.0`), or the number of an element of a list, from zero.
+    A field is a key of an object, a key or index inside it after a dot (`translation.en`,
+    `targets.0`), or the number of an element of a list, from zero.
     """
     records = _json_records(path)
     first = next(records, (0, BrokenError()))
@@ -174,7 +174,7 @@ def read_jsonl(path: Path, fields: Fields) -> RowTable:
 
 
 def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenError]]:
-    """Yields the number and the fields of each line; if all are one list, of its elements."""
+    """Yields the number and the fields of each line, or of each element if the file is a list."""
     lines = ((number, line) for number, line in enumerate(read_lines(path), 1) if line.strip())
     for number, line in lines:
         is_whole = number == 1 and WHOLE.match(line)
@@ -189,7 +189,7 @@ def _json_records(path: Path) -> Iterator[tuple[int, dict[str, Any] | BrokenErro
 
 
 def _cells(value: Any) -> dict[str, Any] | BrokenError:
-    """Returns the fields of an object or a list, those inside one of them after a dot."""
+    """Returns the fields of an object or a list; a dot precedes the keys of nested ones."""
     if isinstance(value, list):
         return dict(zip(map(str, itertools.count()), value, strict=False))
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A folder for each class, named as it, with its texts or pictures in it."""
+"""Folders named by class, each with the texts or pictures of the class."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -7,15 +7,15 @@ from transformer.data.files.rows import BrokenError, Fields, Rows, RowTable, lis
 from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError
 
-TEXTS = ("", ".txt", ".text", ".md")  # ends of the names of files with a text
-HIDDEN = (".", "__MACOSX")  # begin names that archives and editors leave behind
-NO_CLASSES = ("unsup", "unlabel")  # begin names of folders without labels
+TEXTS = ("", ".txt", ".text", ".md")  # suffixes of text files
+HIDDEN = (".", "__MACOSX")  # prefixes of names that archives and editors leave behind
+NO_CLASSES = ("unsup", "unlabel")  # prefixes of folders without labels
 
 
 def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str, Path]], str]:
-    """Returns class and path of each file in the folders of classes, sorted, and what is left out.
+    """Returns (class, path) of each file in the class folders, sorted, and a note on other files.
 
-    A file may be in further folders of its class. All others are counted.
+    A file may be in a subfolder of its class folder. All other files are counted.
     """
     files, others, empty = [], [], []
     for entry in sorted(folder.iterdir()):
@@ -35,7 +35,7 @@ def class_files(folder: Path, endings: Collection[str]) -> tuple[list[tuple[str,
 
 
 def read_folders(path: Path, fields: Fields) -> RowTable:
-    """Returns the text of each file below the folder of a class, and the name of that."""
+    """Returns the text of each file below a class folder, and the name of the class folder."""
     texts, left_out = class_files(path, TEXTS)
     if not texts:
         raise UserError(

@@ -1,4 +1,4 @@
-"""The places of the files that a config names."""
+"""Paths of the files that a config names."""
 
 import difflib
 import os
@@ -15,11 +15,11 @@ from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import LAUNCH
 
-PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # of a corpus, by its name
+PART = re.compile(r"(train|test|val|dev)(?:ing|id|idation)?(?:\..*)?")  # a file name of a split
 
 
 def corpus_folder(settings: ConfigDict) -> Path:
-    """Returns the folder below which the files of a config are: its own, or a fetched corpus's."""
+    """Returns the base folder of a config's files: its own one, or that of a fetched corpus."""
     if settings.path or not settings.fetch:
         return Path(settings.path or ".").expanduser().absolute()
     cache = Path(settings.cache_dir or "~/.cache/transformer").expanduser().absolute()
@@ -27,10 +27,10 @@ def corpus_folder(settings: ConfigDict) -> Path:
 
 
 def split_sources(settings: ConfigDict) -> dict[str, str]:
-    """Returns the name of the file or folder of each split below the corpus folder; '' of none.
+    """Returns the file or folder name of each split, relative to the corpus folder; '' for none.
 
-    If that of the training text is a folder, they are what is called `train`, `test` and
-    `validation` in it, with any ending, unless it also has folders of other names.
+    If the training source is a folder, the splits are its entries `train`, `test` and `validation`,
+    with any suffix, unless the folder also has subfolders with other names.
     """
     names = {split: settings[f"{split}_source"] for split in SPLITS}
     if names["train"] == "." and not settings.path and not settings.fetch:
@@ -49,12 +49,12 @@ def split_sources(settings: ConfigDict) -> dict[str, str]:
 
 
 def locate(settings: ConfigDict, key: str, part: str | None = None, folders: bool = False) -> Path:
-    """Returns the full path of the file or data set that `data.<key>` names; refuses others.
+    """Returns the full path of the file or data set in `data.<key>`; raises UserError for others.
 
-    With `folders`, it may be any folder.
+    With `folders`, any folder is accepted.
 
-    The name may lack the suffix of a compression; `train` may be the start of the names of shards,
-    such as `train-00000-of-00002.parquet`. A `part` is a name in place of the key's.
+    The name may lack a compression suffix; `train` may be a prefix of shards, such as
+    `train-00000-of-00002.parquet`. A `part` replaces the name in the key.
     """
     name = getattr(settings, key) if part is None else part
     if not name:
@@ -80,7 +80,7 @@ def locate(settings: ConfigDict, key: str, part: str | None = None, folders: boo
 
 
 def _fetch_command(settings: ConfigDict, name: str) -> str:
-    """Returns how to fetch the corpus that a config names; '' if it has no file of this name."""
+    """Returns the command that fetches a config's corpus; '' if it has no file of this name."""
     downloads = CATALOGUE[settings.fetch].downloads if settings.fetch else ()
     outputs = {output for download in downloads for output in download.outputs}
     if outputs.isdisjoint({name, *(name + end for end in SUFFIXES)}):

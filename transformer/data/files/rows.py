@@ -1,4 +1,4 @@
-"""The rows of a file of many: the values of the fields that are read, or why there are none."""
+"""Rows of a data file: the values of the requested fields, or the reason why a row is broken."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from transformer.errors import shorten
 
 
 class BrokenError(Exception):
-    """Why a row cannot be read; its place is its line, or its number."""
+    """The reason why a row cannot be read; its place is its line or row number."""
 
     place: int | str = 0
 
@@ -17,12 +17,12 @@ Rows = Iterator[tuple[int | str, tuple[Any, ...] | BrokenError]]
 
 
 class RowTable(NamedTuple):
-    """An open file of rows.
+    """An open data file with rows.
 
     Attributes:
-      about: a phrase on its fields, for messages.
-      names: of its fields, or numbers of its columns.
-      rows: the place of each row, and the values of the fields that are read.
+      about: a phrase about its fields, for messages.
+      names: names of its fields, or numbers of its columns.
+      rows: pairs of a row's place and the values of the requested fields.
     """
 
     about: str
@@ -31,11 +31,11 @@ class RowTable(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The fields that are read of each row, by the keys of `config.data` that name them.
+    """The fields to read from each row, by the keys of `config.data` that name them.
 
-    They are names, or numbers of columns, from zero. If `exact`, all lines of a table must have as
-    many columns as its first, and blank lines are not rows. Of a table, `separator` and `quote` are
-    what its content shows if they are ''.
+    A field is a name, or a column number, from zero. If `exact`, all lines of a table must have as
+    many columns as the first line, and blank lines are not rows. If `separator` or `quote` of a
+    table is '', it is guessed from the content.
     """
 
     keys: tuple[str, ...]
@@ -46,19 +46,19 @@ class Fields(NamedTuple):
 
     @property
     def numbers(self) -> tuple[int, ...] | None:
-        """The numbers of the columns; None if a field has a name."""
+        """The column numbers; None if any field is a name."""
         return tuple(map(int, self.names)) if all(map(str.isdecimal, self.names)) else None
 
     def __str__(self) -> str:
-        """The flags that name them, as a message quotes them."""
+        """The flags that set the fields, as messages quote them."""
         return " and ".join(f"config.data.{key}" for key in dict.fromkeys(self.keys))
 
     def values(self, record: Mapping[str, Any] | BrokenError) -> tuple[Any, ...] | BrokenError:
-        """Returns the values of the fields in a record by their names; a broken one, as it is."""
+        """Returns the values of the fields in a record; a BrokenError is passed on."""
         if isinstance(record, BrokenError):
             return record
         try:
-            return tuple([record[name] for name in self.names])  # quick, for there are many
+            return tuple([record[name] for name in self.names])  # the fast path
         except KeyError as error:
             return BrokenError(missing(error.args[0], record))
 
@@ -74,7 +74,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def text_value(value: Any, name: str = "text") -> str:
-    """Returns a value that is a text; raises BrokenError, with the name, of any other."""
+    """Returns a value if it is a text; otherwise raises BrokenError with the field's name."""
     if not isinstance(value, str):
         raise BrokenError(f"the {name} is not a string but {json.dumps(value, default=str)[:40]}")
     try:

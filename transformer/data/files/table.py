@@ -1,4 +1,4 @@
-"""A file of rows in any of the formats, as items such as pairs; or pairs from two files."""
+"""Items such as sentence pairs from a data file in any row format; or pairs from two files."""
 
 import collections
 import dataclasses
@@ -27,7 +27,7 @@ from transformer.data.pairs import Pair
 from transformer.errors import UserError, shorten
 
 Item = TypeVar("Item")
-DATASET = "folder"  # of Hugging Face's `datasets`
+DATASET = "folder"  # a folder of Hugging Face's `datasets`
 CLASSES = "folder of each class"
 FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     ".tsv": read_delimited,
@@ -39,15 +39,15 @@ FORMATS: dict[str, Callable[[Path, Fields], RowTable]] = {
     DATASET: read_arrow,
     CLASSES: read_folders,
 }
-ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # whose lines are never sentences
-ROWS_SHOWN, CUT = 1000, 80  # that show whether a column has sentences; characters of each
-NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without a letter
+ROWS_ALONE = FORMATS.keys() - {".tsv", ".csv"}  # formats whose lines are never sentences
+ROWS_SHOWN, CUT = 1000, 80  # rows to check for sentences; characters of each value
+NO_SENTENCE = re.compile(r"[\W\d_]*")  # a value without letters
 
 
 def format_of(path: Path, any_text: bool = False) -> str:
-    """Returns the key of `FORMATS` of a file; another suffix, or '', if it has none of them.
+    """Returns the key of `FORMATS` for a file; for other formats, its suffix or ''.
 
-    It is the suffix of the name, before that of a compression, or else what the first bytes show.
+    The suffix counts first, ignoring that of a compression, and then the first bytes.
 
     Args:
       any_text: see `content_of`.
@@ -62,16 +62,16 @@ def format_of(path: Path, any_text: bool = False) -> str:
 
 
 class TableFile(Generic[Item]):
-    """The items of a file of rows, read from its start by each iteration.
+    """The items of a data file, which each iteration reads from the start.
 
-    It is a file of TSV if its name and content show no other format. A broken row is refused,
-    unless `config.data.skip_broken`.
+    The format is TSV unless name or content show another one. A broken row is an error, unless
+    `config.data.skip_broken` is set.
 
     Args:
-      keys: of `config.data`, that name the fields.
-      make: makes an item of their values; raises BrokenError if they are none.
+      keys: the keys of `config.data` that name the fields.
+      make: makes an item from the values; raises BrokenError if they are not valid.
       exact: see `Fields`.
-      several: the key that may name several fields, after commas.
+      several: the key that may name several fields, separated by commas.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class TableFile(Generic[Item]):
                 )
 
     def open(self, fields: Fields | None = None) -> RowTable:
-        """Returns the rows with the values of fields, by default its own."""
+        """Returns the rows with the values of some fields, by default its own fields."""
         return self._read(self.source, fields or self.fields)
 
     def records(self) -> Iterator[Item | BrokenError]:
-        """Yields the item of each row, or why there is none."""
+        """Yields the item of each row, or the error of a broken row."""
         for place, values in self.open().rows:
             try:
                 if isinstance(values, BrokenError):
@@ -124,7 +124,7 @@ class TableFile(Generic[Item]):
             yield item
 
     def describe_columns(self) -> Iterator[str]:
-        """Yields a line on the columns that are read, and one if some have no sentences."""
+        """Yields a line about the columns that are read, and one if some have no sentences."""
         about = self.open().about
         reads = f"reads {listed(self.fields.names)} as {self.fields}; " * (self.unit != "file")
         yield f"{self.source}: {reads}{about}"
@@ -137,7 +137,7 @@ class TableFile(Generic[Item]):
                 yield f"warning: {self.source}: {what}: name a column of sentences"
 
     def count_broken(self) -> int:
-        """Returns how many rows are broken; reads all. If none can be read, that is a UserError."""
+        """Returns the number of broken rows after a full pass; UserError if all rows are broken."""
         counts = collections.Counter(isinstance(record, BrokenError) for record in self.records())
         if counts[True] and not counts[False]:
             raise UserError(
@@ -148,7 +148,7 @@ class TableFile(Generic[Item]):
 
 
 def describe_rows(files: Iterable[object]) -> list[str]:
-    """Returns lines on the columns of each file of rows, and on broken rows that are skipped."""
+    """Returns lines about the columns of each table, and about broken rows that are skipped."""
     lines = []
     for file in files:
         if isinstance(file, TableFile):
@@ -163,7 +163,7 @@ def describe_rows(files: Iterable[object]) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class TwoFiles:
-    """Pairs of line n of one file and line n of another, read from its start by each iteration."""
+    """Pairs of line n of two files, which each iteration reads from the start."""
 
     source: Path
     target: Path
@@ -182,7 +182,7 @@ class TwoFiles:
 
 
 def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair]:
-    """Returns the text of a split, from its two files or, if it has no target, its one of rows."""
+    """Returns the text of a split, from two files, or from one table if it has no target file."""
     source, target = f"{split}_source", f"{split}_target"
     path = locate(settings, source)
     if not getattr(settings, target):
@@ -197,12 +197,12 @@ def parallel_text(settings: ConfigDict, split: str) -> TwoFiles | TableFile[Pair
 
 
 def pair_table(path: Path, settings: ConfigDict) -> TableFile[Pair]:
-    """Returns the pairs in the rows of one file; `settings` is `config.data`, for the fields."""
+    """Returns the pairs in the rows of one file; `settings` is `config.data`, with the fields."""
     return TableFile(path, settings, ("source_field", "target_field"), _pair_of_row)
 
 
 def _pair_of_row(source: Any, target: Any) -> Pair:
-    """Returns a pair, each side in one line."""
+    """Returns a pair, each side on one line."""
     return Pair(_in_one_line(source, "source"), _in_one_line(target, "target"))
 
 

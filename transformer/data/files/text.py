@@ -1,7 +1,7 @@
 """The lines of text files, plain or compressed, and their encoding.
 
-A compression is known by a file's first bytes, whatever its name, and so is a file that has no
-lines of text, such as a document: `unread.toml` lists them.
+Compression is recognised by a file's first bytes, whatever its name, and so are files without
+lines of text, such as office documents: `unread.toml` lists these.
 """
 
 import contextlib
@@ -19,33 +19,33 @@ from typing import Any
 
 from transformer.errors import UserError, one_line
 
-HEAD_BYTES = 8192  # bytes that show a format or an encoding
-WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # the byte order mark of one begins another
+HEAD_BYTES = 8192  # number of bytes that identify a format or an encoding
+WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")  # longer byte order marks first
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-CONTENTS = {  # of files of rows
+CONTENTS = {  # of data files with rows
     ".parquet": re.compile(rb"PAR1"),
     ".arrow": re.compile(rb"ARROW1"),
     ".tmx": re.compile(rb"(?s)[^\w<]*(<.*)?<\0?t\0?m\0?x\b"),
     ".jsonl": re.compile(rb'(\xef\xbb\xbf)?\s*(\[\s*)?(\{\s*"[^"]*"\s*:|\[\s*"(\\.|[^"\\])*"\s*,)'),
 }
-SKIPPED, BREAKS = " \t\r\n\ufeff\xef\xbb\xbf", re.compile("\r\n?")  # also in Latin-1
+SKIPPED, BREAKS = " \t\r\n\ufeff\xef\xbb\xbf", re.compile("\r\n?")  # also as decoded by Latin-1
 SUFFIXES = (".gz", ".xz", ".zst")
 
 
 def compression_of(head: bytes) -> str:
-    """Returns how a file is compressed, by its first bytes: a value of `MAGIC`, '' if it is not."""
+    """Returns the compression of a file by its first bytes, a value of `MAGIC`; '' for none."""
     return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), "")
 
 
 def plain_name(name: str) -> str:
-    """Returns a file's name in lower case, without the suffix of a compression."""
+    """Returns a file name in lower case, without a compression suffix."""
     name = name.lower()
     return next((name.removesuffix(end) for end in SUFFIXES if name.endswith(end)), name)
 
 
 @contextlib.contextmanager
 def open_unpacked(path: Path) -> Iterator[Any]:
-    """The content of a file as a stream of bytes, decompressed as it is read."""
+    """Yields a file as a stream of bytes, decompressed while it is read."""
     kind = ""
     try:
         with open(path, "rb") as file:
@@ -57,7 +57,7 @@ def open_unpacked(path: Path) -> Iterator[Any]:
 
 
 def unreadable(path: Path, kind: str, error: Exception) -> UserError:
-    """Returns the error of a file that cannot be opened, or read as one of its kind."""
+    """Returns the error for a file that cannot be opened, or is not valid for its kind."""
     if isinstance(error, OSError) and error.errno is not None:
         return UserError(f"{path} cannot be read ({error.strerror}): check the file")
     what = f"a damaged or incomplete {kind} file ({one_line(str(error))})"
@@ -80,16 +80,16 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
 
 @functools.cache
 def _other_content() -> list[tuple[re.Pattern[str], str, str]]:
-    """What is not read as text: a pattern of its first characters, its name and the fix."""
+    """Returns the formats that are not read as text: start pattern, name and suggested fix."""
     table = tomllib.loads(Path(__file__).with_name("unread.toml").read_text("utf-8"))["document"]
     return [(re.compile(d["content"], re.M | re.S), d["name"], d["fix"]) for d in table]
 
 
 def content_of(head: bytes, name: Path | str, any_text: bool = False) -> str:
-    """Returns the kind of a file by its first bytes, of `CONTENTS` or `MAGIC`; '' if it has text.
+    """Returns the format of a file by its first bytes, from `CONTENTS` or `MAGIC`; '' for text.
 
-    A document is refused with what makes plain text or a table of it, unless it is text itself and
-    `any_text` is read, such as a program.
+    Raises UserError for documents, with advice on how to get plain text or a table. With
+    `any_text`, documents that are text themselves, such as programs, are accepted.
     """
     texts = [head.decode(code, "ignore") for code in {"latin-1", _wide_encoding(head)} if code]
     texts = [BREAKS.sub("\n", text.lstrip(SKIPPED)) for text in texts]
@@ -116,8 +116,8 @@ def read_lines(path: Path, any_text: bool = False) -> Iterator[str]:
 def decode_line(line: bytes, name: Path | str, number: int) -> str:
     """Returns a line of UTF-8 text, including its end.
 
-    The first one may have a byte order mark. A message names another encoding, if the bytes reveal
-    it.
+    The first line may have a byte order mark. An error message names the actual encoding if the
+    bytes reveal it.
     """
     encoding, what = _wide_encoding(line[:HEAD_BYTES]) if number == 1 else "", "the text"
     if not encoding:
@@ -128,14 +128,14 @@ def decode_line(line: bytes, name: Path | str, number: int) -> str:
             what = f"byte 0x{line[error.start]:02X}"
     likely = f" but {encoding}" if encoding else ""
     fix = f"convert the file, for example with `iconv -f {encoding or 'WINDOWS-1252'} -t UTF-8`"
-    if not encoding:  # a wrong one would be read without an error
+    if not encoding:  # guessing wrong would go unnoticed
         fix += ", if it is Western European; Cyrillic may be WINDOWS-1251, others are in `iconv -l`"
         fix += "; if this line alone is not UTF-8, write it again"
     raise UserError(f"{name}, line {number}: {what} is not UTF-8{likely}: {fix}")
 
 
 def _wide_encoding(head: bytes) -> str:
-    """The iconv name of an encoding with two or four bytes per character; else ''."""
+    """Returns the iconv name of an encoding with two or four bytes per character; '' for others."""
     for encoding in WIDE:
         if head.startswith("\ufeff".encode(encoding)):
             return encoding[:-2]

@@ -1,7 +1,7 @@
 """Translation memories (TMX): the segments of two languages, streamed.
 
-Nothing but the file is ever read, and no entity is expanded but the five of XML: a file may be a
-stranger's.
+Only the file itself is read, and no entities are expanded except the five of XML, since a file may
+come from an untrusted source.
 
 Source: TMX 1.4b Specification, https://www.gala-global.org/tmx-14b
 """
@@ -16,7 +16,7 @@ from transformer.data.files.text import open_unpacked, plain_name
 from transformer.errors import UserError
 
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
-# Text of a segment, but that of elements whose content is code of a document.
+# Matches the text of a segment, without inline elements that hold document codes.
 TEXT = ".//text()[not(ancestor::*[contains(' bpt ept it ph ut ', concat(' ', local-name(), ' '))])]"
 
 
@@ -29,7 +29,7 @@ def memories(path: Path) -> list[Path]:
 def read_tmx(path: Path, fields: Fields) -> RowTable:
     """Returns the segments of each translation unit in the languages that the fields name.
 
-    A language `en` is also a segment's `en-US`, if it has no `en`; letters' case does not count.
+    The language `en` also matches a segment in `en-US`, if there is none in `en`; case is ignored.
     """
     files = memories(path) or [path]
     _, first = next(_translation_units(files[0]), (0, {}))
@@ -49,7 +49,7 @@ def _translation_rows(files: list[Path], fields: Fields) -> Rows:
 
 @functools.lru_cache
 def _find_tag(language: str, tags: tuple[str, ...]) -> str:
-    """Returns the tag of a language: an equal one, or else the first of its regions."""
+    """Returns the tag that matches a language: an equal one, or else the first regional variant."""
     wanted = _plain_tag(language)
     near = [tag for tag in tags if _plain_tag(tag).startswith(wanted)]
     return min(near, key=lambda tag: _plain_tag(tag) != wanted, default=language)
@@ -60,7 +60,7 @@ def _plain_tag(language: str) -> str:
 
 
 def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | BrokenError]]:
-    """Yields the line of each translation unit, and its segments by their languages."""
+    """Yields the line of each translation unit, and its segments by language."""
     from lxml import etree  # pyright: ignore[reportAttributeAccessIssue]
 
     text_of = etree.XPath(TEXT)
@@ -79,7 +79,7 @@ def _translation_units(path: Path) -> Iterator[tuple[int, dict[str, str] | Broke
                 yield unit.sourceline, segments
                 unit.clear()
                 while unit.getprevious() is not None and unit.getparent() is not None:
-                    del unit.getparent()[0]  # units that have been read
+                    del unit.getparent()[0]  # frees units that have been read
         except etree.XMLSyntaxError as error:
             first = next(iter(units.error_log), None)
             line, why = (first.line, first.message) if first else (1, error.msg)

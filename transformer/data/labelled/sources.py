@@ -1,6 +1,6 @@
-"""Sources of labelled texts: generated, read from a file, or from TensorFlow Datasets.
+"""Sources of labelled texts: generated, read from files, or from TensorFlow Datasets.
 
-Errors in files, names or labels are raised when they are opened: all text is read once then.
+Errors in files, names or labels are raised when the source is opened, since all text is read then.
 """
 
 import collections
@@ -28,13 +28,13 @@ from transformer.data.pairs import SPLITS, Labelled
 from transformer.errors import UserError, shorten
 
 LABELS_SHOWN = 5  # labels that a message quotes
-# What labels that are likely one differ in, besides case: blanks and signs around them.
+# Differences between labels that are probably one, apart from case: blanks, and outer signs.
 BLANKS, SIGNS = re.compile(r"(?<=\w)[\s_-]+(?=\w)"), re.compile(r"^[ .,;:!?\"']+|[ .,;:!?\"']+$")
-# Of the columns whose names say nothing: a sample shows which are texts and which labels.
-MAX_SAMPLE, MAX_TEXT = 2000, 300  # rows, of the whole file as it may be sorted; characters of each
-TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # in the sample, at least; characters, at most
-MIN_WORDS, WORD = 3, 4  # of a text on average; characters, in a script without blanks
-NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # of a column
+# If column names say nothing, a sample of rows shows which column has texts and which labels.
+MAX_SAMPLE, MAX_TEXT = 2000, 300  # sampled rows, as a file may be sorted; characters per value
+TEXTS_PER_LABEL, MAX_LABEL = 5, 60  # minimum in the sample; maximum characters
+MIN_WORDS, WORD = 3, 4  # minimum mean words of a text; characters per word in unspaced scripts
+NAME = re.compile(r"[^\W\d]\S*( \S+){0,2}|")  # a column name
 Splits = Mapping[str, Any]  # iterables of `Labelled`, or lists of `LabelledPicture`
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,8 @@ class LabelledSource:
 
     Attributes:
       splits: the items of "train", "validation" and "test", which can be read repeatedly.
-      labels: the classes, sorted: those that the training text has.
-      sizes: how many items of each label are in each split.
+      labels: the classes in the training text, sorted.
+      sizes: the number of items of each label in each split.
       pixels: the pictures of each split, [N, S, S, C].
     """
 
@@ -78,7 +78,7 @@ def open_labelled(settings: ConfigDict) -> LabelledSource:
 def check_classes(
     splits: Mapping[str, Iterable[Any]], settings: ConfigDict
 ) -> tuple[tuple[str, ...], dict[str, Mapping[str, int]]]:
-    """Returns the classes of the training items, sorted, and how many of each a split has."""
+    """Returns the sorted classes of the training items, and the count of each class by split."""
     sizes = {split: collections.Counter(item.label for item in splits[split]) for split in SPLITS}
     labels, key = tuple(sorted(sizes["train"])), FIRST_KEY.get(settings.source, "label_field")
     if len(labels) < 2:
@@ -119,7 +119,7 @@ def _toy_reviews(settings: ConfigDict) -> Splits:
 
 
 def _labelled_files(settings: ConfigDict) -> Splits:
-    """The labelled texts of the files that the settings name."""
+    """Returns the labelled texts of the files that the settings name, by split."""
     sources = split_sources(settings)
     files = {split: labelled_file(settings, split) for split in SPLITS if sources[split]}
     for line in describe_rows(files.values()):
@@ -130,12 +130,12 @@ def _labelled_files(settings: ConfigDict) -> Splits:
 
 
 def count_all(settings: ConfigDict) -> int:
-    """Returns the number of texts of the training file, those included that are held out."""
+    """Returns the number of texts in the training file, including those that are held out."""
     return sum(1 for _ in labelled_file(settings, "train"))
 
 
 def count_train(settings: ConfigDict) -> int:
-    """Returns the number of training texts of the files, without held-out ones."""
+    """Returns the number of training texts in the files, without held-out texts."""
     unnamed = (split for split, name in split_sources(settings).items() if not name)
     return max(0, count_all(settings) - sum(settings[f"{split}_size"] for split in unnamed))
 
@@ -154,7 +154,7 @@ def labelled_table(path: Path, settings: ConfigDict) -> TableFile[Labelled]:
 
 
 def _labelled_rows(*values: Any) -> Labelled:
-    """Returns texts as one, with a label, which may be a whole number or a truth value too."""
+    """Returns an item of joined texts and a label, which may also be an integer or a boolean."""
     *texts, label = values
     if isinstance(label, bool | int):
         label = json.dumps(label)
@@ -170,18 +170,18 @@ REGISTRY: dict[str, Callable[[Any], Splits]] = {
     "files": _labelled_files,
     "tfds": lambda settings: tfds.open_splits(settings, ("text", "label"), Labelled),
 }
-# The key to check first if a source's training text is unusable.
+# For each source, the key to check first if its training text is unusable.
 FIRST_KEY = {"toy_reviews": "train_size", "files": "label_field", "tfds": "tfds_train"}
 
 
-# -- which columns of a file are the texts, and which the labels
+# -- guessing the columns of texts and labels
 
 
 def guess_columns(settings: ConfigDict) -> dict[str, str]:
-    """Returns the keys that name the texts and the labels of the training file; none of folders.
+    """Returns the keys that name the columns of texts and labels; {} if the source is a folder.
 
-    The labels are the column that is called so, or the only one of few values. The texts are the
-    column `text`, or else that of the most words and others of several words, such as titles.
+    The label column is recognised by its name, or is the only one with few values. The text column
+    is `text`, or else the one with the most words, with other columns of several words, as titles.
     """
     file = labelled_file(settings, "train")
     columns = _sample_columns(file) if file.unit != "file" else {}
@@ -206,7 +206,7 @@ def guess_columns(settings: ConfigDict) -> dict[str, str]:
 
 
 def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
-    """A sample of each column, by its name, or its number if there is no header line."""
+    """Returns a sample of each column, by column name, or by number if there is no header."""
     names = file.open(file.fields._replace(keys=("",), names=("0",))).names
     fields = file.fields._replace(keys=("",) * len(names), names=tuple(names))
     rows, step = [], 1
@@ -223,7 +223,7 @@ def _sample_columns(file: TableFile) -> dict[str, Sequence[Any]]:
 
 
 def _is_label(values: Sequence[Any]) -> bool:
-    """Whether a column has a few short values that repeat."""
+    """Returns whether a column has a few short values that repeat."""
     is_short = all(
         isinstance(v, str | int) and 0 < len(f"{v}".strip()) <= MAX_LABEL for v in values
     )
@@ -231,7 +231,7 @@ def _is_label(values: Sequence[Any]) -> bool:
 
 
 def _mean_words(values: Sequence[Any]) -> float:
-    """How many words the values of a column have on average; 0 if they are not texts."""
+    """Returns the mean number of words of a column's values; 0 if they are not texts."""
     is_varied = 2 * len({value for value in values if isinstance(value, str)}) >= len(values)
     texts = [value[:MAX_TEXT] for value in values if isinstance(value, str)]
     characters = "".join("".join(texts).split())

@@ -1,4 +1,4 @@
-"""From labelled texts to tokens and numbers of classes, and their batches in length buckets."""
+"""From labelled texts to tokens and class numbers, and their batches in length buckets."""
 
 import functools
 import hashlib
@@ -27,20 +27,20 @@ from transformer.data.tokenizer.train import MAX_LINE_BYTES
 
 ENCODE_AT_ONCE = 10_000  # texts
 LINE_BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)  # frequent in reviews from the web
-NO_LABEL = 0  # of a row of padding
+NO_LABEL = 0  # marks a row of padding
 
 
 class EncodedTexts(Encoded):
-    """Labelled texts as the model reads them; each begins with begin-of-sentence."""
+    """Labelled texts as model inputs; each starts with begin-of-sentence."""
 
     @property
     def labels(self) -> Int[np.ndarray, "texts"]:
-        """The number of each text's class, from zero."""
+        """The class number of each text, from zero."""
         return self.arrays["labels"]
 
     @property
     def cut(self) -> int:
-        """How many texts were cut to their first tokens."""
+        """Number of texts that were truncated."""
         return self.notes["cut"]
 
     def items(self) -> list[Ids]:
@@ -49,7 +49,7 @@ class EncodedTexts(Encoded):
 
 
 def read_texts(texts: Iterable[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Returns each text as begin-of-sentence, which "first" pools, and its tokens.
+    """Returns each text as tokens after begin-of-sentence, whose state "first" pools.
 
     HTML line breaks become spaces.
     """
@@ -61,7 +61,7 @@ def _in_one_line(text: str) -> str:
 
 
 def _labelled_lines(text: str) -> list[str]:
-    """A text, in parts if it is longer than the lines of which a tokenizer learns."""
+    """Returns a text, split if it is longer than the lines that a tokenizer is trained on."""
     step = MAX_LINE_BYTES // 4 if len(text.encode()) > MAX_LINE_BYTES else len(text)
     return [text[start : start + step] for start in range(0, len(text), step)]
 
@@ -69,7 +69,7 @@ def _labelled_lines(text: str) -> list[str]:
 def encode_labelled(
     items: Iterable[Labelled], labels: Sequence[str], tokenizer: Tokenizer, max_tokens: int
 ) -> EncodedTexts:
-    """Returns labelled texts as their first `max_tokens` tokens and numbers of `labels`."""
+    """Returns labelled texts as their first `max_tokens` tokens and indices into `labels`."""
     encoded = encode(_labelled_parts(items, labels, max_tokens, tokenizer), {"tokens": tokenizer})
     return EncodedTexts(**vars(encoded))
 
@@ -96,10 +96,10 @@ def prepare_labelled(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[EncodedTexts, Tokenizer]:
-    """Returns the training texts, which are read several times, and their tokenizer.
+    """Returns the encoded training texts, which are read several times, and their tokenizer.
 
     Args:
-      labels: names of the classes, by number.
+      labels: class names, by number.
       folder, initial: see `prepare`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
@@ -113,7 +113,7 @@ def prepare_labelled(
     )
     parts = functools.partial(_labelled_parts, items, labels, data.max_tokens)
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
-    # The same texts as documents have other lines.
+    # Keyed apart from documents, which split the same text into other lines.
     about = lines, f"labelled {content}", count, parts, key
     encoded, tokenizer = prepare(*about, data, settings, folder, initial)
     return EncodedTexts(**vars(encoded)), tokenizer
@@ -123,9 +123,9 @@ def prepare_labelled(
 
 
 class LabelledBatch(NamedTuple):
-    """B texts, and their classes from one; 0 for a row of padding, or an unknown class.
+    """B texts and their classes, from one; class 0 is a row of padding or an unknown class.
 
-    `source` is what the model reads: token ids padded with 0, or a `PictureText`.
+    `source` is the model input: token ids padded with 0, or a `PictureText`.
     """
 
     source: Any
@@ -133,7 +133,7 @@ class LabelledBatch(NamedTuple):
 
 
 def stack_labels(labels: Sequence[int], rows: int) -> Int[np.ndarray, "rows"]:
-    """Returns classes from zero as those of a batch of `rows` rows."""
+    """Returns classes from zero as an array of `rows` classes from one, padded with 0."""
     filled = np.full(rows, NO_LABEL, np.int32)
     filled[: len(labels)] = np.add(labels, 1)
     return filled
@@ -147,6 +147,6 @@ class LabelledPlan(BucketPlan[LabelledBatch]):
         super().__init__(texts.store.lengths, *numbers, **named)
 
     def gather(self, numbers: Int[np.ndarray, "*plans rows"], length: int) -> LabelledBatch:
-        """Returns texts and classes; all are zero in a row of padding."""
+        """Returns texts and classes; both are zero in a row of padding."""
         labels = np.where(numbers < 0, NO_LABEL, self.texts.labels[numbers] + 1)
         return LabelledBatch(self.texts.store.gather(numbers, length)[0], labels.astype(np.int32))

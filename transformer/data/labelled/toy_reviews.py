@@ -1,7 +1,7 @@
 """Toy reviews: short synthetic reviews of films whose class depends on word order.
 
 A review of a kind other than "plain" holds one favourable and one unfavourable word. It has a twin
-of exactly the same words, in which those two have changed places and which says the opposite:
+of exactly the same words, in which these two have changed places and which says the opposite:
 
     negation         not a dull film but a charming one            (twin: not a charming ... a dull)
     double negation  nobody can say that the plot is not clever , or that it is silly
@@ -10,10 +10,10 @@ of exactly the same words, in which those two have changed places and which says
     concession       the story is wonderful , although the acting is dull
     mockery          this brilliant film mocks its dull critics (who is described by which word?)
 
-Twins are drawn together into one split, which the favourable one decides. So a model that ignores
-word order, such as the mean of embeddings, is right on exactly half of these kinds; nor does the
-last such word always decide. A "plain" review has words of one side only, and its twin has their
-antonyms. No capital and no comma that sticks to a word tells where the word stands.
+Both twins are in the split that the favourable one is assigned to. So a model that ignores word
+order, such as the mean of embeddings, is right on exactly half of these kinds; the last sentiment
+word does not always decide, either. A "plain" review has words of one side only, and its twin has
+their antonyms. Capitals and commas attached to words do not reveal the position of a word.
 """
 
 import random
@@ -34,12 +34,12 @@ LISTS = ("adjectives", "characters", "nouns", "praised")
 WORDS = {name: tuple(zip(*TABLES[name], strict=True)) for name in LISTS}  # favourable, unfavourable
 FILLERS = {name: words for name, *words in TABLES["fillers"]}
 OPENINGS = [f"{words} " if words else "" for [words] in TABLES["openings"]]
-# The last sections: the name of the words, and the text.
+# The last sections of the file: the kind of words, and the text.
 PATTERNS = tuple(TABLES)[list(TABLES).index("plain") :]
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Labelled]]:
-    """Returns different reviews for each split in `sizes`, each favourable one before its twin."""
+    """Returns distinct reviews for each split in `sizes`, each favourable one before its twin."""
     uniform = random.Random(seed).random
 
     def pick(options: Sequence[Option]) -> Option:

@@ -1,4 +1,4 @@
-"""From pairs of sentences to tokens: cleaning, tokenizers, encoding, draws of what is read."""
+"""From sentence pairs to tokens: cleaning, tokenizers, encoding, and sampled segmentations."""
 
 import collections
 import dataclasses
@@ -43,25 +43,25 @@ from transformer.data.tokenizer.draws import make_random, sampling_key, strength
 ENCODE_AT_ONCE = 20_000  # pairs
 SIDES = ("source", "target")
 TOKEN_LIMITS = ("too_many_tokens", "token_ratio")  # fields of `CleaningReport`
-# Draws of each pair when it is encoded, by which epochs in turn choose its batch: of segmentations,
-# and of modifications, whose lengths differ more.
+# Number of planned draws of each pair, made when it is encoded. Epochs use them in turn to choose
+# the bucket of the pair. The lengths of modified pairs vary more than those of segmentations.
 PLANNED_SEGMENTATIONS, PLANNED_MODIFICATIONS = 2, 4
-TRIES = 4  # draws of a pair in search of a length of its batch, before the planned draw is taken
+TRIES = 4  # draws of a pair that may reach a length of its bucket before the planned draw is used
 
 
 @dataclasses.dataclass(frozen=True)
 class PairSampler:
-    """Draws a modification of a training pair and a segmentation of each side.
+    """Draws a modification of each training pair and a segmentation of each side.
 
-    Draws are a function of their generator and of the texts alone, in every process and thread.
+    Draws depend only on their random generator and the texts, not on the process or thread.
 
     Attributes:
-      texts: of source and target, canonical.
+      texts: canonical texts of source and target.
       tokens: the deterministic segmentation of each side.
-      strengths: of the draws of each side's segmentations, see `strength_of`; 0 for none.
-      max_tokens: of a side of a draw, with its end. A pair that would be longer, or get unknown
-        tokens from a modifier, is read as it is.
-      drawn: lengths of the sides of the planned draws of each pair, in tokens.
+      strengths: strength of sampling for each side, see `strength_of`; 0 for none.
+      max_tokens: maximum length of a drawn side, with its end token. A pair that gets longer, or
+        gets unknown tokens from a modifier, stays unmodified.
+      drawn: lengths of both sides in the planned draws of each pair, in tokens.
     """
 
     texts: tuple[TextStore, TextStore]
@@ -75,9 +75,9 @@ class PairSampler:
     def draw(
         self, numbers: Sequence[int], key: tuple[int, int], epoch: int, lengths: range
     ) -> list[Sequence[Ids]]:
-        """Returns the tokens of both sides of pairs, the longer of which has one of these lengths.
+        """Returns both sides of each pair as tokens; the longer side has one of these lengths.
 
-        After `TRIES` other draws, a function of `key`, it is the planned draw of the epoch.
+        If `TRIES` draws, a function of `key`, miss these lengths, the epoch's planned draw is used.
         """
         random, planned = make_random(*key), epoch % self.planned_draws
 
@@ -92,11 +92,11 @@ class PairSampler:
 
     @property
     def planned_draws(self) -> int:
-        """Planned draws of each pair."""
+        """Number of planned draws of each pair."""
         return PLANNED_MODIFICATIONS if self.augmentation.fractions else PLANNED_SEGMENTATIONS
 
     def plan(self) -> tuple[Int[np.ndarray, "2 draws pairs"], dict[str, float]]:
-        """Returns `drawn`, and by modifier the fraction of the planned draws that it changed."""
+        """Returns `drawn`, and for each modifier the fraction of planned draws that it changed."""
         drawn = np.zeros((2, self.planned_draws, len(self.tokens[0])), np.int32)
         changes: collections.Counter[str] = collections.Counter()
         for number, i in itertools.product(range(drawn.shape[2]), range(drawn.shape[1])):
@@ -106,7 +106,7 @@ class PairSampler:
         return drawn, {name: changes[name] / drawn[0].size for name in self.augmentation.fractions}
 
     def _draw(self, number: int, random: Random) -> tuple[str, Sequence[Ids]]:
-        """The name of the modifier, '' for none, and the tokens of both sides."""
+        """Returns the name of the modifier, '' for none, and the tokens of both sides."""
         numbers = range(number, min(number + MAX_PAIRS, len(self.tokens[0])))
         name, pair = self.augmentation.draw(
             lambda: [Pair(self.texts[0][i], self.texts[1][i]) for i in numbers], random
@@ -132,11 +132,11 @@ class Corpus(Encoded):
     """Training text, cleaned and encoded, with its tokenizers and the report of cleaning.
 
     Attributes:
-      reports: of each of several corpora, whose pairs follow one another.
+      reports: one report per corpus; the pairs of the corpora are concatenated.
       held_out: the reports on the other splits.
-      hashes: of the pairs before limits in tokens drop some, the same in both directions.
-      sampler: draws what is read of each pair; None if it is always the same.
-      modified: by modifier, the fraction of the pairs that it changes.
+      hashes: undirected hashes of the pairs, before token limits drop some of them.
+      sampler: draws modifications and segmentations; None if pairs never vary.
+      modified: the fraction of the pairs that each modifier changes.
     """
 
     source_tokenizer: Tokenizer
@@ -159,13 +159,13 @@ class Corpus(Encoded):
 
     @property
     def report(self) -> CleaningReport:
-        """The report of all corpora together."""
+        """The report on all corpora together."""
         counts = (collections.Counter(report.counts) for report in self.reports)
         return CleaningReport(sum(counts, collections.Counter()))
 
 
 def tokenizer_names(joint: bool) -> tuple[str, ...]:
-    """Returns the files of a run's tokenizers, the source's first."""
+    """Returns the file names of a run's tokenizers, the source's first."""
     return (TOKENIZER,) if joint else ("tokenizer.source.model", "tokenizer.target.model")
 
 
@@ -191,12 +191,12 @@ def encode_corpora(
     symbols: Sequence[str] = (),
     initial: Path | None = None,
 ) -> Corpus:
-    """Returns the training pairs of one or several corpora as tokens, one corpus after another.
+    """Returns the training pairs of one or several corpora as tokens, concatenated.
 
     Args:
-      folder: a run's folder, whose tokenizers are used if they were trained on this text.
+      folder: a run's folder; its tokenizers are used if they were trained on this text.
       symbols: strings of sources that are always one token.
-      initial: folder of the run whose tokenizers are kept or grow, if any.
+      initial: folder of the run whose tokenizers are kept or extended, if any.
     """
     joined = map("".join, zip(*(corpus.fingerprints for corpus in corpora), strict=True))
     fingerprints = [hashlib.sha256(each.encode()).hexdigest() for each in joined]
@@ -249,7 +249,7 @@ def _pair_tokenizers(
     symbols: Sequence[str],
     initial: Path | None,
 ) -> list[Tokenizer]:
-    """The tokenizers of source and target, see `encode_corpora`."""
+    """Returns the tokenizers of source and target, see `encode_corpora`."""
     pairs = Restartable(lambda: itertools.chain(*(corpus.cleaned for corpus in corpora)))
     count = sum(corpus.report.kept for corpus in corpora)
     words = functools.cache(lambda: augmentation.words.learn(pairs))
@@ -285,7 +285,7 @@ def _parallel_parts(
     limits: Sequence[tuple[int, float]],
     tokenizers: Sequence[Tokenizer],
 ) -> Iterator[EncodedPart]:
-    """The pairs of all corpora within the limits of each; others are counted by corpus and name."""
+    """Yields each corpus's pairs within its limits; counts the others by corpus and reason."""
     read = functools.partial(read_pair, words=tokenizers[0].words, training=True)
     for number, (corpus, (max_tokens, max_ratio)) in enumerate(zip(corpora, limits, strict=True)):
         for chunk in batched(map(read, corpus.cleaned), ENCODE_AT_ONCE):
@@ -313,7 +313,7 @@ def make_sampler(
     data: ConfigDict,
     settings: ConfigDict,
 ) -> tuple[PairSampler, Mapping[str, float]]:
-    """Returns the sampler of an encoded corpus, its plan from the cache, and what it modifies."""
+    """Returns the sampler of an encoded corpus, with cached plan, and the modified fractions."""
     sampler = PairSampler(
         (encoded.text("source"), encoded.text("target")),
         (encoded.side("source"), encoded.side("target")),

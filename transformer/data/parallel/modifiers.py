@@ -1,4 +1,4 @@
-"""Modifications of training pairs, so that a translator reads what its training text lacks.
+"""Modifications of training pairs, to make a translator robust to input unlike its training text.
 
 Source: OpusTrainer, Bogoychev et al. 2023.
 """
@@ -19,22 +19,22 @@ from transformer.data.placeholders import NAMES
 from transformer.data.words import Words, set_case
 from transformer.errors import UserError
 
-MODIFIER_RULE = "modifiers 7"  # in the keys of caches: another number if draws change
-TYPO_RATE = 0.1  # words of a source that have one
-CARELESS = 0.5  # of the sources with typing errors: they have no accents or no capitals instead
-ACCENTS = 200  # the smallest combining class of marks that people leave out; vowel signs have less
-ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string is all there is, or a word's place
-LONG_WORD = 4  # letters, which are enough for a typing error
+MODIFIER_RULE = "modifiers 7"  # in cache keys: change the number if draws change
+TYPO_RATE = 0.1  # fraction of a source's words with a typing error
+CARELESS = 0.5  # fraction of sources with typing errors that lack accents or capitals instead
+ACCENTS = 200  # the lowest combining class of marks that people omit; vowel signs have lower ones
+ALONE, ALIGNED = 0.15, 0.7  # probabilities that a copied string replaces the text, or a word
+LONG_WORD = 4  # minimum letters of a word for a typing error
 FINAL = regex.compile(r"[\s.!?…。！？।۔؟։]+$")
 INVERTED_MARK = regex.compile("^[¿¡](?!.*[¿¡])")
-# Parts of syllables, separated by blanks, and the letters of which one may stand for another.
+# Parts of syllables, separated by blanks, and accented letters that may replace a letter.
 ONSETS = "    b c d f g h j k l m n p r s t v w x y z br ch dr gr kr mc ng pr qu sh st th tr ł ñ ç"
 VOWELS = "a e i o u a e i o u y ai ei ou á é í ó ú ã ö ü å ı"
 CODAS = "  n r s l m ck nd z"
 LATIN = [*range(0xC0, 0x17F), *range(0x1EA0, 0x1EFA)]
-ACCENTED = 0.2  # probability that a letter of a name is one of them
-# Where a copied string stands if no word of both sides gives its place: {0} in a text {1}, {2} with
-# its final punctuation.
+ACCENTED = 0.2  # probability that a letter of a name is replaced by one of them
+# Templates for a copied string if no word of both sides marks its place: {0} is the string, {1} the
+# text, and {2} its final punctuation.
 FRAMES = ("{0}: {1}{2}", "{0} {1}{2}", "{0} - {1}{2}", "{1} {0}{2}", "{1}{2} {0}", "{1} ({0}){2}")
 
 Make = Callable[[Random], str]
@@ -55,10 +55,10 @@ def typos(
     rate: float = TYPO_RATE,
     careless: float = CARELESS,
 ) -> Pair:
-    """Returns the pair with typing errors in the source, or with one without accents or capitals.
+    """Returns the pair with a source that has typing errors, or lacks accents or capitals.
 
     Args:
-      rate: probability that a word has an error; one word at least has.
+      rate: probability that a word has an error; at least one word has one.
       careless: probability that the source has no accents or capitals instead.
     """
     source, case = pairs[0].source, random.choice(("", "small", "sentence"))
@@ -79,7 +79,7 @@ def punctuation(pairs: Sequence[Pair], *_: object) -> Pair | None:
 
 
 def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
-    """Returns the pair and the next one or two in one line; None if there is no next."""
+    """Returns the pair joined with the next one or two on one line; None if there is no next."""
     parts = pairs[: random.choice((2, 2, 3))]
     source = functools.reduce(join_texts, [pair.source for pair in parts])
     target = functools.reduce(join_texts, [pair.target for pair in parts])
@@ -89,8 +89,8 @@ def joined(pairs: Sequence[Pair], random: Random, *_: object) -> Pair | None:
 def copied(pairs: Sequence[Pair], random: Random, words: Words, make: Make | None = None) -> Pair:
     """Returns the pair with a string that is the same on both sides.
 
-    It stands for a number or a name that both sides have once, or next to the text. `make` draws
-    it; by default it is a name, a number or a placeholder of the model.
+    The string replaces a number or a name that occurs once on both sides, or is put next to the
+    text. `make` draws it; by default it is a name, a number or a placeholder of the model.
     """
     source, target = pairs[0].source, pairs[0].target
     shared = [
@@ -127,12 +127,12 @@ MODIFIERS: Mapping[str, Modifier] = {
     "joined": joined,
     "copied": copied,
 }
-AUGMENTED = ("typos", "punctuation", "joined", "copied")  # modify training pairs
-MAX_PAIRS = 3  # that a modifier reads
+AUGMENTED = ("typos", "punctuation", "joined", "copied")  # modifiers of training pairs
+MAX_PAIRS = 3  # maximum number of pairs that a modifier reads
 
 
 def draw_name(random: Random) -> str:
-    """Returns one or two words that look like names, and are hardly any."""
+    """Returns one or two words that look like names but rarely are."""
 
     def word() -> str:
         parts = (ONSETS, VOWELS) * random.choice((2, 2, 3)) + (CODAS,)
@@ -157,7 +157,7 @@ def draw_string(random: Random, words: Words) -> str:
 
 
 def _misspell(word: str, random: Random) -> str:
-    """A word with two letters swapped, one left out, doubled or replaced by another of them."""
+    """Returns a word with two letters swapped, or one omitted, doubled or replaced by another."""
     place = random.randrange(len(word) - 1)
     a, b = word[place], word[place + 1]
     edits = [edit for edit in (b + a, b, a + a + b, random.choice(word) + b) if edit != a + b]
@@ -171,19 +171,19 @@ def _without_accents(text: str) -> str:
 
 
 class Augmentation(NamedTuple):
-    """Modifies fractions of the training pairs, by modifier, see `modify`."""
+    """Modifies a fraction of the training pairs with each modifier, see `modify`."""
 
     fractions: Mapping[str, float]
     words: Words
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What draws depend on; empty if there is none."""
+        """The values that draws depend on; empty without modifiers."""
         rule = MODIFIER_RULE, *self.words.languages
         return (*rule, *self.fractions.items()) if self.fractions else ()
 
     def draw(self, pairs: Callable[[], Sequence[Pair]], random: Random) -> tuple[str, Pair | None]:
-        """Returns a modifier and what it makes of the first pair; '' and None if that stays."""
+        """Returns a modifier's name and the modified first pair; '' and None if it is unchanged."""
         level = random.random()
         for name, fraction in self.fractions.items():
             level -= fraction
@@ -195,37 +195,37 @@ class Augmentation(NamedTuple):
 
 
 def modify(modifier: Modifier, pairs: Sequence[Pair], random: Random, words: Words) -> Pair:
-    """Returns what a modifier makes of the first of some pairs; the pair itself if it cannot.
+    """Returns the first pair after a modifier; the pair itself if the modifier cannot change it.
 
-    Symbols do not change; those at the start of a source, as tags are, stay there.
+    Symbols do not change; those at the start of a source, such as tags, stay there.
     """
     texts = [_after_tags(pair.source, words) for pair in pairs]
     tags = [pair.source.removesuffix(text) for pair, text in zip(pairs, texts, strict=True)]
     both = zip(pairs, texts, tags, strict=True)
     same = [pair._replace(source=text) for pair, text, tag in both if tag == tags[0]]
     changed = modifier(same, random, words)
-    if changed is None or changed.source == same[0].source:  # which would not say how to write
+    if changed is None or changed.source == same[0].source:  # ambiguous for training
         return pairs[0]
     return _modify_both(changed._replace(source=tags[0] + changed.source), canonicalize)
 
 
 def _after_tags(text: str, words: Words) -> str:
-    """A source without the symbols that it starts with, if it has more."""
+    """Returns a source without its initial symbols, if there is text after them."""
     ends = (len(symbol) for symbol in words.symbols if text.startswith(symbol))
     rest = text[max(ends, default=0) :].lstrip()
     return _after_tags(rest, words) if rest and len(rest) < len(text) else rest or text
 
 
 def augmentation_of(data: ConfigDict, symbols: Sequence[str] = ()) -> Augmentation:
-    """Returns what `config.data` says of the modifiers."""
+    """Returns the augmentation that `config.data` describes."""
     fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
     return Augmentation(fractions, Words(languages=languages_of(data), symbols=tuple(symbols)))
 
 
 def check_augmentation(data: ConfigDict, placeholders: bool, unpaired: str) -> None:
-    """Raises UserError if `data.augment_*` add to more than 1, or are for a task without pairs.
+    """Raises UserError if the `data.augment_*` sum exceeds 1, or the task has no pairs.
 
-    So are `tokenizer.placeholders`. The name of such a task is `unpaired`, '' of others.
+    `tokenizer.placeholders` also requires pairs. `unpaired` names a task without pairs; else ''.
     """
     fractions = {name: part for name in AUGMENTED if (part := data[f"augment_{name}"])}
     keys = [f"data.augment_{name}={fraction:g}" for name, fraction in fractions.items()]

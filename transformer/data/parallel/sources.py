@@ -34,8 +34,8 @@ from transformer.data.synthetic import grammar
 from transformer.data.token_store import cached_arrays
 from transformer.errors import UserError
 
-WORTH_KEEPING = 4 * 2**20  # bytes; a smaller text, perhaps compressed, is read again in seconds
-LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # that headers and the rules depend on
+WORTH_KEEPING = 4 * 2**20  # minimum bytes; smaller text, even compressed, is read again in seconds
+LIBRARIES = ("ftfy", "iso639-lang", "py3langid")  # for header detection and cleaning
 
 Texts = Mapping[str, TwoFiles | TableFile[Pair]]
 Splits = Mapping[str, Iterable[Pair]]
@@ -47,7 +47,7 @@ def open_source(settings: ConfigDict, earlier: Hashes | None = None) -> Splits:
 
     With `length_generalization_size` there is a split "length_generalization" to score beyond the
     training length: for `copy` and `reverse`, sequences twice as long as the longest in training;
-    for other sources, pairs of test pairs joined. For `earlier` see `open_files`.
+    for other sources, pairs of consecutive test pairs joined. For `earlier` see `open_files`.
     """
     if settings.source not in REGISTRY:
         raise UserError(
@@ -73,25 +73,25 @@ def _generate_pairs(
     _: Hashes | None,
     makes_longer: bool = False,
 ) -> Splits:
-    """A synthetic corpus, perhaps with a split "length_generalization" of its own."""
+    """Returns a synthetic corpus, with a generated "length_generalization" if `makes_longer`."""
     sizes = {split: getattr(settings, f"{split}_size") for split in SPLITS}
     if makes_longer and settings.length_generalization_size:
         sizes["length_generalization"] = settings.length_generalization_size
     return make(settings.seed, sizes)
 
 
-# -- files: for large ones, the numbers of the pairs that are held out and kept are in the cache, so
-# that a second start does not read them again. No place within a file is stored: files in any
+# -- files: for large ones, the cache keeps the numbers of the held-out and the clean pairs, so that
+# a second start does not read the files for them. No offset in a file is stored: files in any
 # format, compressed or not, are read in order.
 
 
 def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str, Iterable[Pair]]:
-    """Returns the pairs of the files that `config.data` names, the training pairs cleaned.
+    """Returns the pairs of the files that `config.data` names, with clean training pairs.
 
     A validation or test set without a file is held out of the training text, see `choose`: only
-    pairs that satisfy the rules of cleaning are held out, so that each set has its size, and none
-    of them stays in the training text as a duplicate. Of a source among the pairs that `earlier`
-    runs were trained on, none is held out. All text is read here, so that errors come early.
+    pairs that satisfy the cleaning rules are held out, so that each set has its size, and none of
+    them stays in the training text as a duplicate. No pair is held out if its source occurs in the
+    pairs that `earlier` runs were trained on. All text is read here, so that errors come early.
     """
     texts, rules = named_files(settings), rules_of(settings)
     arrays, notes = _read_cached(
@@ -120,19 +120,19 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
 
 
 def count_all(settings: ConfigDict) -> int:
-    """Returns the number of pairs of the training file, those included that are held out."""
+    """Returns the number of pairs in the training file, including those that are held out."""
     text = parallel_text(settings, "train")
     return _read_cached("count", {"train": text}, settings, lambda: ({}, sum(1 for _ in text)))[1]
 
 
 def count_train(settings: ConfigDict) -> int:
-    """Returns the number of training pairs of the files, before cleaning, without held-out ones."""
+    """Returns the number of training pairs in the files, before cleaning, without held-out ones."""
     rest = max(0, count_all(settings) - sum(_sizes(settings).values()))
     return min(rest, settings.train_subset or rest)
 
 
 def named_files(settings: ConfigDict) -> Texts:
-    """Returns the text of each split that has files of its own."""
+    """Returns the text of each split that has files."""
     for split in held_out.splits_held_out(settings):
         if target := getattr(settings, f"{split}_target"):
             raise UserError(
@@ -144,7 +144,7 @@ def named_files(settings: ConfigDict) -> Texts:
 
 
 def check_files(texts: Texts) -> list[str]:
-    """Returns the lines of `describe_rows`; refuses files that are empty or damaged.
+    """Returns the lines of `describe_rows`; raises UserError for empty or damaged files.
 
     The training text is read later.
     """
@@ -159,13 +159,13 @@ def check_files(texts: Texts) -> list[str]:
 def _read_pairs(
     texts: Texts, rules: CleaningRules, settings: ConfigDict, earlier: Hashes | None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Returns the result of reading the files, as arrays and notes."""
+    """Returns the numbers of the chosen pairs of the files as arrays, and notes about them."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
     facts, rules = surveys.survey(text, rules, settings.seed)
     faults = surveys.duplicates(facts, rules)
     usable = faults == 0
-    # Neither is another pair of the source of one that earlier runs were trained on.
+    # Other pairs with the same source as a pair of an earlier run cannot be held out, either.
     learnt = np.isin(undirected(facts.exact), () if earlier is None else earlier)
     learnt = np.isin(facts.ranks, facts.ranks[learnt]) & usable
     try:
@@ -203,7 +203,7 @@ def _read_pairs(
 
 
 def _sizes(settings: ConfigDict) -> dict[str, int]:
-    """The number of pairs of each split that is held out."""
+    """Returns the number of pairs of each split that is held out."""
     return {
         split: getattr(settings, f"{split}_size") for split in held_out.splits_held_out(settings)
     }
@@ -216,14 +216,14 @@ def _read_cached(
     read: Callable[[], tuple[dict[str, np.ndarray], Any]],
     earlier: Hashes | None = None,
 ) -> tuple[Mapping[str, np.ndarray], Any]:
-    """The result of `read`, from the cache under this name if these files were read before."""
+    """Returns the result of `read`, from the cache if the files are unchanged."""
     files = _file_stamps(texts)
     if sum(size for _, size, _ in files) < WORTH_KEEPING:
         return read()
     of_batches = having("shared", "tokens")
     values = {k: value for k, value in settings.items() if f"data.{k}" not in of_batches}
     learnt = earlier is not None and hashlib.sha256(np.ascontiguousarray(earlier).data).hexdigest()
-    code = hashlib.sha256()  # which reading and cleaning depend on, as on these libraries
+    code = hashlib.sha256()  # reading and cleaning depend on the code, as on these libraries
     for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         code.update(path.read_bytes())
     versions = {d.name: d.version for d in metadata.distributions() if d.name in LIBRARIES}
@@ -234,7 +234,7 @@ def _read_cached(
 
 
 def _file_stamps(texts: Texts) -> list[tuple[str, int, int]]:
-    """Name, size and time of change, in nanoseconds, of all files."""
+    """Returns name, size and modification time, in nanoseconds, of all files."""
     paths = [path for text in texts.values() for path in vars(text).values()]
     files = itertools.chain(*(data_files(path) for path in paths if isinstance(path, Path)))
     stats = {path: path.stat() for path in files}

@@ -1,9 +1,9 @@
-"""The training pairs of a corpus, cleaned, and whether pairs that are scored are among them.
+"""The training pairs of a corpus, cleaned, and the check for held-out pairs among them.
 
-Pairs that are scored are looked for by their hashes, see `Survey`, in the training text of a run
-and in that of the run that it starts from, which may be gone or have grown since. So each run keeps
-the hashes of its training pairs, and of those of the runs before it: `trained_on.npz` has `pairs`
-and `earlier`, eight bytes for each pair, ascending.
+Held-out pairs are looked up by their hashes, see `Survey`, in the training text of a run and in
+that of the run that it starts from, which may be gone or have grown since. So each run keeps the
+hashes of its training pairs, and of those of the runs before it: `trained_on.npz` has `pairs` and
+`earlier`, eight bytes for each pair, ascending.
 
 A separate file for validation or test, such as a published test set, is never filtered, so that
 scores are comparable; the pairs that the rules would drop are counted.
@@ -43,10 +43,10 @@ NO_HASHES = np.zeros(0, np.uint64)
 
 
 class HeldOutReport(NamedTuple):
-    """The faults of the pairs of a split, and how many of them are known.
+    """The faults of the pairs of a split, and the number of pairs that also occur in training text.
 
-    They occur in the training text as they are, or in that of earlier runs in either direction;
-    `earlier` is None without such runs.
+    Pairs are compared as they are with the training text, and in either direction with that of
+    earlier runs; `earlier` is None without such runs.
     """
 
     size: int
@@ -70,7 +70,7 @@ class HeldOutReport(NamedTuple):
         return lines
 
     def counts(self) -> dict[str, int]:
-        """Returns the same for a table."""
+        """Returns the same counts as table columns."""
         dropped = {f"of them {reason}": n for reason, n in self.faults.dropped.items()}
         repeated = {"of them in the training text": self.repeated} if self.repeated else {}
         earlier = {} if self.earlier is None else {f"of them in {EARLIER}": self.earlier}
@@ -79,15 +79,15 @@ class HeldOutReport(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPairs:
-    """The training pairs as they are read, and the result of cleaning them.
+    """The raw training pairs, and the result of cleaning them.
 
     Attributes:
       cleaned: the canonical form of the pairs that cleaning keeps, restartable.
-      fingerprints: of the sources and the targets that it keeps.
+      fingerprints: digests of the sources and the targets that cleaning keeps.
       held_out: the reports on the other splits.
-      hashes: of the pairs that it keeps, see `pair_hash`.
-      pairs: all of them, restartable, as raw text.
-      kept: a byte for each of these, 1 if cleaning keeps it.
+      hashes: hashes of the pairs that cleaning keeps, see `pair_hash`.
+      pairs: all pairs, restartable, as raw text.
+      kept: a byte for each of `pairs`, 1 if cleaning keeps it.
     """
 
     cleaned: Iterable[Pair]
@@ -108,7 +108,7 @@ def read_training_pairs(
     held_out: Mapping[str, Iterable[Pair]],
     earlier: Hashes | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, which are read several times, cleaned; those of files already are."""
+    """Returns training pairs, read several times, cleaned; those of files are clean already."""
     if not isinstance(pairs, TrainingPairs):
         pairs = clean(pairs, rules_of(data), held_out, earlier)
     check_kept(pairs.report)
@@ -122,7 +122,7 @@ def clean(
     earlier: Hashes | None = None,
     facts: Survey | None = None,
 ) -> TrainingPairs:
-    """Returns training pairs, cleaned by the rules that came with their survey, if there is one."""
+    """Returns cleaned training pairs, by the rules of their survey if there is one."""
     if facts is None:
         facts, rules = surveys.survey(pairs, rules)
     faults = surveys.duplicates(facts, rules)
@@ -139,7 +139,7 @@ def cleaned(pairs: Iterable[Pair], marks: bytes) -> Iterable[Pair]:
 
 
 def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
-    """Returns a fingerprint of the sources of pairs, and one of their targets."""
+    """Returns a digest of the sources of pairs, and one of their targets."""
     digests = hashlib.sha256(), hashlib.sha256()
     for pair in pairs:
         for digest, text in zip(digests, pair[:2], strict=True):
@@ -147,7 +147,7 @@ def fingerprints_of(pairs: Iterable[Pair]) -> tuple[str, str]:
     return digests[0].hexdigest(), digests[1].hexdigest()
 
 
-# -- pairs that are scored
+# -- held-out pairs in training text
 
 
 def check_held_out(
@@ -156,7 +156,7 @@ def check_held_out(
     trained: Hashes,
     earlier: Hashes | None,
 ) -> dict[str, HeldOutReport]:
-    """Returns the report on each split, given the hashes of training pairs and of earlier ones."""
+    """Returns the report on each split, given hashes of the run's and of earlier pairs."""
     reports = {}
     for split, pairs in splits.items():
         sides = [canonical(pair)[:2] for pair in pairs]
@@ -174,8 +174,8 @@ def check_held_out(
 def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
     """Returns the undirected hashes of the pairs that earlier runs were trained on, ascending.
 
-    None if a run starts from no other, or from one that does not tell, which a warning says. Once
-    it has begun, its `folder` keeps them.
+    Returns None if a run starts from no other run, or, with a warning, from one without hashes.
+    After its first start, a run reads them from its own `folder`.
     """
     if not init_from:
         return None
@@ -194,7 +194,7 @@ def read_earlier(init_from: str, folder: Path | None) -> Hashes | None:
 
 
 def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
-    """Adds the pairs that a run is trained on to those of its earlier trainings, in its folder."""
+    """Adds the hashes of a run's training pairs to those of its earlier trainings, in `folder`."""
     path, before = folder / TRAINED_ON_FILE, NO_HASHES if earlier is None else earlier
     saved = _hashes(path)[0] if path.exists() else NO_HASHES
     pairs = _union(undirected(pairs), saved)
@@ -204,7 +204,7 @@ def save_hashes(folder: Path, pairs: Hashes, earlier: Hashes | None) -> None:
 
 
 def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
-    """Returns a line with how many pairs a run, or one before it, was trained on; None for none."""
+    """Returns a warning with the number of pairs that a run was trained on; None without any."""
     if not (folder / TRAINED_ON_FILE).exists():
         return None
     hashes = np.array([pair_hash(*canonical(pair)[:2]) for pair in pairs], np.uint64)
@@ -218,13 +218,13 @@ def seen_line(folder: Path, pairs: Sequence[Pair]) -> str | None:
 
 
 def _union(*hashes: Hashes) -> Hashes:
-    """The different hashes, ascending; `np.unique` takes thirty times as long."""
+    """Returns the distinct hashes, ascending; `np.unique` takes thirty times as long."""
     ascending = np.sort(np.concatenate(hashes))
     return ascending[np.diff(ascending, prepend=ascending[:1] + 1) != 0]
 
 
 def _hashes(path: Path) -> tuple[Hashes, Hashes]:
-    """The hashes of the pairs of a run, and of the runs before it."""
+    """Returns the hashes of the training pairs of a run, and of the runs before it."""
     try:
         with open_arrays(path) as arrays:
             pairs, earlier = arrays["pairs"], arrays["earlier"]

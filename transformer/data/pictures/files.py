@@ -1,4 +1,4 @@
-"""Picture files as squares of bytes, or a line on why a file is not one; and folders of them."""
+"""Reads picture files as squares of bytes, with an error for invalid files; and picture folders."""
 
 import contextlib
 import io
@@ -15,19 +15,19 @@ from transformer.data.files.folders import class_files
 from transformer.errors import UserError, one_line
 from transformer.files import open_input
 
-# Pillow's names of the formats that are read, in folders, tables and requests; of others that it
-# opens, such as EPS, it starts a program.
+# Pillow's names of the formats that are read, in folders, tables and requests. For others that it
+# can open, such as EPS, it starts a program.
 FORMATS = ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "AVIF", "PPM", "JPEG2000", "TGA", "ICO"]
 ENDINGS = [end for end, name in Image.registered_extensions().items() if name in FORMATS]
-MAX_BYTES = 2**29  # of a file
-MAX_PIXELS = 50_000_000  # of a file, or of a request: more is a mistake, or an attack on the memory
-WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes of more than 8 bits
-DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bits that their values may have
+MAX_BYTES = 2**29  # maximum size of a file
+MAX_PIXELS = 50_000_000  # of a file or a request; more is a mistake, or a denial of service
+WIDE = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")  # modes with more than 8 bits
+DEPTHS = (8, 10, 12, 14, 16, 24, 32)  # bit depths that their values may have
 INK = 20  # pixels of the longer side of handwriting, of 28, as in MNIST
 MIN_CONTRAST = 32  # between ink and paper, of 255
 
 logger = logging.getLogger(__name__)
-logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs what it raises
+logging.getLogger("PIL").setLevel(logging.CRITICAL)  # it logs the errors that it raises
 
 Pixels = UInt8[np.ndarray, "S S C"]
 
@@ -35,16 +35,16 @@ Pixels = UInt8[np.ndarray, "S S C"]
 def read_picture(
     file: Path | bytes, side: int, channels: int, ink: bool = False, name: str = ""
 ) -> Pixels:
-    """Returns the middle of a picture file as a square of `side` pixels.
+    """Returns the centre of a picture file as a square of `side` pixels.
 
-    It is upright as its EXIF says, and white where it is transparent.
+    The picture is rotated as its EXIF data say, and transparent areas become white.
 
     Args:
       file: its path or its content.
       channels: 3 for red, green and blue; 1 for grey.
-      ink: reads handwriting as that of MNIST: bright on black, its longer side 20 of 28 pixels, its
+      ink: reads handwriting as in MNIST: bright on black, its longer side 20 of 28 pixels, its
         centre of mass in the middle (LeCun et al. 1998, section III.A).
-      name: of the picture, for messages; by default the path.
+      name: the picture's name in messages; by default the path.
     """
     name = name or str(file)
     picture = _open_picture(file, name)
@@ -56,27 +56,27 @@ def read_picture(
 
 
 def count_pixels(content: bytes, name: str) -> int:
-    """Returns the number of pixels in a picture's header; of ICO, Pillow reads all at once."""
+    """Returns the number of pixels in a picture's header; Pillow reads ICO files completely."""
     with _open_decoded(content, name) as picture:
         return picture.width * picture.height
 
 
 @contextlib.contextmanager
 def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
-    """A picture whose header is read; every error meanwhile is one of its file."""
+    """Yields a picture after reading its header; errors in the block become errors of its file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of many pixels, which are refused, and odd metadata
+            warnings.simplefilter("ignore")  # large pictures, which are refused, and odd metadata
             with Image.open(io.BytesIO(content), formats=FORMATS) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
                     raise ValueError(f"it has more than {MAX_PIXELS:,} pixels")
                 count, is_jpeg = getattr(picture, "n_frames", 1), picture.format in ("JPEG", "MPO")
-                if count > 1 and not is_jpeg:  # which cameras let copies follow
+                if count > 1 and not is_jpeg:  # cameras may append copies
                     raise ValueError(f"it has {count} pictures")
                 yield picture
-    except Exception as error:  # of a damaged file, Pillow raises what its code happens to meet
+    except Exception as error:  # Pillow raises many types of errors for a damaged file
         why = one_line(str(error)) or type(error).__name__
-        if isinstance(error, UnidentifiedImageError):  # which names an object of Python
+        if isinstance(error, UnidentifiedImageError):  # its message shows a Python object
             why = f"it is none of {', '.join(FORMATS)}" if content else "it is empty"
         raise UserError(
             f"{name} cannot be read as a picture ({why}): save it again as PNG or JPEG, as one "
@@ -85,7 +85,7 @@ def _open_decoded(content: bytes, name: str) -> Iterator[Image.Image]:
 
 
 def _open_picture(file: Path | bytes, name: str) -> Image.Image:
-    """A file as a picture of 8 bits, upright and without transparency."""
+    """Returns a file as a picture of 8 bits, upright and without transparency."""
     if isinstance(file, Path):
         with open_input(file, MAX_BYTES, "name a picture") as opened:
             file = opened.read()
@@ -102,17 +102,17 @@ def _open_picture(file: Path | bytes, name: str) -> Image.Image:
 
 
 def _to_bytes(values: np.ndarray) -> UInt8[np.ndarray, "h w"]:
-    """Grey values as bytes: white is 1, or the most that the bits in use hold, such as 12 of 16."""
+    """Returns grey values as bytes: white is 1 or the maximum of the bit depth, as 12 of 16."""
     low, high = float(values.min()), float(values.max())
     white = next((2**bits - 1 for bits in DEPTHS if high <= 2**bits - 1), 0)
     white = 1 if values.dtype.kind == "f" and high <= 1 else white
-    if not (low >= 0 and white):  # nor NaN
+    if not (low >= 0 and white):  # true for NaN, too
         raise ValueError(f"its grey values are from {low:g} to {high:g}: scale them to 0 to 255")
     return (values * (255 / white)).round().astype(np.uint8)
 
 
 def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
-    """Handwriting as that of MNIST, see `read_picture`."""
+    """Returns handwriting in the format of MNIST, see `read_picture`."""
     grey = np.asarray(picture).astype(np.float64)
     paper = np.median(np.concatenate([grey[0], grey[-1], grey[:, 0], grey[:, -1]]))
     strength = np.abs(grey - paper)
@@ -136,7 +136,7 @@ def _center_ink(picture: Image.Image, side: int, name: str) -> Pixels:
 
 
 def read_classes(folder: Path) -> list[tuple[str, str, str]]:
-    """Returns name, no question and label of each picture in the folders of a folder, sorted."""
+    """Returns (name, "", label) of each picture in the class folders of a folder, sorted."""
     items, left_out = class_files(folder, ENDINGS)
     if not items:
         raise UserError(

@@ -18,21 +18,21 @@ Patches = UInt8[np.ndarray, "P F"]
 
 
 class SeenPicture(NamedTuple):
-    """A picture and a question as the model reads them; no tokens without a question."""
+    """A picture and a question as model inputs; the question may have no tokens."""
 
     patches: Patches
     tokens: Ids
 
 
 class PictureStore(NamedTuple):
-    """The patches of pictures, and the picture of each item, from zero."""
+    """The patches of pictures, and the picture number of each item, from zero."""
 
     patches: UInt8[np.ndarray, "pictures P F"]
     pictures: Int[np.ndarray, "items"]
 
     @property
     def lengths(self) -> Int[np.ndarray, "items"]:
-        """Patches of each item."""
+        """Number of patches of each item."""
         return np.full(len(self.pictures), self.patches.shape[1])
 
     def gather(self, numbers: Int[np.ndarray, "*rows"]) -> UInt8[np.ndarray, "*rows P F"]:
@@ -43,12 +43,12 @@ class PictureStore(NamedTuple):
 
 
 class EncodedPictures(NamedTuple):
-    """Pictures with questions and classes as the model reads them.
+    """Pictures with questions and classes as model inputs.
 
     Attributes:
       picture_store: the pictures.
       store: the tokens of each question.
-      labels: the number of each item's class, from zero.
+      labels: the class number of each item, from zero.
     """
 
     picture_store: PictureStore
@@ -57,11 +57,11 @@ class EncodedPictures(NamedTuple):
 
     @property
     def arrays_digest(self) -> str:
-        """A digest of all arrays."""
+        """Digest of all arrays."""
         return digest_arrays(*self.picture_store, *vars(self.store).values(), self.labels)
 
     def items(self) -> list[SeenPicture]:
-        """Returns each item as the model reads it."""
+        """Returns each item as model inputs."""
         patches, pictures = self.picture_store
         return [SeenPicture(patches[p], self.store[i]) for i, p in enumerate(pictures)]
 
@@ -69,7 +69,7 @@ class EncodedPictures(NamedTuple):
 def read_questions(
     questions: Sequence[str], tokenizer: Tokenizer | None, max_tokens: int | None
 ) -> list[Ids]:
-    """Returns the tokens of each question, begin-of-sentence first; none without a tokenizer."""
+    """Returns begin-of-sentence and the tokens of each question; none without a tokenizer."""
     if tokenizer is None:
         return [[] for _ in questions]
     return [ids[:max_tokens] for ids in read_texts(questions, tokenizer)]
@@ -83,7 +83,7 @@ def encode_pictures(
     max_tokens: int,
     patch_size: int,
 ) -> EncodedPictures:
-    """Returns items and their pictures as patches, at most `max_tokens` tokens and classes."""
+    """Returns items as patches, at most `max_tokens` question tokens, and class numbers."""
     tokens = read_questions([item.question for item in items], tokenizer, max_tokens)
     number = {label: i for i, label in enumerate(labels)}
     return EncodedPictures(
@@ -107,7 +107,7 @@ def stack_pictures(
     """Returns up to `rows` items as arrays, the questions padded to `length` tokens.
 
     Args:
-      shape: patches of a picture, and numbers of a patch.
+      shape: number of patches of a picture, and of values in a patch.
     """
     patches = np.zeros((rows, *shape), np.uint8)
     for row, item in enumerate(items):
@@ -116,7 +116,7 @@ def stack_pictures(
 
 
 class PicturePlan(BucketPlan[LabelledBatch]):
-    """All training batches of pictures, see `BucketPlan`; a length counts the patches, too."""
+    """All training batches of pictures, see `BucketPlan`; a length includes the patches."""
 
     def __init__(self, pictures: EncodedPictures, *numbers: Any, **named: Any):
         self.pictures, self._before = pictures, 1 + pictures.picture_store.patches.shape[1]
@@ -143,5 +143,5 @@ def patch_names(grid: int) -> list[str]:
 
 
 def without_questions(patches: UInt8[Any, "*batch P F"]) -> PictureText:
-    """Returns pictures as a model reads them that reads no questions."""
+    """Returns pictures as inputs of a model without questions."""
     return PictureText(patches, np.zeros((*patches.shape[:-2], 0), np.int32))

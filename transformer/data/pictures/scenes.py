@@ -1,7 +1,7 @@
 """Scenes: generated pictures of coloured shapes, with exact answers to questions, and captions.
 
 A scene has three to six things in different cells of a grid, each with a shape, a size, and a
-colour that no other has. A question describes a thing by as few words as single it out. Kinds:
+unique colour. A question describes a thing by the fewest words that identify it. Kinds:
 
     colour   what colour is the small circle ?
     shape    what shape is the red thing ?
@@ -12,14 +12,14 @@ colour that no other has. A question describes a thing by as few words as single
     same     is the red thing of the same shape as the blue thing ?
     closest  what colour is the thing closest to the blue triangle ?
 
-The answer is drawn first, each of a kind as often as the others, and then a scene that has it: so
-the question alone tells hardly more than its kind does. The things that an answer rests on are
-known as boxes, with which attention can be compared. A caption names all things, row by row:
+The answer is drawn first, each answer of a kind equally often, and then a scene that has it: so
+the question alone reveals hardly more than its kind. Boxes around the things that an answer
+depends on are known, and attention can be compared with them. A caption names all things by row:
 
     a small red circle , a large blue square and a small green triangle
 
 Source: the kinds are those of Johnson et al. 2017, "CLEVR", and of Santoro et al. 2017, section 4
-("Sort-of-CLEVR"), whose closest thing this is.
+("Sort-of-CLEVR"), which also has the closest thing.
 """
 
 import functools
@@ -32,9 +32,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, UInt8
 
-CELLS, CELL = 4, 12  # cells of a side, and pixels of a cell's side
-SIDE = CELLS * CELL  # pixels of a picture's side
-THINGS = (3, 6)  # of a scene, at least and at most
+CELLS, CELL = 4, 12  # cells per side of a picture, and pixels per side of a cell
+SIDE = CELLS * CELL  # pixels per side of a picture
+THINGS = (3, 6)  # minimum and maximum number in a scene
 COLOURS = {
     "red": (214, 39, 40),
     "green": (44, 160, 44),
@@ -50,12 +50,12 @@ COUNTS = ("0", "1", "2", "3")
 YES_NO = ("yes", "no")
 QUARTERS = ("upper left", "upper right", "lower left", "lower right")
 KINDS = (*ATTRIBUTES, "where", "count", "left", "same", "closest")
-BACKGROUND, NOISE = 128, 12.0  # grey, and the deviation of a picture's colours
-MARGIN = 0.8  # the closest thing is at most this times as far as the next
+BACKGROUND, NOISE = 128, 12.0  # grey level, and standard deviation of pixel noise
+MARGIN = 0.8  # maximum ratio of the distances of the closest thing and of the next one
 
 
 class Thing(NamedTuple):
-    """A thing of a scene, with its centre in pixels from the upper left corner."""
+    """A thing in a scene, with its centre in pixels from the upper left corner."""
 
     colour: str
     shape: str
@@ -65,14 +65,14 @@ class Thing(NamedTuple):
 
     @property
     def box(self) -> tuple[int, ...]:
-        """The pixels that hold it, see `LabelledPicture`."""
+        """The bounding box of its pixels, see `LabelledPicture`."""
         radius = RADII[self.size]
         corners = self.x - radius, self.y - radius, self.x + radius, self.y + radius
         return tuple(min(SIDE, max(0, round(corner))) for corner in corners)
 
 
 class Question(NamedTuple):
-    """A question about a scene, its answer, and the things that the answer rests on.
+    """A question about a scene, its answer, and the things that the answer depends on.
 
     Without a question, the answer is a caption.
     """
@@ -85,11 +85,11 @@ class Question(NamedTuple):
 
 
 def generate(seed: int, count: int) -> Iterator[Question]:
-    """Yields `count` questions, each about a scene of its own."""
+    """Yields `count` questions, each about its own scene."""
     draw = random.Random(seed)
     for _ in range(count):
         kind = draw.choice(KINDS)
-        # What "count", "same" and "closest" ask for; no two things have the same colour.
+        # The attribute that "count", "same" and "closest" ask for; colours are unique in a scene.
         asked = draw.choice(tuple(ATTRIBUTES)[kind != "closest" :])
         answers = {
             "where": QUARTERS,
@@ -109,7 +109,7 @@ def generate(seed: int, count: int) -> Iterator[Question]:
 
 
 def describe(seed: int, count: int) -> Iterator[Question]:
-    """Yields `count` scenes with their captions, which rest on all things in their order."""
+    """Yields `count` scenes with their captions, which depend on all things in order."""
     draw = random.Random(seed)
     for _ in range(count):
         things = sorted(_draw_scene(draw), key=lambda thing: (thing.y // CELL, thing.x))
@@ -177,14 +177,14 @@ def _distance_between(a: Thing, b: Thing) -> float:
 def _describe_two(
     a: Thing, b: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[tuple[str, str]]:
-    """The descriptions of two things, if they have any."""
+    """Returns the descriptions of two things, if both have one."""
     return zip(_phrases(a, hidden, things, draw), _phrases(b, hidden, things, draw), strict=False)
 
 
 def _phrases(
     thing: Thing, hidden: str, things: Sequence[Thing], draw: random.Random
 ) -> Iterator[str]:
-    """Yields one of the shortest descriptions of a thing without an attribute, if one is unique."""
+    """Yields a shortest unique description of a thing without an attribute, if there is one."""
     usable = [name for name in ATTRIBUTES if name != hidden]
     for length in range(1, len(usable) + 1):
         unique = [

@@ -1,7 +1,7 @@
 """Sources of pictures: generated, read from files, or from TensorFlow Datasets.
 
-What a model learns about a picture is its class, the answer to a question, or a caption: the
-`label` of its item.
+A model learns the `label` of a picture's item, which is its class, the answer to a question, or a
+caption.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ from transformer.data.pictures import scenes
 from transformer.data.pictures.files import MAX_PIXELS, read_classes, read_picture
 from transformer.errors import UserError
 
-IDX_BYTES, MAX_IDX = 8, 2**31  # the type of an IDX file's numbers, and how many are read
-MAX_FRACTION = 5000  # items that are held out as a fraction
-EASY_VQA = "easy_vqa"  # a package, which has pictures in its folder
-NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture and the number of its caption
-CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # what a model learns
-# By what is learnt, the keys of the columns of a table.
+IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX code of bytes; maximum bytes that are read
+MAX_FRACTION = 5000  # maximum items that a fraction holds out
+EASY_VQA = "easy_vqa"  # a package with pictures in its folder
+NUMBERED = re.compile(r"(.+\.\w+)#\d+(?=\t|$)")  # a picture name and the number of its caption
+CLASSES, ANSWERS, CAPTIONS = "classes", "answers", "captions"  # types of labels
+# The config keys of the table's columns, by type of label.
 FIELDS = {
     CLASSES: ("picture_field", "label_field"),
     ANSWERS: ("picture_field", "text_field", "label_field"),
@@ -45,7 +45,7 @@ FIELDS = {
 
 
 class Look(NamedTuple):
-    """How the model sees a picture: pixels of its side, channels, and whether it is handwriting."""
+    """Picture format of a model: pixels per side, channels, and whether it is handwriting."""
 
     side: int
     channels: int
@@ -53,11 +53,11 @@ class Look(NamedTuple):
 
 
 class PictureSplit(NamedTuple):
-    """Items and the pictures that they are about.
+    """Items and the pictures that they refer to.
 
     Attributes:
-      digests: of the pictures as they came, so that what is held out does not depend on the look;
-        none if all splits came.
+      digests: digests of the original pictures, so that the held-out items do not depend on the
+        look; empty if no split has to be held out.
     """
 
     items: list[LabelledPicture]
@@ -66,7 +66,7 @@ class PictureSplit(NamedTuple):
 
 
 def look_of(model: ConfigDict, data: ConfigDict) -> Look:
-    """Returns how the model of a config sees pictures."""
+    """Returns the picture format of a config's model."""
     return Look(model.picture_size, model.picture_channels, data.ink)
 
 
@@ -92,7 +92,7 @@ def open_pictures(data: ConfigDict, look: Look, label_type: str) -> LabelledSour
 
 
 class _Items(NamedTuple):
-    """Items as a text that `held_out` divides."""
+    """Items as a text that `held_out` can split."""
 
     items: Sequence[LabelledPicture]
     source: Path
@@ -104,7 +104,7 @@ class _Items(NamedTuple):
 def _hold_out(
     train: PictureSplit, splits: Sequence[str], data: ConfigDict
 ) -> dict[str, PictureSplit]:
-    """The training items and those held out of them, all of a picture in the same split."""
+    """Returns the training and the held-out items; all items of a picture are in one split."""
     sizes = {}
     for split in splits:
         fraction = int(data[f"{split}_fraction"] * len(train.items))
@@ -115,14 +115,14 @@ def _hold_out(
         return train.digests[item.picture]
 
     divided = held_out.hold_out(text, sizes, data, key)
-    # With data.holdout=end a split may begin within the items of a picture.
+    # With data.holdout=end, a split may begin between two items of one picture.
     split_of = {key(item): split for split in divided for item in divided[split]}
     items = {s: [item for item in train.items if split_of[key(item)] == s] for s in divided}
     return {split: _take_split(part, train.pixels) for split, part in items.items()}
 
 
 def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> PictureSplit:
-    """Some items, with their pictures alone."""
+    """Returns some items, with only their pictures."""
     numbers = sorted({item.picture for item in items})
     new = {number: i for i, number in enumerate(numbers)}
     return PictureSplit(
@@ -131,16 +131,16 @@ def _take_split(items: Sequence[LabelledPicture], pixels: np.ndarray) -> Picture
 
 
 def _with_classes(labels: Sequence[str], pixels: np.ndarray, look: Look, name: str) -> PictureSplit:
-    """Pictures with classes, such as digits, of another size and other channels perhaps."""
+    """Returns pictures with classes, such as digits, converted to the model's format."""
     items = [LabelledPicture(i, f"{name}-{i}", "", label) for i, label in enumerate(labels)]
     digests = [hashlib.sha256(picture.tobytes()).hexdigest() for picture in pixels]
     return PictureSplit(items, resize(pixels, look), digests)
 
 
 def resize(pixels: UInt8[np.ndarray, "N h w c"], look: Look) -> UInt8[np.ndarray, "N S S C"]:
-    """Returns square pictures of another size or other channels."""
+    """Returns square pictures, converted to another size or number of channels."""
     if pixels.shape[-1] == 3 and look.channels == 1:
-        weights = np.array([0.299, 0.587, 0.114])  # of ITU-R 601-2, as Pillow's
+        weights = np.array([0.299, 0.587, 0.114])  # weights of ITU-R 601-2, as in Pillow
         pixels = (pixels @ weights).round().astype(np.uint8)[..., None]
     elif pixels.shape[-1] < look.channels:
         pixels = np.repeat(pixels, look.channels, axis=-1)
@@ -178,7 +178,7 @@ def _open_digits(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pic
 
 
 def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """Pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
+    """Reads pairs of IDX files: pictures in `<split>_source`, their labels in `<split>_target`."""
     splits = {}
     for split in SPLITS:
         if split != "train" and not data[f"{split}_source"]:
@@ -198,7 +198,7 @@ def _open_idx(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
 
 
 def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
-    """The numbers of an IDX file, which may be compressed (LeCun et al., "The MNIST database")."""
+    """Returns the values of an IDX file, maybe compressed (LeCun et al., "The MNIST database")."""
     try:
         with open_unpacked(path) as file:
             zeros, kind, axes = struct.unpack(">HBB", file.read(4))
@@ -206,7 +206,7 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
             if zeros or kind != IDX_BYTES:
                 raise ValueError(f"its numbers are of type {kind}, not {IDX_BYTES}")
             size = math.prod(shape)
-            numbers = file.read(min(size, MAX_IDX))  # all may be more than the memory holds
+            numbers = file.read(min(size, MAX_IDX))  # all values might exceed the memory
             if len(numbers) < size or file.read(1):
                 raise ValueError(f"its header says {size:,} numbers, and it has others")
             return np.frombuffer(numbers, np.uint8).reshape(shape)
@@ -217,7 +217,7 @@ def _read_idx(path: Path) -> UInt8[np.ndarray, "..."]:
 
 
 def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """The pictures and questions of the package `easy-vqa`, or of such a folder."""
+    """Returns the pictures and questions of the package `easy-vqa`, or of a folder like its own."""
     folder = corpus_folder(data) if data.path else None
     if folder is None:
         package = importlib.util.find_spec(EASY_VQA)
@@ -240,7 +240,7 @@ def _easy_vqa(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictur
 
 
 def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[str, PictureSplit]:
-    """The pictures that tables name, or those in folders named as their classes."""
+    """Returns the pictures that tables name, or those in folders named by class."""
     splits = {}
     for split, name in split_sources(data).items():
         if split == "train" or name:
@@ -256,7 +256,7 @@ def _open_picture_files(data: ConfigDict, look: Look, label_type: str) -> dict[s
 def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> PictureSplit:
     """Returns the pictures that a table names, see `open_pictures`; `data` names its columns.
 
-    Flickr8k's table of captions has no header, and is near the folder of its pictures.
+    Flickr8k's caption table has no header, and is next to the folder of its pictures.
     """
     folder, first = path.parent, None
     if label_type == CAPTIONS and format_of(path) not in ROWS_ALONE:
@@ -271,7 +271,7 @@ def read_table(path: Path, data: ConfigDict, look: Look, label_type: str) -> Pic
 def _picture_rows(
     path: Path, data: ConfigDict, label_type: str, folder: Path
 ) -> list[tuple[str, str, str]]:
-    """Name, question and label in each row of a table."""
+    """Returns name, question and label in each row of a table."""
     keys = FIELDS[label_type]
 
     def make(*cells: Any) -> tuple[str, str, str]:
@@ -289,7 +289,7 @@ def _picture_rows(
 
 
 def _read_split(items: Sequence[tuple[str, str, str]], folder: Path, look: Look) -> PictureSplit:
-    """Items with the pictures of a folder that they name, each read once."""
+    """Returns items with the pictures of a folder that they name, each read once."""
     numbers = {name: i for i, name in enumerate(dict.fromkeys(name for name, *_ in items))}
     pictures = [read_picture(folder / name, *look) for name in numbers]
     digests = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in numbers]
@@ -307,7 +307,7 @@ def _open_tfds(data: ConfigDict, look: Look, label_type: str) -> dict[str, Pictu
     return read
 
 
-# The function of each source, and what can be learnt from it.
+# The function for each source, and the types of labels that it provides.
 REGISTRY: dict[
     str, tuple[Callable[[ConfigDict, Look, str], dict[str, PictureSplit]], tuple[str, ...]]
 ] = {

@@ -1,7 +1,7 @@
 """Phrases, clauses and sentences, spelled out in English and in German.
 
-Agreement inside the noun phrase, the forms and places of verbs, the order of everything between
-them; nothing is random. Words that share a piece of meaning are linked, as `grammar` documents.
+Covers agreement inside the noun phrase, the forms and positions of verbs, and the order of all
+other phrases; nothing is random. Words that share a piece of meaning are linked, see `grammar`.
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on adjectives (endings) and
 word order (the verbal bracket, objects and adverbials in the central section, place of nicht).
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from transformer.data.pairs import Pair
 from transformer.data.synthetic import lexicon as lx
 
-Piece = object  # of meaning
+Piece = object  # a piece of meaning
 MARKS = {"'s", ",", ".", "?"}
 Word = tuple[str, tuple[Piece, ...]]  # text, and the pieces of meaning that it expresses
 
@@ -30,7 +30,7 @@ class Phrase(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """What a clause says; `spell` puts it into words."""
+    """The meaning of a clause; `spell` puts it into words."""
 
     subject: Phrase
     verb: lx.Verb | None  # None: the copula
@@ -49,13 +49,13 @@ def _by_word(text: str, *pieces: Piece) -> list[Word]:
 
 
 def joined(*phrases: Phrase) -> Phrase:
-    """The words of several phrases as one."""
+    """Returns the words of several phrases as one phrase."""
     english = [word for phrase in phrases for word in phrase.english]
     return Phrase(english, [word for phrase in phrases for word in phrase.german])
 
 
 def fixed(english: str, german: str, links: str = "") -> Phrase:
-    """A phrase of fixed words; `links` has the German places of each word, by default its own."""
+    """Returns a phrase of fixed words; `links` has each word's German positions, else its own."""
     words, pieces = english.split(), [Piece() for _ in german.split()]
     places = zip(words, links.split(",") if links else "0123", strict=False)
     return Phrase(
@@ -74,7 +74,7 @@ def noun_phrase(
     of: bool = False,
     negation: Piece | None = None,
 ) -> Phrase:
-    """A noun and what agrees with it; under a `negation` an indefinite one has "any", German kein.
+    """Returns a noun phrase; under a `negation`, an indefinite one has "any", in German "kein".
 
     `owner` is in the genitive; it takes 's or, if `of`, "of".
     """
@@ -105,7 +105,7 @@ def noun_phrase(
 
 
 def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phrase, Phrase]:
-    """The finite verbs, the rest of the verbs, the English particle; `support` calls for do."""
+    """Returns finite verbs, other verbs, and English particle; `support` requires do-support."""
     verb, modal, tense, person = clause.verb, clause.modal, clause.tense, clause.subject.person
     auxiliary, lexical, particle = every = Piece(), Piece(), Piece()
     past, third = tense == "past", person == "3s"
@@ -129,7 +129,7 @@ def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phr
     after = Phrase(_by_word(verb.particle, particle), [])
 
     forms = modal.present if modal else verb.present if tense == "present" else verb.auxiliary
-    assert forms  # the tense was chosen for the verb
+    assert forms  # the tense was chosen to suit the verb
     if modal or tense != "present":
         bracket = [(verb.infinitive if modal else verb.participle, (lexical, particle))]
         german = (forms[person], (auxiliary,))
@@ -141,7 +141,7 @@ def _verb_forms(clause: Clause, support: bool, final: bool) -> tuple[Phrase, Phr
 
 
 def spell(clause: Clause, order: str = "second", question: bool = False) -> Phrase:
-    """The words of a clause; the German finite verb comes "first", "second" or "final"."""
+    """Returns the words of a clause; the German finite verb is "first", "second" or "final"."""
     subject, verb, _, _, negation, objects, places, time, middle, fronted = clause
     first, last = (time, ()) if fronted else ((), time)
     finite, rest, after = _verb_forms(clause, bool(negation) or question, order == "final")
@@ -153,7 +153,7 @@ def spell(clause: Clause, order: str = "second", question: bool = False) -> Phra
     english = [finite, subject] if question else [subject, finite]
     english += [no, *middle, rest, *([*objects, after] if splits else [after, *objects])]
     definite, others = ([p for p in objects if p.definite is side] for side in (True, False))
-    field = [*definite, *last, *middle, no, *others, *places, rest]  # within the German bracket
+    field = [*definite, *last, *middle, no, *others, *places, rest]  # in the German bracket
     german = {
         "first": [*first, finite, subject, *field],
         "second": [subject, finite, *field],
@@ -163,7 +163,7 @@ def spell(clause: Clause, order: str = "second", question: bool = False) -> Phra
 
 
 def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool = False) -> Phrase:
-    """Two clauses joined by because and weil, or that and dass, in either order."""
+    """Returns two clauses joined by because/weil or that/dass, in either order."""
     second, comma = joined(conjunction, spell(sub, "final")), _by_word(",")
     if sub_first:
         return joined(second, Phrase(comma, comma), spell(main, "first"))
@@ -171,7 +171,7 @@ def subordinate(main: Clause, conjunction: Phrase, sub: Clause, sub_first: bool 
 
 
 def _written_clause(words: list[Word]) -> list[Word]:
-    """The words with contractions; marks and 's belong to the word before."""
+    """Returns the words with contractions; punctuation and 's are joined to the previous word."""
     result = words[:1]
     for text, pieces in words[1:]:
         last, others = result[-1]
@@ -183,7 +183,7 @@ def _written_clause(words: list[Word]) -> list[Word]:
 
 
 def align(sentence: Phrase) -> Pair:
-    """The capitalised texts, and links between the words that share a piece of meaning."""
+    """Returns the capitalised texts, with links between words that share a piece of meaning."""
     english, german = _written_clause(sentence.english), _written_clause(sentence.german)
     places: dict[Piece, list[int]] = {}
     for i, (_, pieces) in enumerate(english):

@@ -1,15 +1,15 @@
 """The built-in corpus: a generated English-German grammar, and two toy sequence tasks.
 
 Every sentence is drawn as one structure of meaning and spelled out twice, so German is a function
-of English by construction. The phenomena are those that make German hard to translate into:
+of English by construction. The phenomena are those that make translation into German hard:
 agreement inside the noun phrase, verb-second and verb-final order, separable verbs, the verb
-bracket of perfect and modals, nicht against kein, case from verbs and prepositions, genitives.
+bracket of perfect and modals, "nicht" versus "kein", case from verbs and prepositions, genitives.
 
 Alignment. Words that express the same piece of meaning are linked, and every word has a link:
 "does" to the finite German verb, a simple past ("bought") to both "hat" and "gekauft", the particle
 of "picks up" to the prefix ("ab"), "not" to "nicht" or "kein", which also links to "a" or "any",
-"wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that 's stands
-for, "in the" to "im".
+"wants to" to "will", "of" and "the" to "des", "man's" to "Mannes" and to the article that 's
+represents, "in the" to "im".
 """
 
 import random
@@ -24,14 +24,14 @@ from transformer.data.synthetic.clauses import Clause, Phrase, Piece, fixed, joi
 
 Option = TypeVar("Option")
 
-MIN_WORDS, MAX_WORDS = 4, 16  # words a sentence, in both languages
-MAX_SEQUENCE = 12  # letters, of the toy sequences to train on
+MIN_WORDS, MAX_WORDS = 4, 16  # words per sentence, in both languages
+MAX_SEQUENCE = 12  # letters in toy sequences of the training text
 LETTERS = "abcdefghijklmnop"
 
-# By tense: how often a clause has an adverbial of time, and what adverb it may have instead.
+# The probability of an adverbial of time, by tense, and the adverb class to use otherwise.
 TIMES = {"present": 0.3, "past": 1.0, "modal": 0.2, "future": 0.6}
 MIDDLES = {"present": "frequency", "perfect": "aspect"}
-# What has a roof, and what has a price; what may be in a state or place, as often as it is here.
+# Kinds that have parts or qualities; kinds that a copula may describe, repeated by frequency.
 WHOLES = {"part": ("room", "building"), "quality": ("clothing", "vehicle")}
 COPULA_KINDS = ("person", "person", "person", "animal", "food", "drink", "text", "thing")
 COPULA_KINDS += ("clothing", "vehicle", "device", "part", "place", "surface")
@@ -42,9 +42,9 @@ class Composer:
 
     def __init__(self, seed: int):
         self.uniform = random.Random(seed).random
-        self.used: list[object] = []  # nouns and names of the sentence
-        self.brief = False  # in sentences of two clauses
-        self.pronoun: lx.Pronoun | None = None  # the subject of the clause, if it is one
+        self.used: list[object] = []  # nouns and names in the sentence so far
+        self.brief = False  # whether the sentence has two clauses
+        self.pronoun: lx.Pronoun | None = None  # the subject of the clause, if it is a pronoun
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -53,7 +53,7 @@ class Composer:
         return options[int(self.uniform() * len(options))]
 
     def new(self, options: Sequence[Option], tries: int = 3) -> Option:
-        """An option that the sentence does not have yet, if a few tries find one."""
+        """Returns an option that the sentence does not have yet, if a few tries find one."""
         option = self.pick(options)
         if tries and option in self.used:
             return self.new(options, tries - 1)
@@ -71,12 +71,12 @@ class Composer:
         if not self.chance(probability):
             return []
         first, second = (self.pick(lx.ADJECTIVES_OF[noun.kinds[0]]) for _ in range(2))
-        # Only a colour follows another adjective: the order is the same in both languages.
+        # Only a colour follows another adjective: then both languages have the same order.
         both = "color" in second.kinds and "color" not in first.kinds
         return [first, second] if both else [first]
 
     def owner(self, kinds: lx.Kinds) -> Phrase:
-        """A genitive; only "the" and possessives come before its noun, and rarely an adjective."""
+        """Returns a genitive; only "the" or possessives, rarely adjectives, precede its noun."""
         noun = self.new(lx.nouns_of(kinds))
         plural = self.chance(0.2)
         mine = "unowned" not in noun.kinds and self.chance(0.3)
@@ -86,7 +86,7 @@ class Composer:
     def noun_phrase(
         self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """A noun of one of the kinds, with determiner, adjectives and owner as chance has it."""
+        """Returns a noun of one of the kinds, with a random determiner, adjectives and owner."""
         noun = self.new(lx.nouns_of(kinds))
         plural = bool(noun.plural) and self.chance(0.1 if "place" in kinds else 0.25)
         indefinite = lx.INDEFINITE if noun.plural and not plural else lx.BARE
@@ -113,7 +113,7 @@ class Composer:
             one = case == "nominative" and noun.plural and not plural
             if one and self.chance(0.1):
                 determiner = lx.EVERY
-            # A numeral would be denied itself; and kein is to be as common as nicht.
+            # A numeral would itself be negated; and kein should be as common as nicht.
             elif negation and (determiner in lx.NUMERALS or self.chance(0.4)):
                 determiner = indefinite
         return clauses.noun_phrase(noun, plural, determiner, adjectives, case, owner, of, negation)
@@ -121,7 +121,7 @@ class Composer:
     def phrase(
         self, kinds: lx.Kinds, case: str, negation: Piece | None = None, definite: bool = False
     ) -> Phrase:
-        """A subject or object; `negation` is that of the clause, if kein may express it."""
+        """Returns a subject or object; `negation` is that of the clause, if kein may express it."""
         draw, nominative = self.uniform() if "person" in kinds else 1.0, case == "nominative"
         if draw < (0.34 if nominative else 0.22) or kinds == ("weather",):
             pronoun = self.pick(lx.PRONOUNS) if kinds != ("weather",) else lx.EXPLETIVE
@@ -152,7 +152,7 @@ class Composer:
         return self.prepositional(preposition, "place")
 
     def places(self, verb: lx.Verb) -> list[Phrase]:
-        """The phrases of place, or with a preposition, that the frame of `verb` asks for."""
+        """Returns the phrases of place, or with a preposition, that `verb`'s frame requires."""
         frame = verb.frame
         if frame == "stay" or (frame == "intransitive" and self.chance(0.6)):
             return [self.location(home=0.25 if frame == "stay" else 0.15)]
@@ -168,14 +168,14 @@ class Composer:
         return [self.prepositional(preposition, *kinds) for preposition in options]
 
     def complements(self, verb: lx.Verb, negation: Piece | None) -> tuple[list[Phrase], ...]:
-        """The objects and the phrases of place or with a preposition after `verb`."""
+        """Returns the objects after `verb`, and the phrases of place or with a preposition."""
         objects, places, frame = [], self.places(verb), verb.frame
         if frame == "ditransitive":
             objects.append(self.phrase(("person",), "dative", definite=True))
         if frame in ("accusative", "dative", "ditransitive", "put"):
             case = "dative" if frame == "dative" else "accusative"
             objects.append(self.phrase(verb.objects, case, negation))
-        # No adjunct under nicht, which would then deny the adjunct, nor with a state.
+        # No adjunct under nicht, which would then negate the adjunct, and none with a state.
         denied = negation and objects and objects[0].definite
         if frame in ("accusative", "dative") and verb.auxiliary and not denied:
             draw = self.uniform()
@@ -209,7 +209,7 @@ class Composer:
         if verb.frame == "that" and tense != "present":
             tense = "perfect"
         if tense == "modal":
-            # "May you ...?" is a wish, not a question: may, the last, stays out of questions.
+            # "May you ...?" is a wish, not a question, so questions exclude may, the last modal.
             modals = lx.MODALS[:-1] if question else lx.MODALS
             future = verb.frame == "weather" or self.chance(0.3)
             tense, modal = ("future", lx.FUTURE) if future else (tense, self.pick(modals))
@@ -220,7 +220,7 @@ class Composer:
         return Clause(subject, verb, tense, modal, negation, objects, places)
 
     def clause(self, kind: str = "main") -> Clause:
-        """A clause with its adverbials; `kind` is "main", "sub", "that" or "question"."""
+        """Returns a clause with its adverbials; `kind` is "main", "sub", "that" or "question"."""
         self.pronoun, question = None, kind == "question"
         if kind == "that":
             clause = self.verbal(lx.THAT_VERBS, question)
@@ -232,7 +232,7 @@ class Composer:
         subject, verb, negation = clause.subject, clause.verb, clause.negation
         if kind != "that" and self.chance(TIMES.get(clause.tense, 0.0)):
             times = lx.FIXED["present" if clause.tense == "modal" else clause.tense]
-            # "not ... every day" denies the adverbial, not the clause.
+            # "not ... every day" negates the adverbial, not the clause.
             time = self.pick([t for t in times if t[0] != "every day" or not negation])
             fronted = kind == "main" and self.chance(0.5)
             return clause._replace(time=[fixed(*time)], fronted=fronted)
@@ -250,7 +250,7 @@ class Composer:
         return joined(*word, clauses.spell(clause, "first", question=True))
 
     def sentence(self) -> Pair:
-        """A sentence in both languages, with its capital and its mark."""
+        """Returns a sentence in both languages, with capitals and final punctuation."""
         draw = self.uniform()
         self.used, self.brief = [], 0.15 <= draw < 0.46
         if draw < 0.15:
@@ -268,7 +268,7 @@ class Composer:
 
 
 def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """Returns different English-German pairs with gold alignments for each split in `sizes`."""
+    """Returns distinct English-German pairs with gold alignments for each split in `sizes`."""
     composer = Composer(seed)
 
     def draw() -> list[Pair]:
@@ -280,9 +280,9 @@ def generate(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
 
 
 def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[str, list[Pair]]:
-    """Returns pairs of 4 to 12 letters and every `step`-th of them; see `generate` for the rest.
+    """Returns pairs of 4 to 12 letters and every `step`-th letter; see `generate` for the rest.
 
-    There may be a split "length_generalization", of sequences of 24 letters.
+    The optional split "length_generalization" has sequences of 24 letters.
     """
     uniform = random.Random(seed).random
 
@@ -302,5 +302,5 @@ def copy_sequences(seed: int, sizes: Mapping[str, int], step: int = 1) -> dict[s
 
 
 def reverse_sequences(seed: int, sizes: Mapping[str, int]) -> dict[str, list[Pair]]:
-    """As `copy_sequences`, but with the target reversed."""
+    """Returns the pairs of `copy_sequences` with reversed targets."""
     return copy_sequences(seed, sizes, -1)

@@ -1,7 +1,7 @@
-"""The words of the synthetic English-German corpus: `lexicon.txt`, and the rules of their forms.
+"""The words of the synthetic English-German corpus, from `lexicon.txt`, and inflection rules.
 
-Kinds ("person", "food", ...) keep sentences sensible: a verb names those of its subject and object,
-an adjective those that it describes; "weather" is said of "it".
+Kinds ("person", "food", ...) keep sentences sensible: a verb lists the kinds of its subject and
+object, an adjective those that it describes; "weather" is said of "it".
 
 Source: M. Durrell, "Hammer's German Grammar and Usage", the chapters on the word classes.
 """
@@ -16,7 +16,7 @@ from transformer.data.synthetic import read_tables
 CASES = ("nominative", "accusative", "dative", "genitive")
 GENDERS = "mfnp"  # masculine, feminine, neuter; the plural has one declension for all three
 PERSONS = ("1s", "2s", "3s", "p")  # the plural is one form in both languages (we, they)
-GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # of kinds
+GROUPS = {"being": "person,animal", "goods": "thing,clothing,vehicle,device,surface"}  # kind groups
 CELLS = [(case, gender) for case in CASES for gender in GENDERS]
 Kinds = tuple[str, ...]
 
@@ -27,7 +27,7 @@ Modal = namedtuple("Modal", "english present")
 
 
 def english_form(word: str, suffix: str) -> str:
-    """`word` with the English suffix "s" or "ed", spelling rules applied."""
+    """Returns `word` with the English suffix "s" or "ed", by the spelling rules."""
     form = re.sub("([^aeiou])y(?=(s|ed)$)", r"\1ie", word + suffix)
     return re.sub("e+ed$", "ed", re.sub("(s|sh|ch|x|o)s$", r"\1es", form))
 
@@ -52,7 +52,7 @@ class Noun:
         self.singular, _, many = english.partition("/")
         self.plural = (many or english_form(self.singular, "s")) if plural else ""
         self.kinds = _kinds_of_words(kinds)
-        # A weak noun is known by a genitive in -n, which is then every case but the nominative.
+        # A genitive in -n marks a weak noun; then every case except the nominative has this form.
         oblique = german + suffix if suffix.endswith("n") else german
         dative = plural if plural.endswith(("n", "s")) else plural + "n"
         forms = german, oblique, oblique, german + suffix, plural, plural, dative, plural
@@ -61,7 +61,7 @@ class Noun:
 
 
 class Determiner:
-    """An article or the like; those of its German `forms` that are the `stem` show no ending."""
+    """A determiner; a form in `german` that equals the `stem` has no ending."""
 
     def __init__(self, singular: str, plural: str, stem: str, endings: str, definite: str):
         self.singular, self.plural, self.stem = singular, plural, stem
@@ -70,7 +70,7 @@ class Determiner:
 
 
 class Verb:
-    """A verb; its `frame` says which complements it takes, see `grammar`.
+    """A verb; its `frame` names the complements that it takes, see `grammar`.
 
     `present` has its finite forms by person, without `prefix`, the separable prefix if any.
     `particle` follows the English verb; if `splits`, a pronoun object comes between. `auxiliary`
@@ -124,5 +124,5 @@ GENITIVES = {n: Determiner(f"{n}'s", f"{n}'s", f"{n}s", "none", "definite") for 
 
 @functools.cache
 def nouns_of(kinds: Kinds) -> list[Noun]:
-    """The nouns of any of the kinds."""
+    """Returns the nouns of any of the kinds."""
     return [noun for noun in NOUNS if not set(kinds).isdisjoint(noun.kinds)]

@@ -1,4 +1,4 @@
-"""A subword tokenizer: its files, adopted models, and the strings that are always one token."""
+"""A subword tokenizer: its files, imported models, and strings that are always one token."""
 
 import copy
 import functools
@@ -15,7 +15,7 @@ import sentencepiece
 from google.protobuf.message import DecodeError
 from ml_collections import ConfigDict
 
-# protobuf makes these classes when they are imported.
+# protobuf creates these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from sentencepiece.sentencepiece_pb2 import SentencePieceText
@@ -27,29 +27,29 @@ from transformer.data.words import Words
 from transformer.errors import RunError, UserError
 from transformer.files import MAX_FILE, open_input, parse_json, read_file, write_bytes, write_json
 
-NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # no text holds them
-# Which no text has: Unicode keeps the first character free, and a blank is read as '▁'.
+NEVER_WRITTEN = (PAD_ID, UNK_ID, BOS_ID)  # ids that occur in no text
+# Contains characters that no text has: a Unicode noncharacter, and a blank, which is read as '▁'.
 NO_TEXT = "\U0010ffff "
 SYMBOL_SCORE = 1000.0  # for each character of a symbol
-# Names of pieces that no text becomes.
+# Names of pieces that no text can produce.
 RESERVED = re.compile(r"<pad>|<unk>|<s>|</s>|<0x[0-9A-F]{2}>|.*[▁\U0010ffff].*")
 SPECIAL = {PAD_ID: "<pad>", UNK_ID: "<unk>", BOS_ID: "<s>", EOS_ID: "</s>"}
-SPACED = "a  b \n\t c "  # which a model of running text gives back
-READING_PREFIX = "reading:"  # begins the name of a normalisation that written texts do not pass
+SPACED = "a  b \n\t c "  # a model of running text restores this
+READING_PREFIX = "reading:"  # prefix of a normalisation that is skipped for written texts
 
 logger = logging.getLogger(__name__)
 
 
 class Tokenizer:
-    """Turns raw text into token ids and back.
+    """Converts raw text to token ids and back.
 
-    Every text is canonical, see `canonicalize`, unless the model keeps all blanks.
+    Texts are made canonical, see `canonicalize`, unless the model keeps all blanks.
 
     Args:
       model: a serialised sentencepiece model.
-      origin: digest of the text and the settings that it was trained with; '' if unknown.
-      writes: whether the texts are written, as targets are: they keep the characters that the
-        model's normalisation changes in texts that are only read. An adopted model's changes all.
+      origin: digest of the training text and the settings; '' if unknown.
+      writes: whether the model generates such texts, as targets: they keep characters that the
+        normalisation changes in input texts. An adopted model normalises all texts.
     """
 
     def __init__(self, model: bytes, origin: str = "", writes: bool = False):
@@ -66,26 +66,26 @@ class Tokenizer:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=used)
 
     def proto(self) -> ModelProto:
-        """Returns the sentencepiece model that it uses; after its pieces there may be one more."""
+        """Returns the sentencepiece model in use, which may have one more piece at the end."""
         proto = ModelProto.FromString(self.model)
         if self._writes and proto.normalizer_spec.name.startswith(READING_PREFIX):
             proto.normalizer_spec.precompiled_charsmap = b""
         is_unigram = proto.trainer_spec.model_type == TrainerSpec.UNIGRAM
         if is_unigram and any(p.type == p.USER_DEFINED and len(p.piece) > 1 for p in proto.pieces):
-            # sentencepiece scores a symbol, for each of its characters, by the best score of any
-            # other piece, which a segmentation of fewer pieces may beat. One more piece, which no
-            # text has, has a score that nothing beats; ids stay the same.
+            # sentencepiece scores a symbol by its number of characters times the best score of any
+            # other piece, and a segmentation with fewer pieces may beat that. An extra piece, which
+            # no text has, makes its score unbeatable; ids stay the same.
             proto.pieces.add(piece=NO_TEXT, score=SYMBOL_SCORE)
         return proto
 
     def writer(self) -> "Tokenizer":
-        """Returns the tokenizer for texts that are written."""
+        """Returns the tokenizer for texts that the model generates."""
         return Tokenizer(self.model, self.origin, writes=True)
 
     def typed(self) -> "Tokenizer":
-        """Returns the tokenizer for texts that people type, with or without a blank before marks.
+        """Returns the tokenizer for typed texts, with or without a blank before punctuation.
 
-        If its pieces are words, with marks of one of these kinds alone, it reads both as that.
+        If pieces are words, and punctuation is always attached or always separate, it reads both.
         """
         words, other = "\n".join(self.pieces(range(self.vocab_size))), copy.copy(self)
         alone = re.search(r"^▁[.,;:!?…]+$", words, re.MULTILINE) is not None
@@ -96,16 +96,16 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """The model's fingerprint, 16 hexadecimal digits."""
+        """Fingerprint of the model, 16 hexadecimal digits."""
         return hashlib.sha256(self.model).hexdigest()[:16]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of each text, without begin or end.
+        """Returns the ids of each text, without begin-of-sentence and end-of-sentence.
 
-        A run of characters that are not pieces may be an unused piece, as in an imported model.
+        A run of unknown characters may be an unused piece, as in an imported model.
         """
         texts = [*map(self._canonical, texts)]
-        one = len(texts) == 1  # for lists sentencepiece starts threads, ten times as slow
+        one = len(texts) == 1  # for lists, sentencepiece starts threads: ten times as slow
         encoded = [self._processor.encode(texts[0])] if one else self._processor.encode(texts)
         for text, ids in zip(texts, encoded, strict=True) if self._unused else ():
             if UNK_ID in ids:
@@ -114,15 +114,15 @@ class Tokenizer:
         return encoded
 
     def normalize(self, text: str) -> str:
-        """Returns the text that is segmented, in which '▁' stands for a blank."""
+        """Returns the text that is segmented, with '▁' for blanks."""
         return self._processor.normalize(self._canonical(text))
 
     def sample(self, text: str, strength: float, uniform: Callable[[], float]) -> list[int]:
-        """Returns the ids of a random segmentation of a text that is normalised, see `normalize`.
+        """Returns the ids of a random segmentation of a normalised text, see `normalize`.
 
-        The strength of kind bpe is the probability that a merge is left out (Provilkov et al.
-        2020), of kind unigram the exponent of a segmentation's probability among all (Kudo 2018);
-        `uniform` draws from 0 to below 1.
+        For kind bpe, the strength is the probability of dropping a merge (Provilkov et al. 2020);
+        for unigram, it is the exponent of a segmentation's probability (Kudo 2018). `uniform` draws
+        from [0, 1).
         """
         return self._draws.draw(text, strength, uniform)
 
@@ -131,7 +131,7 @@ class Tokenizer:
         return Draws(ModelProto.FromString(self.model))
 
     def unknown_pieces(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> Iterator[str]:
-        """Yields the unknown words, or parts of words, of texts with these ids."""
+        """Yields the unknown words, or parts of words, in texts with these ids."""
         numbers = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
         spelt = self._processor.encode([self._canonical(texts[i]) for i in numbers], out_type=str)
         for i, pieces in zip(numbers, spelt, strict=True):
@@ -140,21 +140,21 @@ class Tokenizer:
                     yield from filter(None, piece.split("▁"))
 
     def decode(self, ids: Ids) -> str:
-        """Returns the text of ids up to end-of-sentence; U+FFFD for bytes that spell nothing."""
+        """Returns the text of ids before end-of-sentence; invalid bytes become U+FFFD."""
         text = itertools.takewhile(lambda token: token != EOS_ID, ids)
         return self._processor.decode([int(t) for t in text if t not in (PAD_ID, BOS_ID)])
 
     def pieces(self, ids: Ids) -> list[str]:
-        """Returns the tokens as text, for people to read; '▁' begins a word, <0xF0> is a byte."""
+        """Returns the tokens as readable strings; '▁' begins a word, <0xF0> is a byte."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def has_pieces_of(self, other: "Tokenizer") -> bool:
-        """Whether both have one vocabulary, though perhaps not one way to cut texts into it."""
+        """Returns whether both have the same vocabulary, though segmentation may differ."""
         ours, theirs = (each.pieces(range(each.vocab_size)) for each in (self, other))
         return ours == theirs
 
     def starts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns where each token starts in its text, in characters from zero.
+        """Returns the start of each token in its text, in characters from zero.
 
         A token that begins a word starts at the space before it. The texts are canonical.
         """
@@ -191,7 +191,7 @@ def _read_note(path: Path) -> Any:
 
 
 def saved_tokenizer(path: Path, origin: str) -> Tokenizer | None:
-    """Returns the tokenizer of a run's folder, if it is undamaged and has this origin."""
+    """Returns the tokenizer in a run's folder, if it is undamaged and has this origin."""
     model = read_file(path) if path.is_file() else b""
     right = _read_note(path) == {"origin": origin, "model": digest_of(model)}
     return Tokenizer(model, origin) if right else None
@@ -203,23 +203,23 @@ def digest_of(data: bytes) -> str:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Returns the tokenizer of a file."""
+    """Returns the tokenizer in a file."""
     fix = "a checkpoint cannot be read without it: restore the original"
     with open_input(path, MAX_FILE, fix) as file:
         model = file.read()
     try:
-        if not model:  # which sentencepiece would accept
+        if not model:  # sentencepiece would accept it
             raise RuntimeError
         return Tokenizer(model)
     except RuntimeError:
         raise UserError(f"{path} is not a sentencepiece model: {fix}") from None
 
 
-# -- an existing sentencepiece model, in place of one that is trained
+# -- an existing sentencepiece model instead of a trained one
 
 
 def check_models(settings: ConfigDict, init_from: str) -> None:
-    """Raises UserError if two models are for one vocabulary, or one for that of `init_from`."""
+    """Raises UserError if a vocabulary gets two models, or a model conflicts with `init_from`."""
     if settings.joint and settings.target_model:
         raise UserError(
             f"tokenizer.target_model={settings.target_model!r} is for two vocabularies: set "
@@ -234,10 +234,10 @@ def check_models(settings: ConfigDict, init_from: str) -> None:
 
 
 def adopt_tokenizer(name: str, settings: ConfigDict, saved: Path | None = None) -> Tokenizer:
-    """Returns the tokenizer of the file of a sentencepiece model, with this project's ids.
+    """Returns the tokenizer of a sentencepiece model file, with this project's special ids.
 
-    It has as many pieces as the model, and the symbols of `config.tokenizer` and special ones that
-    the model lacks. If `saved`, a file of a run, holds this model, it is taken.
+    It has the pieces of the model, plus the symbols of `config.tokenizer` and the special pieces
+    that the model lacks. If `saved`, a run's file, holds this model, that file is used.
     """
     check_symbols(settings)
     origin = digest_of(repr(("adopted", name, settings.symbols)).encode())
@@ -272,7 +272,7 @@ def _read_model(name: str, symbols: tuple[str, ...], origin: str) -> Tokenizer:
 
 
 def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
-    """The model with the four special pieces first, the others in their order, and the symbols."""
+    """Returns the model with the four special pieces first, then its others, then the symbols."""
     spec = proto.trainer_spec
     names = {*SPECIAL.values(), spec.pad_piece, spec.bos_piece, spec.eos_piece}
     others = [
@@ -285,8 +285,8 @@ def _with_special_ids(proto: ModelProto, symbols: tuple[str, ...]) -> bytes:
 
 
 def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] = ()) -> None:
-    """Gives a sentencepiece model the four special pieces, then others, and the symbols."""
-    spec, others = proto.trainer_spec, list(others)  # which may be its own
+    """Sets the pieces of a sentencepiece model: the four special ones, others, and the symbols."""
+    spec, others = proto.trainer_spec, list(others)  # may be the model's own pieces
     del proto.pieces[:]
     for number, text in SPECIAL.items():
         kind = "UNKNOWN" if number == UNK_ID else "CONTROL"
@@ -302,7 +302,7 @@ def set_pieces(proto: ModelProto, others: Sequence[Any], symbols: Sequence[str] 
 
 
 def check_symbols(settings: ConfigDict) -> None:
-    """Raises UserError if one of `tokenizer.symbols` cannot be one, or its kind has none."""
+    """Raises UserError for an invalid entry of `tokenizer.symbols`, or a kind without symbols."""
     for number, symbol in enumerate(settings.symbols):
         is_usable = isinstance(symbol, str) and re.fullmatch(r"\S+", symbol)
         if not is_usable or RESERVED.fullmatch(symbol) or symbol in settings.symbols[:number]:
@@ -315,14 +315,14 @@ def check_symbols(settings: ConfigDict) -> None:
 
 
 def with_symbols(settings: ConfigDict, symbols: Sequence[str]) -> ConfigDict:
-    """Returns the settings of a tokenizer with more strings that are always one token."""
+    """Returns tokenizer settings with additional symbols, which are always one token."""
     if not symbols:
         return settings
     return ConfigDict({**settings, "symbols": tuple(dict.fromkeys((*settings.symbols, *symbols)))})
 
 
 def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
-    """Makes each symbol a piece of a sentencepiece model, if it is not yet one."""
+    """Adds each symbol as a piece to a sentencepiece model, if it is missing."""
     there = {piece.piece: piece for piece in model.pieces}
     for symbol in symbols:
         piece = there.get(symbol) or model.pieces.add(piece=symbol)
@@ -332,7 +332,7 @@ def add_symbols(model: ModelProto, symbols: Sequence[str]) -> None:
 def refuse_broken_symbols(
     tokenizer: Tokenizer, settings: ConfigDict, fix: str = "choose another"
 ) -> None:
-    """Raises RunError, which ends with `fix`, unless each symbol is one token, in words too."""
+    """Raises RunError, with `fix` at its end, unless each symbol is one token, even in words."""
     if settings.symbols and tokenizer.kind == "word":
         raise _no_symbols_in_words()
     for symbol in settings.symbols:

@@ -1,7 +1,7 @@
 """Random segmentations of normalised text (subword regularisation).
 
-sentencepiece draws such too, but its generator is salted with the process: its draws cannot be made
-again by a run that resumes.
+sentencepiece also samples, but it seeds its generator in each process: a run that resumes could not
+reproduce the draws.
 
 Source: BPE-dropout, Provilkov et al. 2020, algorithm 1; subword regularization, Kudo 2018, section
 3.2, over all segmentations.
@@ -23,11 +23,11 @@ from transformer.config.keys import having
 from transformer.data.batches import UNK_ID
 from transformer.errors import UserError
 
-WORD_START = "▁"  # before a word
-UNK_PENALTY = 10.0  # of an unknown character, below the lowest score; as in sentencepiece
-CACHED = 2**16  # words that are remembered
-SHORT = 24  # characters of a word that is
-# By kind of tokenizer, the key of `config.tokenizer` that says how much is drawn.
+WORD_START = "▁"  # precedes each word
+UNK_PENALTY = 10.0  # of an unknown character, relative to the lowest score; as in sentencepiece
+CACHED = 2**16  # number of words in the cache
+SHORT = 24  # maximum characters of a cached word
+# The key of `config.tokenizer` with the strength of sampling, by kind of tokenizer.
 KEYS = {
     kind: key.removeprefix("tokenizer.")
     for kind in ("bpe", "unigram")
@@ -36,7 +36,7 @@ KEYS = {
 
 
 class Draws:
-    """Draws segmentations by a bpe or unigram model."""
+    """Samples segmentations by a bpe or unigram model."""
 
     def __init__(self, proto: Any):
         pieces = list(enumerate(proto.pieces))
@@ -70,7 +70,7 @@ class Draws:
         return ids
 
     def _ids_of(self, pieces: Iterable[str]) -> Iterator[int]:
-        """The ids of pieces; a character without one is spelt in bytes, or a run is unknown."""
+        """Yields the ids of pieces; unknown characters become bytes, or one UNK_ID per run."""
         before = None
         for piece in pieces:
             number = self._ids.get(piece, UNK_ID)
@@ -83,15 +83,15 @@ class Draws:
             before = number
 
     def _drop_merges(self, word: str, dropout: float, uniform: Callable[[], float]) -> list[int]:
-        """The ids of a word of which each step leaves out each merge with a probability."""
+        """Returns the ids of a word, each merge being dropped with a probability at each step."""
         ids, merges = (self._cached_best if len(word) <= SHORT else self._best)(word)
-        # The merges before the first that is left out are geometrically distributed.
+        # The number of merges before the first dropped one is geometrically distributed.
         first = uniform()
         if first < (1.0 - dropout) ** merges:
             return ids
         count = int(math.log(first) / math.log1p(-dropout)) if dropout < 1.0 else 0
         pieces = list(word)
-        for _ in range(min(count, merges - 1)):  # against rounding
+        for _ in range(min(count, merges - 1)):  # guards against rounding errors
             _merge(pieces, self._merges(pieces)[0])
         places = self._merges(pieces)[1:]
         while (place := next((p for p in places if uniform() >= dropout), None)) is not None:
@@ -100,32 +100,32 @@ class Draws:
         return list(self._ids_of(pieces))
 
     def _merges(self, pieces: Sequence[str]) -> list[int]:
-        """The places where two pieces can be merged, the best first, the first of equal ones."""
+        """Returns the places where two pieces can be merged, best first; ties go left to right."""
         pairs = enumerate(map("".join, itertools.pairwise(pieces)))
         scores = {place: self._scores[pair] for place, pair in pairs if pair in self._scores}
         return sorted(scores, key=scores.__getitem__, reverse=True)
 
     def _best(self, word: str) -> tuple[list[int], int]:
-        """The ids of a word of which no merge is left out, and the number of merges."""
+        """Returns the ids of a word without dropped merges, and the number of merges."""
         pieces = list(word)
         while places := self._merges(pieces):
             _merge(pieces, places[0])
         return list(self._ids_of(pieces)), len(word) - len(pieces)
 
     def _walk_lattice(self, word: str, alpha: float, uniform: Callable[[], float]) -> list[int]:
-        """The ids of a word's segmentation, drawn from the last character to the first."""
+        """Returns the ids of a word's segmentation, sampled from last character to first."""
         lattice = (self._cached_lattice if len(word) <= SHORT else self._lattice)(word, alpha)
         end, pieces = len(word), []
         while end:
             starts, sums = lattice[end]
-            # Rounding may leave the last sum a little below one.
+            # Rounding may leave the last sum slightly below one.
             start = starts[min(bisect.bisect(sums, uniform()), len(starts) - 1)]
             pieces.append(word[start:end])
             end = start
         return list(self._ids_of(reversed(pieces)))
 
     def _lattice(self, word: str, alpha: float) -> list[tuple[list[int], list[float]]]:
-        """For each place, where the piece that ends there starts, and sums of the probabilities."""
+        """Returns, for each end of a piece, its possible starts, and cumulative probabilities."""
         totals, lattice = [0.0], [([], [])]  # log-sums over all segmentations up to a place
         for end in range(1, len(word) + 1):
             starts, logs = [], []
@@ -146,15 +146,15 @@ class Draws:
 
 
 def _merge(pieces: list[str], place: int) -> None:
-    """Merges the piece at a place with the next."""
+    """Merges the piece at a place with the next one."""
     pieces[place : place + 2] = [pieces[place] + pieces[place + 1]]
 
 
-# -- how strongly they are drawn
+# -- strength of sampling
 
 
 def check_sampling(settings: ConfigDict, has_pairs: bool) -> None:
-    """Raises UserError if no such kind of tokenizer, or text, is sampled."""
+    """Raises UserError if a kind of tokenizer, or a text, cannot be sampled as configured."""
     for key in KEYS.values():
         if settings[key] and not has_pairs:
             raise UserError(
@@ -166,7 +166,7 @@ def check_sampling(settings: ConfigDict, has_pairs: bool) -> None:
 
 
 def strength_of(settings: ConfigDict, kind: str) -> float:
-    """Returns the dropout or the alpha that a tokenizer of this kind samples with; 0 for not."""
+    """Returns the dropout or alpha that a tokenizer of this kind samples with; 0 for none."""
     for other, key in KEYS.items():
         if settings[key] and kind != other:
             fix = f"or config.tokenizer.{KEYS[kind]}" if kind in KEYS else f"for {other} alone"
@@ -178,19 +178,19 @@ def strength_of(settings: ConfigDict, kind: str) -> float:
 
 
 def strengths_of(settings: ConfigDict, kinds: Sequence[str]) -> tuple[float, float]:
-    """Returns `strength_of` the source and the target, 0 for a side that is not sampled."""
+    """Returns `strength_of` for source and target, 0 for a side that is not sampled."""
     source, target = (strength_of(settings, kind) for kind in kinds)
     sides = settings.sampling_sides
     return source * (sides != "target"), target * (sides != "source")
 
 
 def sampling_key(settings: ConfigDict) -> tuple[object, ...]:
-    """Returns the settings that change how segmentations are drawn; none if none is drawn."""
+    """Returns the settings that affect how segmentations are drawn; () if none are."""
     strengths = tuple(settings[key] for key in KEYS.values())
     return (*strengths, settings.sampling_sides) if any(strengths) else ()
 
 
 def make_random(*key: object) -> random.Random:
-    """Returns a generator of random numbers, the same for a key in every process."""
+    """Returns a random number generator, the same for a key in every process."""
     digest = hashlib.blake2b(" ".join(map(str, key)).encode(), digest_size=8).digest()
     return random.Random(int.from_bytes(digest, "big"))

@@ -1,4 +1,4 @@
-"""Training of subword tokenizers by sentencepiece on the text of the experiment, and growth."""
+"""Training of subword tokenizers by sentencepiece on the text of the experiment, and extension."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from pathlib import Path
 import sentencepiece
 from ml_collections import ConfigDict
 
-# protobuf makes these classes when they are imported.
+# protobuf creates these classes when they are imported.
 # pyright: reportAttributeAccessIssue=false
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
@@ -41,21 +41,21 @@ from transformer.errors import RunError
 
 logger = logging.getLogger(__name__)
 
-BYTE_KINDS = ("bpe", "unigram")  # that spell what they lack in bytes, if `byte_fallback` is set
-BYTES = 256  # pieces that this takes
+BYTE_KINDS = ("bpe", "unigram")  # kinds that spell unknown characters in bytes, if `byte_fallback`
+BYTES = 256  # number of byte pieces
 # With these, `decode` restores every space and line break.
 EXACT = {
     "remove_extra_whitespaces": False,
     "add_dummy_prefix": False,
-    "max_sentence_length": 2**20,  # bytes; longer lines are not used
+    "max_sentence_length": 2**20,  # bytes; longer lines are ignored
 }
 EXACT_SYMBOLS = ("\n", "\t")
-SAMPLE_SEED = 0  # of the sentences that train a tokenizer, of texts larger than it reads
-ALPHABETS = 1000  # characters: more than Latin, Greek and Cyrillic text with all its signs has
+SAMPLE_SEED = 0  # for the sample of sentences from large texts
+ALPHABETS = 1000  # number of characters: more than Latin, Greek and Cyrillic text uses
 MAX_LINE_BYTES = 4192  # sentencepiece's default
-LINE_RULE = "lines 2"  # in the keys of caches: another number if texts become other lines
-MIN_COVERAGE = 0.98  # that sentencepiece takes
-TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # characters, and the smallest vocabulary
+LINE_RULE = "lines 2"  # in cache keys: change the number if texts give other lines
+MIN_COVERAGE = 0.98  # minimum that sentencepiece accepts
+TOO_MANY = re.compile(r"required_chars\. \d+ vs (\d+)")  # number of characters, minimum vocabulary
 
 
 def train_tokenizer(
@@ -72,17 +72,17 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Returns a tokenizer trained on `texts`, or a saved one from a run or the cache.
 
-    The same text and settings make the same tokenizer in every process.
+    The same text and settings give the same tokenizer in every process.
 
     Args:
       texts: raw sentences; read only if there is no tokenizer for them yet.
       content: fingerprint of `texts`.
       count: number of texts; if there are more than `max_sentences`, about that many are sampled.
-      reads: by the sides that texts are of in turn, whether they are only read, not written too.
-      saved: a file of a run; used if it has the tokenizer of this text and these settings.
-      words: returns those of the text, which the model then holds; called if it is trained.
-      initial: a file of the run that this one starts from, which is kept or grows, by
-        `settings.initial`; None for a new tokenizer. Read only if `saved` is not used.
+      reads: whether texts are only inputs, not outputs; cycles over the sides of the texts.
+      saved: a run's file; used if it has the tokenizer of this text and these settings.
+      words: returns the words of the text, which are saved in the model; called only in training.
+      initial: a file of the run that this one starts from, which is kept or extended, as
+        `settings.initial` says; None for a new tokenizer. Read only if `saved` is not used.
     """
     check_symbols(settings)
     unread = having("draws") if initial else (*having("draws"), "tokenizer.initial")
@@ -116,12 +116,12 @@ def train_tokenizer(
     return tokenizer
 
 
-# -- trained
+# -- training
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
-    """A random sample of texts, normalised, the same in each iteration, unlike sentencepiece's."""
+    """A random sample of normalised texts, the same in each iteration, unlike sentencepiece's."""
 
     texts: Iterable[str]
     fraction: float
@@ -138,7 +138,7 @@ class _Sample:
 
 
 def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
-    """Trains a model on texts that pass its normalisation before, each as its side does."""
+    """Trains a model on texts that are normalised beforehand, by the rules of their side."""
     name, size = settings.normalization.removeprefix(READING_PREFIX), EOS_ID + 3
     options = {"vocab_size": size + len(_user_symbols(settings)), "normalization_rule_name": name}
     least = ModelProto.FromString(_train_model(NO_TEXT[0], settings, "char", **options))
@@ -153,10 +153,10 @@ def _train_normalized(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
 
 
 def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
-    """Trains a model in which single characters leave room for longer pieces.
+    """Trains a model with a limited number of single characters, to leave room for longer pieces.
 
-    If those of a script like Chinese would take more than half of the vocabulary, the rarest are
-    spelt in bytes.
+    If the characters of a script such as Chinese would take more than half of the vocabulary, the
+    rarest are spelt in bytes.
     """
     spelt, model = spells_in_bytes(settings), b""
     room = (settings.vocab_size - BYTES) // 2
@@ -182,27 +182,27 @@ def _train_pieces(texts: _Sample, settings: ConfigDict, **changes) -> bytes:
 
 
 def spells_in_bytes(settings: ConfigDict) -> bool:
-    """Returns whether the tokenizer that is to be trained knows all characters, by their bytes."""
+    """Returns whether the tokenizer will know all characters, by their bytes."""
     return settings.byte_fallback and settings.kind in BYTE_KINDS
 
 
 def _user_symbols(settings: ConfigDict) -> list[str]:
-    """The strings that are always one piece, which follow the special ones."""
+    """Returns the strings that are always one piece, which follow the special pieces."""
     return [*(EXACT_SYMBOLS if settings.keep_spaces else ()), *settings.symbols]
 
 
 def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **changes) -> bytes:
-    """Returns sentencepiece's model; `changes` are of its options."""
+    """Returns the model that sentencepiece trains; `changes` override its options."""
     model, symbols = io.BytesIO(), _user_symbols(settings)
     options = {
         "vocab_size": settings.vocab_size,
         "character_coverage": settings.character_coverage,
         "normalization_rule_name": "identity",
         "byte_fallback": settings.byte_fallback and kind in BYTE_KINDS,
-        # A word or character vocabulary is what occurs, up to `vocab_size`.
+        # A word or character vocabulary has all pieces that occur, up to `vocab_size`.
         "hard_vocab_limit": kind in ("bpe", "unigram"),
         **(EXACT if settings.keep_spaces else {}),
-        # The model says what is given, so that what is not leaves its bytes as they are.
+        # The model stores given options only, so omitted ones leave its bytes unchanged.
         **({"split_digits": True} if settings.split_digits else {}),
         **({"user_defined_symbols": symbols} if symbols else {}),
         **changes,
@@ -223,10 +223,10 @@ def _train_model(texts: Iterable[str], settings: ConfigDict, kind: str, **change
 
 
 def _explain_sentencepiece(message: str, settings: ConfigDict) -> str:
-    """Returns the error with the key to change if sentencepiece fails."""
+    """Returns the error message, with the key to change, if sentencepiece fails."""
     size = settings.vocab_size
     if limit := re.search(r"value <= (\d+)", message):
-        # With the largest vocabulary most sentences would be one or two tokens.
+        # With the largest vocabulary, most sentences would be one or two tokens.
         return (
             f"tokenizer.vocab_size={size} is more than the training text allows, at most "
             f"{limit[1]}: set config.tokenizer.vocab_size={int(limit[1]) // 2}"
@@ -248,13 +248,13 @@ def _explain_sentencepiece(message: str, settings: ConfigDict) -> str:
     return f"sentencepiece could not train a tokenizer of {size} tokens: {message}"
 
 
-# -- grown
+# -- extension
 
 
 def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes:
-    """Returns a model with the pieces of `old` and, up to `vocab_size` in all, more of other text.
+    """Returns a model with the pieces of `old` and, up to `vocab_size`, new ones from other text.
 
-    That is trained with the kind and the normalisation of `old`.
+    The new pieces are trained with the kind and the normalisation of `old`.
     """
     model = ModelProto.FromString(old)
     names = {piece.piece for piece in model.pieces}
@@ -271,7 +271,7 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
         "byte_fallback": trainer.byte_fallback,
         "keep_spaces": not normalizer.add_dummy_prefix,
     }
-    # Text of fewer pieces adds fewer.
+    # A small text adds fewer pieces.
     new = train(ConfigDict({**settings, **similar}), hard_vocab_limit=False)
     return grown_model(old, new, settings.vocab_size)
 
@@ -279,11 +279,11 @@ def grow(old: bytes, train: Callable[..., bytes], settings: ConfigDict) -> bytes
 def grown_model(old: bytes, new: bytes, size: int) -> bytes:
     """Returns a sentencepiece model with the pieces of `old`, then those that only `new` has.
 
-    The old pieces keep ids and scores. The symbols of `new` come first among the others, then its
-    single characters, then the longer pieces in its order: a longer piece is of no use without its
-    characters. Of BPE they are merged after all old ones, so that a text is cut as before and then
-    perhaps joined further. A piece that the model would never make, not even of its own text, is
-    left out: its parts are joined otherwise (Purason et al. 2025, "Teaching Old Tokenizers New
+    The old pieces keep ids and scores. Among the new ones, the symbols come first, then single
+    characters, then longer pieces in order, since a longer piece is useless without its characters.
+    In BPE, new pieces merge after all old ones, so that a text is segmented as before and then
+    perhaps merged further. A piece that the model would never produce, not even for its own text,
+    is left out: its parts merge in another way (Purason et al. 2025, "Teaching Old Tokenizers New
     Words").
     """
     model, other = ModelProto.FromString(old), ModelProto.FromString(new)
@@ -295,7 +295,7 @@ def grown_model(old: bytes, new: bytes, size: int) -> bytes:
     is_bpe = model.trainer_spec.model_type == TrainerSpec.BPE
     for i, piece in enumerate(lacking, 1):
         model.pieces.add(piece=piece.piece, score=lowest - i if is_bpe else piece.score)
-    plain = ModelProto()  # which reads the text of a piece as it stands
+    plain = ModelProto()  # segments the text of a piece without normalisation
     plain.CopyFrom(model)
     plain.normalizer_spec.Clear()
     plain.normalizer_spec.add_dummy_prefix = False

@@ -8,7 +8,7 @@ from transformer.errors import UserError
 from transformer.model.config import ModelConfig
 from transformer.model.positions.base import NoPositions
 
-BASE = 10_000.0  # of the wavelengths, which grow up to 2 pi times it [3.5]
+BASE = 10_000.0  # base of the wavelengths, which increase up to 2 pi * 10,000 [3.5]
 
 
 def sinusoid_angles(
@@ -20,7 +20,7 @@ def sinusoid_angles(
 
 
 class Sinusoids(NoPositions):
-    """What the two orders of sines and cosines share."""
+    """The base of the two orders of sines and cosines."""
 
     @classmethod
     def check(cls, config: ModelConfig, setting: str) -> None:
@@ -45,7 +45,7 @@ class SinusoidalPositions(Sinusoids):
 
 
 class SplitPositions(Sinusoids):
-    """The same numbers in another order: all sines, then all cosines.
+    """The same values in another order: all sines, then all cosines.
 
     The order of tensor2tensor, fairseq and many tutorials. Those two also divide the exponent by
     d_model/2 - 1 instead of d_model/2, which stretches the wavelengths a little; here they are

@@ -24,14 +24,14 @@ class NoPositions(nn.Module):
     """The identity in all hooks: a model that sees a bag of words, up to its masks.
 
     Args:
-      config: the model's.
+      config: config of the model.
       bidirectional: whether queries read keys on both sides of them; false in a decoder's
         self-attention.
     """
 
     config: ModelConfig
     bidirectional: bool = True
-    of_pictures: ClassVar[bool] = False  # whether positions are places on a grid of patches
+    of_pictures: ClassVar[bool] = False  # whether positions are cells of a grid of patches
 
     @classmethod
     def limit(cls, config: ModelConfig) -> int | None:
@@ -43,7 +43,7 @@ class NoPositions(nn.Module):
         """Raises UserError if the model's numbers do not suit the encoding.
 
         Args:
-          setting: key and value that turn the encoding on, for the message.
+          setting: key and value that select the encoding, for the message.
         """
 
     def add(
@@ -52,7 +52,7 @@ class NoPositions(nn.Module):
         """Returns the embeddings with their positions, counted from zero, encoded.
 
         Args:
-          positions: one for all sequences of a batch, or those of each.
+          positions: shared by all sequences of a batch, or separate for each.
         """
         return embeddings
 
@@ -90,7 +90,7 @@ class NoPositions(nn.Module):
 def use_hooks(encoding: NoPositions, hooks: Sequence[str] = (*STACK_HOOKS, *LAYER_HOOKS)) -> None:
     """Calls these hooks of an encoding, with one query and one key.
 
-    As the method of `init` it initialises all parameters, including those of `nn.compact` hooks.
+    As the `method` of `init`, it initialises all parameters, including those of `nn.compact` hooks.
     """
     config, here = encoding.config, jnp.arange(1)
     heads = jnp.zeros((1, 1, config.num_heads, config.head_width))

@@ -31,7 +31,7 @@ REGISTRY: dict[str, type[NoPositions]] = Registry(
 
 
 class SumOfPositions(NoPositions):
-    """The encodings of a name such as `sinusoidal+rotary`, one after another.
+    """The encodings in a name such as `sinusoidal+rotary`, applied in turn.
 
     Args:
       names: keys of REGISTRY, joined by `+`.
@@ -84,12 +84,12 @@ def acts_in(name: str, hooks: Sequence[str]) -> bool:
 
 
 def fitting_names(config: ModelConfig) -> list[str]:
-    """Returns the keys of REGISTRY for what a model reads: texts, or pictures."""
+    """Returns the keys of REGISTRY that suit a model's input, text or pictures."""
     return [name for name in REGISTRY if config.patch_size or not REGISTRY[name].of_pictures]
 
 
 def used_encodings(config: ModelConfig) -> dict[str, str]:
-    """Returns the names of the encodings of each attention that a model has, by their keys."""
+    """Returns the encodings of each attention that a model has, by their config keys."""
     sides = {"encoder_positions": config.has_encoder, "decoder_positions": config.has_decoder}
     keys = [key if getattr(config, key) else "positions" for key, there in sides.items() if there]
     keys += ["cross_positions"] * all(sides.values())
@@ -104,7 +104,7 @@ def max_positions(config: ModelConfig) -> int | None:
 
 
 def check_length(length: Size, config: ModelConfig) -> None:
-    """Raises UserError if a sequence of `length` tokens runs past a learned table."""
+    """Raises UserError if a sequence of `length` tokens exceeds a learned table."""
     limit = max_positions(config)
     if limit is not None and length > limit:
         raise UserError(

@@ -16,11 +16,11 @@ class RelativeBias(NoPositions):
     """One trained number for each head and bucket of distances, added to the score.
 
     Short distances have a bucket each; longer ones share buckets that widen with the logarithm
-    of the distance, up to `bias_distance`, beyond which all share the last. If there are keys on
+    of the distance, up to `bias_distance`; all beyond it share the last one. If there are keys on
     both sides, each side has half of the buckets. All layers of a stack share the table.
 
     Source: Raffel et al. 2020, "T5", section 2.1. T5 does not divide scores by the root of K;
-    here they are scaled, whatever the encoding.
+    here they are scaled with any encoding.
     """
 
     @classmethod
@@ -77,8 +77,8 @@ class RelativeShaw(NoPositions):
 class Alibi(NoPositions):
     """Lowers a score by the distance to its key times a fixed slope, which differs between heads.
 
-    If there are keys on both sides, both have the same slope (the symmetric form); a decoder's are
-    on one side only, as in the paper. It has no parameters and no maximum distance.
+    If there are keys on both sides, both have the same slope (the symmetric form); a decoder has
+    keys on one side only, as in the paper. It has no parameters and no maximum distance.
 
     Source: Press et al. 2022, "Train Short, Test Long", section 3.
     """

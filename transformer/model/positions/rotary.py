@@ -41,9 +41,9 @@ def rotate_pairs(
 
 
 def _compute_once(table: Float[Array, "L pairs"]) -> Float[Array, "L pairs"]:
-    """Returns the table, of which XLA makes an array that all layers share.
+    """Returns the table as an array that XLA computes once for all layers.
 
-    Otherwise XLA's CPU backend computes it again for each number of the heads, which takes 4% of a
-    training step. It fuses no products, and the product with the identity is exact.
+    Otherwise XLA's CPU backend recomputes it for each element of the heads, which takes 4% of a
+    training step. It does not fuse products, and the product with the identity is exact.
     """
     return jnp.matmul(table, jnp.eye(table.shape[-1]), precision="highest")

@@ -1,1 +1,1 @@
-"""Recurrent encoders and decoders in place of the Transformer's."""
+"""Recurrent encoders and decoders, an alternative to the Transformer's."""

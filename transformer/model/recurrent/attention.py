@@ -16,7 +16,7 @@ from transformer.variants import Registry
 
 @flax.struct.dataclass
 class EncoderMemory:
-    """The encoder's output as attention uses it: keys to compare with, values to average."""
+    """The encoder's output in the form used by attention: keys to compare, values to average."""
 
     keys: Float[Array, "B M D"]
     values: Float[Array, "B M D"]
@@ -30,7 +30,7 @@ class AdditiveAttention(nn.Module):
     h the encoder's; the context is a second input of the first layer's cell. Logits are computed
     from a maxout over pairs of a projection of the state, the last token and the context.
 
-    Unlike the source's, the decoder may have layers above the first, and a cell other than the GRU;
+    Unlike in the source, there may be layers above the first, and cells other than the GRU;
     and the logits use the top layer's state after its step, not before it.
 
     Source: Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and
@@ -70,8 +70,8 @@ class AdditiveAttention(nn.Module):
         """Returns the vectors that the logits are computed from.
 
         Args:
-          embedded: the tokens that were read in these steps.
-          states: the top layer's outputs after them.
+          embedded: embeddings of the tokens that were read in these steps.
+          states: the top layer's outputs after these steps.
           context: the attention context of these steps.
         """
         pairs = self.output(jnp.concatenate([states, embedded, context], axis=-1))
@@ -120,14 +120,14 @@ class MultiplicativeAttention(nn.Module):
         states: Float[Array, "B L D"],
         context: Float[Array, "B L D"],
     ) -> Float[Array, "B L D"]:
-        """Returns the vectors that the logits are made of; see `AdditiveAttention.features`."""
+        """Returns the vectors for the logits, see `AdditiveAttention.features`."""
         return jnp.tanh(self.output(jnp.concatenate([context, states], axis=-1)))
 
 
 def _average(
     scores: Float[Array, "B L M"], memory: EncoderMemory
 ) -> tuple[Float[Array, "B L D"], Float[Array, "B 1 L M"]]:
-    """The source's values weighted by the softmax of the scores, and the weights."""
+    """Returns the values weighted by the softmax of the scores, and the weights."""
     scores = scores[:, None].astype(jnp.float32)
     weights = masked_softmax(scores, padding_mask(memory.mask))
     values = memory.values

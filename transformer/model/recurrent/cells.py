@@ -1,7 +1,7 @@
 """Recurrent cells, and the application of a cell to a sequence.
 
-A cell maps a projected input and a state to the next state, a tuple of float32 vectors whose first
-is the output. The products of the inputs with their kernel do not depend on the state:
+A cell maps a projected input and a state to the next state, a tuple of float32 vectors, the first
+of which is the output. The products of the inputs with their kernel do not depend on the state:
 `Cell.project` computes them for a whole sequence at once, so each step only multiplies the state.
 """
 
@@ -19,11 +19,11 @@ from transformer.model.matmul import linear
 from transformer.variants import Registry
 
 State = tuple[Float[Array, "*batch width"], ...]
-POLAR_STEPS = 48  # of Newton-Schulz: enough for singular values a millionth of the largest
+POLAR_STEPS = 48  # Newton-Schulz steps: enough for singular values of 1e-6 times the largest
 
 
 def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"]:
-    """Returns a random orthogonal matrix: the polar factor of a normal one.
+    """Returns a random orthogonal matrix: the polar factor of a normal matrix.
 
     It is computed by the Newton-Schulz iteration, which uses only products. The usual QR
     decomposition is avoided, because two of them in one program deadlocked in XLA's CPU backend.
@@ -43,14 +43,14 @@ def orthogonal(key: Array, shape: tuple[int, int]) -> Float[Array, "width width"
 class Cell(nn.Module):
     """The base of all cells: a kernel for inputs and one for the state, with a block for each gate.
 
-    Input kernels start Glorot-uniform and recurrent ones orthogonal, each gate's by itself; biases
-    start at zero, except that the forget gate's start at one, so that a state is kept until a cell
-    learns to forget. Some of the papers leave out biases; here all cells have them.
+    Input kernels are initialised Glorot-uniform and recurrent ones orthogonal, separately for each
+    gate; biases start at zero, except that the forget gate's start at one, so that a state is kept
+    until a cell learns to forget. Some of the papers omit biases; here all cells have them.
 
     Args:
       inputs: width of the inputs.
-      width: of the output, and of each vector of the state.
-      dtypes: of projected inputs and of products; gates and states are float32.
+      width: width of the output, and of each vector of the state.
+      dtypes: dtypes of projected inputs and of products; gates and states are float32.
       context: width of a second input that is computed at each step, see `project_context`; 0 for
         none.
 
@@ -61,7 +61,7 @@ class Cell(nn.Module):
     """
 
     gates: ClassVar[tuple[str, ...]]  # the kernels' blocks of columns, in order
-    states: ClassVar[int] = 1  # vectors of the state
+    states: ClassVar[int] = 1  # number of vectors in the state
 
     inputs: int
     width: int
@@ -93,12 +93,12 @@ class Cell(nn.Module):
         return (jnp.zeros((*batch, self.width)),) * self.states
 
     def _product(self, x, kernel) -> Float[Array, "*batch columns"]:
-        """The product, summed in float32; flat as in `layers.Linear`."""
+        """Returns the product, summed in float32 and flat as in `layers.Linear`."""
         y = linear(x.reshape(-1, x.shape[-1]), kernel, self.dtypes.factors, "float32")
         return y.reshape(*x.shape[:-1], -1)
 
     def _sums(self, projected, output) -> list[Float[Array, "*batch width"]]:
-        """Each gate's sum before its activation."""
+        """Returns each gate's sum before its activation."""
         sums = projected + self._product(output, self.recurrent_kernel)
         return jnp.split(sums, len(self.gates), axis=-1)
 
@@ -220,9 +220,9 @@ def recur(
 
     Args:
       module: the owner of the parameters that `step` uses.
-      step: (module, projected input, state) -> (state, something).
-      state: before the first step.
-      mask: where it is False, the step leaves the state as it is.
+      step: (module, projected input, state) -> (state, other output).
+      state: initial state.
+      mask: where it is False, the step keeps the state unchanged.
       starts: where it is True, the state is zero before the step.
       reverse: from the last step to the first.
     """
@@ -254,7 +254,7 @@ def run_cell(
     """Returns a cell's output at each position; see `recur` for the arguments.
 
     Args:
-      state: before the first step; zeros where it is None.
+      state: initial state; None for zeros.
     """
     projected = cell.project(x.swapaxes(0, 1))
     outputs, _ = recur(
@@ -272,8 +272,8 @@ def run_cell(
 class BidirectionalLayer(nn.Module):
     """Two cells, one for each direction, with concatenated outputs.
 
-    Padding leaves their states as they are. So the left-to-right half of the last position and the
-    right-to-left half of the first are the two final states, padding or not.
+    Padding does not change their states. So the left-to-right half of the last position and the
+    right-to-left half of the first are the two final states, with or without padding.
 
     Args:
       cell: a key of REGISTRY.

@@ -131,7 +131,7 @@ class RecurrentModel(Architecture):
         features = self._features(embedded, x, context, cache.memory)
         return self.logits(features), dataclasses.replace(cache, states=tuple(states))
 
-    # -- what is asked of it from outside
+    # -- the interface of `Network`
 
     @classmethod
     def check(cls, config: ModelConfig) -> None:
@@ -152,26 +152,26 @@ class RecurrentModel(Architecture):
 
     @nn.nowrap
     def kernels_per_token(self, params: Any) -> int:
-        # The kernel of the first states works once per sentence, that of additive scores for each
-        # pair of tokens, as attention's own products do.
+        # The kernel of the first states works once per sentence, that of additive scores once per
+        # pair of tokens, like the products of attention.
         score = params.get("attention", {}).get("score", {})
         others = params.get("first_states", {}), score
         return count_kernels(params) - sum(map(count_kernels, others))
 
-    # -- inside
+    # -- internals
 
     def _embed(self, table: Embedding, tokens, rates: DropoutRates) -> Float[Array, "B L D"]:
         return self.embedding_dropout(self.word_dropout(table(tokens), rates.word), rates.embedding)
 
     def _context_in_cell(self, layer: int) -> bool:
-        """Whether the attention context is an input of this layer's cell."""
+        """Returns whether the attention context is an input of this layer's cell."""
         return layer == 0 and self.attention is not None and self.attention.context_in_cell
 
     def _encoder_memory(self, memory, mask) -> EncoderMemory | None:
         return None if self.attention is None else self.attention.encoder_memory(memory, mask)
 
     def _first_states(self, memory: Float[Array, "B M D"] | None, batch: Size) -> tuple[State, ...]:
-        """Each decoder layer's state before the first step."""
+        """Returns each decoder layer's state before the first step."""
         if memory is None:
             return tuple(cell.zeros(batch) for cell in self.decoder_layers)
         half = self.config.d_model // 2
@@ -186,7 +186,7 @@ class RecurrentModel(Architecture):
     def _attending_step(
         self, projected: Float[Array, "B P columns"], state: State, memory: EncoderMemory | None
     ):
-        """The first layer's next state, and its attention context and weights."""
+        """Returns the first layer's next state, and its attention context and weights."""
         cell = self.decoder_layers[0]
         assert self.attention is not None
         assert memory is not None
@@ -194,7 +194,7 @@ class RecurrentModel(Architecture):
         return cell(projected + cell.project_context(context), state), (context, weights)
 
     def _run_attending_cell(self, x, memory: EncoderMemory | None, mask, state: State):
-        """The first layer's outputs and contexts [B, L, D], over a whole target."""
+        """Returns the first layer's outputs and contexts [B, L, D], over a whole target."""
 
         def step(model, projected, state):
             return model._attending_step(projected, state, memory)
@@ -210,7 +210,7 @@ class RecurrentModel(Architecture):
     def _features(
         self, embedded, x, context, memory: EncoderMemory | None
     ) -> Float[Array, "B L D"]:
-        """The decoder's output, computed from the top layer's outputs `x`."""
+        """Returns the decoder's output, given the top layer's outputs `x`."""
         if self.attention is None:
             return x
         if context is None:

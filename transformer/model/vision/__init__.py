@@ -1,1 +1,1 @@
-"""Models of pictures: patches in place of words, and the baselines of other articles."""
+"""Models of pictures: patches instead of words, and the baselines of other papers."""

@@ -1,4 +1,4 @@
-"""Random changes of training pictures, on the device, by the library augmax."""
+"""Random augmentation of training pictures, on the device, by the library augmax."""
 
 from collections.abc import Collection
 from typing import Any
@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 from transformer.model.vision.inputs import from_patches, to_patches
 
 CHANGES = ("crop", "flip", "rotate", "colour")
-OF_ANSWERS = {"flip": "left", "colour": "red"}  # what questions ask for and a change makes wrong
-MARGIN = 8  # a crop moves by at most a side over this, by whole pixels into black (He et al. 2016)
-ANGLE = 15  # degrees either way, at most
+OF_ANSWERS = {"flip": "left", "colour": "red"}  # answers that a change would make wrong
+MARGIN = 8  # a crop shifts by up to 1/8 side, in whole pixels, padded with black (He et al. 2016)
+ANGLE = 15  # maximum degrees in both directions
 
 
 def augment(
@@ -23,10 +23,10 @@ def augment(
     names: Collection[str],
     key: PRNGKeyArray,
 ) -> Float[Array, "B P F"]:
-    """Returns the patches, from 0 to 255, of pictures that are each changed at random.
+    """Returns the patches, from 0 to 255, of pictures that are changed at random, each separately.
 
     Args:
-      size: of a patch, pixels of its side.
+      size: pixels per side of a patch.
       names: some of CHANGES.
     """
     pixels = from_patches(jnp.asarray(patches, jnp.float32) / 255, size)
@@ -54,9 +54,9 @@ def mix(
     alpha: float,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, "B P F"], Float[Array, ""]]:
-    """Returns each picture times a share plus the picture in its place from the end times the rest.
+    """Returns a weighted mean of each picture and its counterpart in the reversed batch.
 
-    The share, which is returned too, is drawn for the whole batch.
+    The weight, which is also returned, is drawn once for the whole batch.
 
     Source: Zhang et al. 2018, "mixup: Beyond Empirical Risk Minimization", section 2.
     """

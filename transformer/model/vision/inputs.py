@@ -1,4 +1,4 @@
-"""What a model of pictures reads; arrays are those of NumPy or of JAX."""
+"""The inputs of picture models; arrays are those of NumPy or of JAX."""
 
 import math
 from typing import Any, NamedTuple

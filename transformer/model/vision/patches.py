@@ -1,7 +1,7 @@
-"""Pictures as grids of patches: their embedding, and encodings of places by rows and columns.
+"""Pictures as grids of patches: their embedding, and encodings of rows and columns.
 
 Position 0 is the class token, in the row before the first. The patches follow, row by row; words
-after them take the places of further rows.
+after them occupy further rows.
 """
 
 import flax.linen as nn
@@ -16,13 +16,13 @@ from transformer.model.positions.base import NoPositions
 from transformer.model.positions.rotary import rotate_pairs
 from transformer.model.vision.inputs import PictureText
 
-ROTARY_BASE = 100.0  # of the few patches of a side, in place of 10,000 tokens
+ROTARY_BASE = 100.0  # for the few patches per side, instead of 10,000 for tokens
 
 
 class PatchEmbedding(nn.Module):
-    """The class token, the linear maps of all patches, and the embeddings of a question's tokens.
+    """Embeds the class token, the patches by a linear map, and the tokens of a question.
 
-    Bytes are scaled to [-1, 1]. With a question, a vector of each of the two segments, picture and
+    Bytes are scaled to [-1, 1]. With a question, an embedding of the segment, picture or
     question, is added, as in BERT (Devlin et al. 2019, figure 2).
 
     Source: Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", equation 1, before the
@@ -58,7 +58,7 @@ def grid_angles(
 
 
 def _side(config: ModelConfig) -> int:
-    """Patches of a picture's side."""
+    """Returns the number of patches per side of a picture."""
     return config.picture_size // config.patch_size
 
 
@@ -75,7 +75,7 @@ def _check(config: ModelConfig, setting: str, width: int = 4, name: str = "") ->
 class GridSinusoids(NoPositions):
     """Interleaved sines and cosines [3.5] of the row, then of the column.
 
-    Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids in place of
+    Source: Dosovitskiy et al. 2021, appendix D.4 ("2-dimensional"), with sinusoids instead of
     learned vectors, as in He et al. 2022, "Masked Autoencoders", appendix A.1.
     """
 
