@@ -82,8 +82,12 @@ def partial_folder(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(f".{PARTIAL}", prefix, path.parent) as place:
         folder = Path(place, path.name)
         folder.mkdir()
-        with naming(path):
+        try:
             yield folder
+        except OSError as error:  # name the path in place of the temporary folder
+            name = str(error.filename2 or error.filename or path)
+            error.filename, error.filename2 = name.replace(str(folder), str(path)), None
+            raise
 
 
 def delete_leftovers(path: Path) -> None:
