@@ -295,6 +295,3 @@ def test_the_devices_that_have_flash_attention_are_known_by_their_capability(
     else:
         with pytest.raises(UserError, match="compute capability 8"):
             flash.check_call(dropout=False)
-
-
-# --- as long as it is for
