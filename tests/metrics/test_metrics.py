@@ -209,6 +209,7 @@ def test_tensorboard_gets_what_its_own_writer_writes(tmp_path, step):
     assert [event.step for event in found[-3:]] == [step - 10, step - 10, step]
 
 
+@pytest.mark.full
 def test_a_training_does_not_import_pytorch_but_leaves_it_to_others(tmp_path):
     (tmp_path / "torch.py").write_text("print('imported')\n")
     code = (

@@ -47,15 +47,6 @@ def test_the_comparison_sees_a_model_without_the_variant(name, without):
     assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_parameter_tree_is_the_one_written_by_hand(name):
-    config = tiny_config(**MODELS[name])
-    tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
-    assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
-    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
-
-
 # test_stepwise.py holds the encodings alone.
 @pytest.mark.parametrize(
     "fields",
