@@ -22,14 +22,9 @@ def with_line(module: str, line: str, modules=MODULES) -> dict[str, structure.Mo
     [
         ("transformer.model.layers", "from transformer.data.batches import Batch"),
         ("transformer.model.layers", "def f():\n    import transformer.data.pairs"),
-        ("transformer.model.config", "from transformer.model.layers import ACTIVATIONS"),
-        ("transformer.model.losses", "from transformer import optim"),
         ("transformer.decoding.sampling", "from transformer.model import layers"),
-        ("transformer.training.loop", "from transformer.data.batches import Batch"),
-        ("transformer.inference.translator", "from transformer.tasks.base import Task"),
         ("transformer.tasks.base", "from experiments.evaluate import run"),
         ("experiments.evaluate.run", "import launch"),
-        ("experiments.benchmark.benchmark", "from studies import cooccurrence"),
         ("configs.base", "from transformer import optim"),
     ],
 )

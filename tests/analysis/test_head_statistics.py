@@ -76,18 +76,6 @@ def test_all_statistics_are_those_of_a_loop_over_rows_without_padding(causal):
     assert not np.allclose(found["entropy"].mean(), as_if_padding_counted["entropy"], rtol=0.1)
 
 
-def test_uniform_attention_has_the_largest_entropy():
-    uniform = of_map(np.full((3, 5), 1 / 5))
-    assert uniform["entropy"] == pytest.approx(math.log(5))
-    assert uniform["relative_entropy"] == pytest.approx(1.0)
-    assert of_map([[0.4, 0.3, 0.3]])["relative_entropy"] < 0.999
-
-
-def test_uniform_attention_is_as_diagonal_as_its_rows_are_by_hand():
-    # |i - j| of the three rows: 0 1 2, 1 0 1, 2 1 0. Their means over their largest: 1/2, 2/3, 1/2.
-    assert of_map(np.full((3, 3), 1 / 3))["diagonality"] == pytest.approx(1 - 5 / 9)
-
-
 def test_cross_attention_that_keeps_pace_with_a_longer_source_is_diagonal():
     pace = np.eye(5)[[0, 2, 4]]
     assert of_map(pace)["diagonality"] == 1.0

@@ -82,11 +82,6 @@ def test_what_marian_cannot_compute_is_named(name):
         make_config(tiny_config(**FIELDS[name]))
 
 
-def test_what_marian_can_compute_instead_is_named():
-    with pytest.raises(UserError, match=r"'pre', only config\.model\.norm_position=post: choose"):
-        make_config(tiny_config(**FIELDS["pre"]))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in ALL if not OBSTACLES[name]])
 def test_logits_and_attention_are_ours(name, found):

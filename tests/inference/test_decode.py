@@ -200,19 +200,6 @@ def test_forbidden_tokens_are_in_no_translation_and_the_others_keep_their_scores
         np.testing.assert_allclose([s for s, _ in ours], [s for s, _ in expected], rtol=1e-5)
 
 
-def test_a_forbidden_token_is_not_written_however_probable_it_is(table):
-    certain = np.zeros_like(table)
-    certain[:, :, 0] = 50.0
-    for beam_size in (1, 2):
-        ours = found(
-            trie_search(certain, [STEPS] * len(table), beam_size, forbidden=(0, BOS_ID)), 0
-        )
-        assert ours
-        assert all(set(tokens) <= {3, EOS_ID} for _, tokens in ours)
-        # The control: it would be.
-        assert 0 in found(trie_search(certain, [STEPS] * len(table), beam_size), 0)[0][1]
-
-
 def test_a_prompt_may_hold_what_is_forbidden(table):
     given = Prompts(jnp.array([[BOS_ID, 0, 0, 0]]), jnp.array([3]))
     ours = found(trie_search(table[:1], [STEPS], WIDE, prompts=given, forbidden=(0,)), 0)

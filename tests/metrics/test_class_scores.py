@@ -11,7 +11,6 @@ from transformer.metrics.classification import (
     Reliability,
     class_report,
     class_scores,
-    confusion_matrix,
     reliability,
     roc_curve,
 )
@@ -70,11 +69,6 @@ def test_a_class_without_texts_has_no_area_and_does_not_lower_the_mean():
     assert "auc" not in class_scores(truth[truth == 1], probabilities[truth == 1], LABELS)
 
 
-def test_a_confusion_matrix_has_true_classes_in_rows():
-    confusion = confusion_matrix(np.array([0, 0, 0, 2]), np.array([0, 1, 1, 0]), 3)
-    np.testing.assert_array_equal(confusion, [[1, 2, 0], [0, 0, 0], [1, 0, 0]])
-
-
 def test_a_class_that_is_never_there_nor_predicted_scores_zero():
     report = class_report(np.array([[3, 1, 0], [0, 4, 0], [0, 0, 0]]), LABELS)
     assert report["bad"] == {"precision": 1.0, "recall": 0.75, "f1": 6 / 7, "texts": 4}
@@ -90,16 +84,6 @@ def test_the_calibration_error_is_that_of_an_example_by_hand():
     np.testing.assert_allclose(curve.confidence, [0, 0, 0.6, 0, 0.95])
     np.testing.assert_allclose(curve.accuracy, [0, 0, 0.5, 0, 1])
     assert curve.error == pytest.approx(0.5 * 0.1 + 0.5 * 0.05)
-
-
-def test_a_calibrated_classifier_has_almost_no_calibration_error_and_a_boastful_one_has():
-    rng = np.random.default_rng(1)
-    right = rng.uniform(0.5, 1, 100_003)
-    probabilities = np.stack([right, 1 - right], axis=1)
-    truth = (rng.uniform(size=len(right)) > right).astype(int)
-    assert class_scores(truth, probabilities, ("a", "b"))["ece"] < 0.01
-    boastful = np.tile([0.99, 0.01], (len(right), 1))
-    assert class_scores(truth, boastful, ("a", "b"))["ece"] == pytest.approx(0.24, abs=0.01)
 
 
 @pytest.mark.parametrize(("hits", "texts"), [(20, 20), (0, 3), (1, 1), (150, 211)])

@@ -86,21 +86,6 @@ def test_a_cells_gradient_is_the_slope_of_its_papers_equations(name):
     assert distance(found, slopes(by_loops, arguments)) > 1e-5
 
 
-def test_each_peephole_matters_and_without_them_the_lstm_is_left():
-    cell, params, x, state = a_cell("lstm_peephole")
-    expected = along_sequence(cell, params, x, state)
-    for row in range(3):
-        without = {**params, "peepholes": params["peepholes"].copy()}
-        without["peepholes"][row] = 0.0
-        assert np.abs(along_sequence(cell, without, x, state) - expected).max() > 1e-3
-    without["peepholes"][:] = 0.0
-    plain = {name: array for name, array in params.items() if name != "peepholes"}
-    np.testing.assert_array_equal(
-        along_sequence(cell, without, x, state),
-        along_sequence(REGISTRY["lstm"](INPUTS, WIDTH, FLOAT32), plain, x, state),
-    )
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_cells_start_orthogonal_and_keeping_what_they_have(name):
     cell = REGISTRY[name](5, 3, FLOAT32, context=7)

@@ -160,18 +160,6 @@ def test_chunks_of_padding_are_left_out(gradient, chunk, monkeypatch):
     assert [int(count) for count in chunks] == expected[chunk]
 
 
-def test_a_batch_of_padding_has_no_loss_and_no_gradient(chunk):
-    features, table, labels, weights = make_inputs()
-
-    def loss(features, table):
-        return cross_entropy(features, table, labels, 0 * weights, 0.1).loss
-
-    value, gradients = jax.value_and_grad(loss, (0, 1))(features, table)
-    assert value == 0
-    assert not any(np.any(gradient) for gradient in gradients)
-    np.testing.assert_array_equal(row_nll(features, table, labels, 0 * weights), 0.0)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("terms", [{}, {"r_drop": 0.7}])
 def test_an_accelerator_takes_all_chunks_in_their_order(chunk, monkeypatch, terms):

@@ -1,4 +1,4 @@
-"""Positional encodings are those of section 3.5, and two orders of it are one model."""
+"""Positional encodings are those of section 3.5, and of them only the learned ones end."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,6 @@ from transformer.errors import UserError
 from transformer.model.positions.additive import sinusoid_angles
 from transformer.model.positions.base import STACK_HOOKS
 from transformer.model.positions.registry import REGISTRY, SumOfPositions
-from variants import full_but
 
 pytestmark = pytest.mark.device
 
@@ -85,42 +84,3 @@ def test_other_encodings_have_no_last_position():
     for name in set(REGISTRY) - limited:
         grid = {"patch_size": 2, "d_model": 24} if name.startswith("grid") else {"d_model": D}
         assert encoding(name, 31, max_length=6, **grid).shape == (31, grid["d_model"])
-
-
-def split_order(d_model):
-    """Where each dimension of `split` stands in `sinusoidal`: sines at even ones, then cosines."""
-    return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
-
-
-def permuted(p, order, path=()):
-    """Parameters of the same function of a residual stream whose width is put into `order`."""
-    if isinstance(p, dict):
-        return {name: permuted(value, order, (*path, name)) for name, value in p.items()}
-    module, name = path[-2:]
-    if name == "table" or module.endswith("norm"):
-        return p[..., order]
-    reads = module in ("query", "key", "value", "inner", "gate")
-    if name == "kernel":
-        return p[order] if reads else p[:, order]
-    return p if reads else p[order]
-
-
-@pytest.mark.parametrize("norm_position", full_but(["post"], ["post", "pre"]))
-@pytest.mark.parametrize("tied_embeddings", full_but(["all"], ["all", "none"]))
-def test_split_and_interleaved_sinusoids_are_one_model_in_two_orders(
-    norm_position, tied_embeddings
-):
-    fields = {
-        "norm_position": norm_position,
-        "tied_embeddings": tied_embeddings,
-        "activation": "swiglu",
-    }
-    interleaved, variables = tiny_model(positions="sinusoidal", **fields)
-    split, _ = tiny_model(positions="split", **fields)
-    inputs = tiny_inputs()
-    expected = interleaved.apply(variables, *inputs)
-    moved = {"params": permuted(variables["params"], split_order(D))}
-    np.testing.assert_allclose(split.apply(moved, *inputs), expected, rtol=1e-5, atol=1e-5)
-    # Controls: without the permutation, and with it but the old encoding, the logits are others.
-    assert np.abs(split.apply(variables, *inputs) - expected).max() > 0.1
-    assert np.abs(interleaved.apply(moved, *inputs) - expected).max() > 0.1

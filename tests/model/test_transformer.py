@@ -58,18 +58,6 @@ def name_of(case):
     return "-".join(map(str, case.values()))
 
 
-def test_the_cases_hold_every_choice_with_every_norm_position():
-    choices = {
-        "positions": WRITTEN,
-        "activation": ACTIVATIONS,
-        "tied_embeddings": TIED_EMBEDDINGS,
-        "attention_bias": (True, False),
-    }
-    for name, values in choices.items():
-        seen = {(case[name], case["norm_position"]) for case in FEW}
-        assert seen == set(itertools.product(values, NORM_POSITIONS))
-
-
 @pytest.mark.parametrize(
     "case",
     full_but(EACH_VALUE, [*FEW, *(case for case in EACH_VALUE if case not in FEW)]),

@@ -1,7 +1,6 @@
 """Each published variant equals its paper's equations, alone and combined."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +10,9 @@ from test_stepwise import full_pass, search
 
 import reference
 import reference_positions
-from tiny_models import Inputs, tiny_config, tiny_inputs, tiny_model
+from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.transformer import Transformer
-from variants import CASES, EACH_VALUE, MODELS, PAIRED, VARIANTS, full_but, pairs_of
+from variants import EACH_VALUE, MODELS, VARIANTS, full_but
 
 B = 3
 
@@ -23,13 +22,6 @@ def by_loops(config, inputs, params=None):
     return np.array(
         [reference.transformer(p, *(np.asarray(a[b]) for a in inputs), config)[0] for b in range(B)]
     )
-
-
-def test_the_cases_hold_every_pair():
-    seen = set().union(*map(pairs_of, CASES))
-    for a, b in itertools.combinations(PAIRED, 2):
-        for x, y in itertools.product(PAIRED[a], PAIRED[b]):
-            assert ((a, x), (b, y)) in seen
 
 
 @pytest.mark.parametrize("name", full_but(VARIANTS, MODELS))
@@ -55,15 +47,6 @@ def test_the_comparison_sees_a_model_without_the_variant(name, without):
     assert (np.abs(difference).max(axis=(1, 2)) > 1e-3).all()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", VARIANTS)
-def test_the_parameter_tree_is_the_one_written_by_hand(name):
-    config = tiny_config(**MODELS[name])
-    tree = jax.eval_shape(Transformer(config).init, jax.random.key(0), *tiny_inputs())["params"]
-    assert jax.tree.map(lambda x: x.shape, tree) == reference.parameter_shapes(config)
-    assert {x.dtype for x in jax.tree.leaves(tree)} == {jnp.dtype("float32")}
-
-
 # test_stepwise.py holds the encodings alone.
 @pytest.mark.parametrize(
     "fields",
@@ -77,38 +60,6 @@ def test_stepwise_logits_are_the_full_passs_on_each_hypothesis_own_history(field
     model, variables = tiny_model(**{"num_encoder_layers": 1, **fields})
     logits, histories = search(model, variables, lambda cache, parents: cache.reorder(parents))
     np.testing.assert_allclose(logits, full_pass(model, variables, histories), rtol=1e-5, atol=1e-5)
-
-
-# --- a sentence further on
-
-
-RELATIVE = ("rotary", "relative_bias", "relative_shaw", "alibi")
-ABSOLUTE = ("sinusoidal", "split", "learned", "sinusoidal+rotary", "learned+alibi")
-
-
-@pytest.mark.parametrize("positions", full_but(("rotary", "sinusoidal"), (*RELATIVE, *ABSOLUTE)))
-def test_only_distances_matter_to_relative_encodings(positions):
-    cross = {"cross_positions": positions} if positions in RELATIVE else {}
-    model, variables = tiny_model(positions=positions, head_size=6, **cross)
-    by = 4
-    inputs = Inputs(*(jnp.pad(x, [(0, 0), (0, by)]) for x in tiny_inputs()))
-    further_on = Inputs(*(jnp.roll(x, by, axis=1) for x in inputs))
-
-    @jax.jit
-    def run(inputs):
-        logits, sown = model.apply(variables, *inputs, mutable=["intermediates"])
-        return logits, jax.tree.leaves(model.attention_weights(sown["intermediates"]))
-
-    (logits, weights), (later_logits, later_weights) = run(inputs), run(further_on)
-    changes = [np.abs(later_logits[:, by:] - logits[:, :-by]).max()]
-    assert len(weights) == 6
-    for before, after in zip(weights, later_weights, strict=True):
-        np.testing.assert_array_equal(after[..., :by], 0.0)  # nobody attends to padding
-        changes.append(np.abs(after[..., by:, by:] - before[..., :-by, :-by]).max())
-    if positions in RELATIVE:
-        assert max(changes) < 1e-5
-    else:
-        assert min(changes) > 1e-3
 
 
 # --- what the variants do to one another's parameters

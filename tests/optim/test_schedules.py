@@ -58,13 +58,6 @@ def test_the_fraction_of_wsd_that_decays_may_be_none_or_all(fraction, by_hand):
     np.testing.assert_allclose(values, list(by_hand.values()), atol=1e-6)
 
 
-def test_the_papers_base_model_peaks_at_7e_4():
-    # 512^-.5 * 4000^-.5 = 1 / sqrt(2048000)
-    hparams = {"learning_rate": 1.0, "warmup_steps": 4000}
-    peak = learning_rate("noam", 4000, hparams, 512)
-    np.testing.assert_allclose(peak, 6.98771e-4, rtol=1e-5)
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_no_config_that_comes_with_this_has_an_unusual_rate(path):
     config = importlib.import_module(f"configs.{path.stem}").get_config()

@@ -2,7 +2,6 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ from matplotlib.image import imread
 
 from studies.cooccurrence import (
     SENTENCES,
-    build_figure,
     co_occurrence,
     cosines,
     main,
@@ -91,19 +89,6 @@ def test_the_absolute_loss_is_the_cosine_s_size_or_what_it_lacks_of_one():
     assert float(loss) == pytest.approx(((1 - 0.6) + 0 + 0.8) / 3, rel=1e-6)
 
 
-def test_the_gradient_of_two_words_is_that_by_hand():
-    # Unit vectors u = (1, 0) and w = (0.6, 0.8), so cos = 0.6 and the loss of a pair that meets is
-    # (0.6 - 1)^2. By the first vector, 2 (0.6 - 1) (w - 0.6 u) / |v| with |v| = 2; by the other,
-    # 2 (0.6 - 1) (u - 0.6 w) / 5.
-    gradient = gradient_of(np.array([[2.0, 0.0], [3.0, 4.0]]), np.ones((2, 2), bool))
-    np.testing.assert_allclose(gradient, [[0.0, -0.32], [-0.1024, 0.0768]], rtol=1e-5, atol=1e-7)
-
-
-def gradient_of(vectors, together):
-    """The gradient in float32, as training takes it."""
-    return jax.grad(pair_loss)(jnp.asarray(vectors, jnp.float32), jnp.asarray(together))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_training_brings_words_of_one_sentence_nearer_than_others(seed):
     _, together = built_in()
@@ -152,23 +137,6 @@ def test_mean_cosines_count_each_pair_once_by_its_kind():
     assert list(mean_cosines(similarity[:2, :2], together[:2, :2]).values()) == [1]
 
 
-def test_the_maps_show_the_cosines_on_one_scale_and_name_the_words():
-    words, together = built_in()
-    before, after = trained(0)
-    figure = build_figure(words, together, before, after, np.array([0.5, 0.3, 0.2]))
-    left, right, loss, _ = figure.axes
-    for axes, similarity in ((left, before), (right, after)):
-        (image,) = axes.images
-        np.testing.assert_array_equal(image.get_array(), similarity)
-        assert image.get_clim() == (-1, 1)
-        assert [label.get_text() for label in axes.get_xticklabels()] == words
-        (dots,) = axes.collections
-        assert {tuple(dot) for dot in dots.get_offsets()} == {
-            (i, j) for i, j in np.argwhere(together) if i != j
-        }
-    assert loss.lines[0].get_ydata().tolist() == [0.5, 0.3, 0.2]
-
-
 def test_the_command_takes_a_text_and_prints_and_draws(tmp_path, capsys):
     text = tmp_path / "my text.txt"
     lines = "\ufeffred [apple]\n\ngrün $apple$\r\nred 苹果 pear\nred a[b]c\n"
@@ -203,12 +171,6 @@ def test_a_text_that_cannot_be_used_ends_in_one_line_and_code_2(content, says, t
     assert main([f"--sentences={text}", f"--output={tmp_path / 'out'}"]) == 2
     refused(capsys, "text.txt", *says)
     assert not (tmp_path / "out").exists()
-
-
-def test_an_output_that_is_a_file_ends_in_one_line_and_code_2(tmp_path, capsys):
-    (tmp_path / "taken").write_text("a file")
-    assert main(["--steps=1", f"--output={tmp_path / 'taken'}"]) == 2
-    refused(capsys, "taken", "check the path")
 
 
 def refused(capsys, *says):

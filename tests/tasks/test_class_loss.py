@@ -7,8 +7,7 @@ import pytest
 from task_runs import text_config
 from tiny_classifier import ITEMS
 from transformer.config import complete
-from transformer.data.batches import stack_rows
-from transformer.data.labelled.texts import LabelledPlan, encode_labelled, read_texts, stack_labels
+from transformer.data.labelled.texts import LabelledPlan, encode_labelled, read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.tasks.classification import ClassificationTask
 
@@ -114,9 +113,3 @@ def test_an_epoch_holds_each_text_once_with_its_label(tokenizer):
         (a.labels != b.labels).any()
         for a, b in zip(batches, map(other.__getitem__, range(9)), strict=False)
     )
-
-
-def test_rows_beyond_the_texts_of_a_batch_have_no_label():
-    tokens = stack_rows([[2, 7], [2]], rows=3, length=4)
-    assert tokens.tolist() == [[2, 7, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
-    assert stack_labels([1, 0], rows=3).tolist() == [2, 1, 0]

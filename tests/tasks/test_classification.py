@@ -10,12 +10,10 @@ import pytest
 from ml_collections import ConfigDict
 
 import tiny_run
-from configs import base
 from experiments.results import outputs as report_texts
 from tiny_classifier import CONFIG, ITEMS, ROWS
 from tiny_run import command, loading_once, refused
 from transformer.runs import workdir
-from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 
 
@@ -161,7 +159,6 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
     )
     refused(run, "--mode=attention", "--sentence=a", "--hide_eos", says="are for translators")
     refused(run, "--mode=attention", "--picture=a.png", says="--picture=a.png is for models of")
-    refused(run, "--mode=attention", "--sentence= ", says="--sentence is blank")
     bag = f"--workdir={trained['bag_of_embeddings']}"
     refused(
         bag,
@@ -169,9 +166,6 @@ def test_modes_of_other_tasks_are_refused(trained, tmp_path):
         "--sentence=a",
         says="architecture=bag_of_embeddings with config.model.pooling=",
     )
-    Run(tmp_path, base.get_config()).claim()
-    translator = f"--workdir={tmp_path}"
-    refused(translator, "--mode=classify", says="is not for config.task=translation")
     (tmp_path / "config.py").write_text(tiny_run.CONFIG.replace("CACHE", str(tmp_path / "cache")))
     changes = flags(["task=language_model", "model.architecture=bag_of_embeddings"])
     says = "architecture=bag_of_embeddings is for config.task=classification"
@@ -202,7 +196,6 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
         ([*ROWS, "good"], (), "line 122: 1 column(s)"),
         (ROWS, ("data.test_source=test.tsv",), "labels 'odd', which the training text never has"),
         (ROWS, ("data.test_size=0",), "the test set is empty"),
-        (ROWS, ("model.pooling=max",), "choose one of attention, first, mean"),
         (ROWS, ("model.positions=learned", "model.max_length=5"), "max_tokens=12"),
         (ROWS, ("data.source=grammar",), "gives no labelled texts"),
     ],

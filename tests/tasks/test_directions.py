@@ -47,15 +47,6 @@ def test_each_direction_has_its_scores_and_texts(run):
     assert "Pairs of each corpus" in (folder / "report.html").read_text()
 
 
-def test_the_tag_of_a_line_is_that_of_each_of_its_sentences(run):
-    mode = "--mode=translate", f"--workdir={run / 'workdir'}"
-    ended = command(*mode, stdin=b"<2de> The dog.\n<2de> The dog. The dog.\n")
-    line, both = ended.out.splitlines()
-    assert both == f"{line} {line}"
-    assert command(*mode, "--source_tag=<2de>", stdin=b"The dog.\n").out == f"{line}\n"
-    refused(*mode, stdin=b"<2fr> Le chien.\n", says=("line 1", "no tag", "<2de>, <2en>"))
-
-
 def test_a_folder_keeps_the_held_out_text_of_each_corpus(run):
     folder = run / "workdir"
     pairs = TranslationTask.from_folder(folder, load_config(folder)).text.pairs

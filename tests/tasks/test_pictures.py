@@ -1,6 +1,5 @@
 """Models of pictures: questions about scenes, and digits, through the command line."""
 
-import contextlib
 import json
 import re
 from pathlib import Path
@@ -9,17 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import mnist, photos
-from runs import SpoiltPlan, identical, make_trainer, newest_state
+from configs import photos
 from tiny_run import command, refused
 from tiny_scenes import CONFIG, train_scenes
 from transformer.checks import check
 from transformer.data.tokenizer import UNK_ID
 from transformer.errors import UserError
 from transformer.runs import workdir
-from transformer.runs.run import Run
-from transformer.tasks.pictures import PictureTask, QuestionTask, train_tokenizer
-from transformer.training.run import TrainingRun
+from transformer.tasks.pictures import QuestionTask, train_tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +103,6 @@ def test_a_line_that_cannot_be_answered_is_refused(folder, photo, line, message)
     refused(f"--workdir={folder / 'run'}", "--mode=classify", says=message, stdin=stdin)
 
 
-def test_a_blank_line_has_no_answer_and_the_others_have_theirs(folder, photo):
-    path, question, _ = photo
-    run = Run(folder / "run").load_trained()
-    answers = run.predictor.predict(run.variables, ["", f"{path}\t{question}", " "])
-    assert [len(classes) > 0 for classes in answers] == [False, True, False]
-
-
 def test_a_task_of_pictures_needs_patches_and_one_of_texts_has_none(folder):
     run = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
     refused(*run, "--config.model.patch_size=0", says="set it to the pixels of a patch's side")
@@ -156,35 +145,6 @@ def test_digits_are_read_and_a_sweep_trains_its_seeds_the_same_way(tmp_path):
         says="has no ink",
         stdin=f"{tmp_path / 'blank.png'}\n".encode(),
     )
-
-
-def test_a_run_of_changed_and_mixed_pictures_that_is_killed_resumes_to_the_same_bits(tmp_path):
-    config = mnist.get_config("digits")
-    config.data.augment = "crop+flip+rotate"
-    config.data.train_size = 200
-    config.data.cache_dir = str(tmp_path / "cache")
-    config.model.d_model = 16
-    config.model.num_encoder_layers = 1
-    config.train.mixup = 0.2
-    config.train.steps, config.train.evaluate_every = 9, 4
-
-    def state(name, killed):
-        task = PictureTask(config)
-        plan = task.plan
-
-        def kill(i):
-            if i == 6:
-                raise KeyboardInterrupt
-
-        for kills in range(killed, -1, -1):
-            task.plan = SpoiltPlan(plan, on_read=kill) if kills else plan
-            with contextlib.suppress(KeyboardInterrupt):
-                make_trainer(TrainingRun(task, config, tmp_path / name)).run()
-        return newest_state(task, config, tmp_path / name)
-
-    whole, resumed = state("whole", killed=False), state("resumed", killed=True)
-    assert whole.step == 9
-    assert identical(whole, resumed)
 
 
 @pytest.mark.parametrize("mark", ["?", " ?"])

@@ -3,7 +3,6 @@
 import base64
 import json
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from experiments.attention.snapshots import SavedSnapshot
 from experiments.process.options import Options
 from experiments.results.outputs import cross_attention
 from log_lines import heard
-from tiny_run import command, refused, shared_run
+from tiny_run import refused, shared_run
 from transformer.analysis.attention import Attention
 from transformer.runs.run import Run, TrainedRun
 
@@ -191,42 +190,3 @@ def test_the_page_names_the_checkpoints_that_the_model_is_the_mean_of(tmp_path):
         options = Options(layer=3, head=1)
         *_, page = draw_attention(seen, steps, tmp_path, tmp_path, options)
         assert page_data(page)["examples"][0]["frames"][0]["label"] == label
-
-
-def test_pictures_hide_the_end_of_sentence_and_the_saved_arrays_have_it(tmp_path, monkeypatch):
-    drawn, seen = [], make_maps()
-    monkeypatch.setattr(heat_maps, "build_figure", lambda seen, *_: drawn.append(seen))
-    monkeypatch.setattr("experiments.display.plotting.save_figure", lambda _, picture: picture)
-    for hide_eos, tokens in ((True, SOURCE[:-1]), (False, SOURCE)):
-        draw_attention(seen, [20], tmp_path, tmp_path, Options(hide_eos=hide_eos))
-        assert drawn.pop().source_tokens == list(tokens)
-        with np.load(tmp_path / "attention.npz") as saved:
-            assert tuple(saved["source_tokens"]) == SOURCE
-            np.testing.assert_array_equal(saved["cross"], seen.weights["cross"])
-
-
-def test_characters_that_the_vocabulary_lacks_have_their_explorer(tiny, tmp_path):
-    folder = tiny.copy(tmp_path / "run")
-    shutil.rmtree(folder / "attention_snapshots")
-    write_snapshot(folder, SavedSnapshot(20, [make_maps()], {}))
-    ended = command(
-        *("--mode=attention", f"--workdir={folder}", "--sentence=☃ 😀"),
-        *("--layer=1", "--head=2", "--translation=b"),
-    )
-    assert ended.code == 0, ended.err
-    *pictures, page = ended.out.splitlines()
-    assert [name.rpartition("/")[2] for name in pictures] == [
-        f"{kind}_layer_1_head_2.png" for kind in ("encoder_self", "decoder_self", "cross")
-    ]
-    data = page_data(folder / page)
-    given, tracked = data["examples"]
-    assert given["source"][-1] == "</s>"
-    assert given["target"] == ["<s>", "▁b"]
-    assert data["open"]["head"] == 2
-    assert tracked["source"] == list(SOURCE)
-    with np.load((folder / page).parent / "attention.npz") as saved:
-        for kind, array in given["frames"][0]["weights"].items():
-            np.testing.assert_array_equal(decoded(array), saved[kind])
-            np.testing.assert_allclose(decoded(array).sum(-1), 1, rtol=1e-5)
-            norms = decoded(given["frames"][0]["norms"][kind])
-            np.testing.assert_array_equal(norms, saved[f"value_norms/{kind}"])

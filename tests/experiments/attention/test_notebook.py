@@ -90,15 +90,3 @@ def test_heat_maps_show_themselves_and_refuse_heads_that_are_not_there(translato
             UserError, match=f"head={number} does not exist: cross has heads 1 to 2"
         ):
             seen.figure(head=number)
-
-
-def test_tables_of_embeddings_are_short_to_look_at(translator):
-    [(name, table)] = translator.embeddings.items()
-    first = table.tokens[4:12]
-    assert table.tokens[3] == "</s>"  # which is no word
-    assert repr(translator.embeddings) == (
-        f"{{'{name}': Embeddings(float32 [{len(table.tokens)}, 16], such as "
-        f"{', '.join(map(repr, first))})}}"
-    )
-    special = table._replace(tokens=["<pad>", "<unk>"], vectors=table.vectors[:2])
-    assert repr(special) == "Embeddings(float32 [2, 16], such as '<pad>', '<unk>')"

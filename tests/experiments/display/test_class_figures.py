@@ -2,18 +2,15 @@
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from experiments.attention.class_figures import (
     ReadText,
     confusion_figure,
-    embedding_map,
     reading_figure,
     reliability_figure,
     roc_figure,
 )
-from experiments.display.plotting import COLOURS
 from transformer.metrics.classification import Reliability
 
 CONFUSION = np.array([[7, 1, 0], [2, 1_500, 3], [0, 0, 0]])
@@ -43,12 +40,6 @@ def text_boxes(figure):
             texts += [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
     shown = [text for text in texts if text.get_text() and text.get_visible()]
     return [text.get_window_extent(renderer) for text in shown]
-
-
-def embeddings(count):
-    """Two clouds far apart, and the class of each point."""
-    truth = np.arange(count) % 2
-    return np.random.default_rng(0).normal(size=(count, 5)) + 20 * truth[:, None], truth
 
 
 @pytest.mark.parametrize(
@@ -119,20 +110,6 @@ def test_a_reliability_diagram_shows_the_filled_bins_and_the_error():
     # 0.1 of the texts are 0.2 off, 0.2 of them 0.1, and 0.7 of them 0.1.
     assert above.get_legend().get_texts()[1].get_text() == "error 11.0%"
     np.testing.assert_allclose(below.patches[0].get_data().values, [0, 0.1, 0.2, 0.7])
-
-
-def test_a_map_keeps_classes_apart_that_the_embeddings_keep_apart_and_is_repeatable():
-    figure = embedding_map(*embeddings(40), LABELS[:2])
-    clouds = [np.array(line.get_data()).T for line in figure.axes[0].lines]
-    assert [cloud.shape for cloud in clouds] == [(20, 2), (20, 2)]
-    assert [to_hex(line.get_color()).upper() for line in figure.axes[0].lines] == list(COLOURS[:2])
-    centres = [cloud.mean(axis=0) for cloud in clouds]
-    spread = max(np.linalg.norm(c - m, axis=1).max() for c, m in zip(clouds, centres, strict=True))
-    assert np.linalg.norm(centres[0] - centres[1]) > 1.5 * spread
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["bad (20)", "$so_so$ (20)"]
-    again = embedding_map(*embeddings(40), LABELS[:2])
-    np.testing.assert_array_equal(again.axes[0].lines[0].get_data(), clouds[0].T)
 
 
 def test_tokens_are_boxes_whose_darkness_is_their_weight():

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 from position_examples import COUNT, SIZES, all_of, encoding, keep_only
 
 from experiments.positions import phasors, plots
 from experiments.positions.values import encodings
-from places import ROOT
 from reference_positions import WRITTEN
 from tiny_models import tiny_config
 from tiny_run import command, refused
@@ -108,26 +106,6 @@ def test_the_mode_draws_with_and_without_a_trained_run(tiny, tmp_path, two_encod
         "--config.model.d_model=32",
         says="holds a run of another config",
     )
-
-
-@pytest.mark.slow
-def test_every_picture_of_a_model_shows_something(tmp_path):
-    config = ROOT / "configs" / "quickstart.py"
-    ended = command("--mode=positions", f"--config={config}", f"--workdir={tmp_path}")
-    assert ended.code == 0, ended.err
-    folder = tmp_path / "figures" / "positions"
-    pictures = sorted(folder.glob("*.png"))
-    drawn = {name for name in REGISTRY if any(name in p.stem for p in pictures)}
-    assert drawn == set(fitting_names(SIZES)) - {"none"}
-    for picture in pictures:
-        with Image.open(picture) as image:
-            assert np.ptp(np.asarray(image.convert("L"), int)) > 200, picture
-    gifs = sorted(folder.glob("*.gif"))
-    assert {"phasors_sinusoidal", "phasors_split"} <= {gif.stem for gif in gifs}
-    for gif in gifs:
-        assert gif.stat().st_size < 1_000_000
-        with Image.open(gif) as image:
-            assert image.n_frames == phasors.POSITIONS
 
 
 def test_a_folder_without_run_or_config_is_refused(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
-from transformer.model.masks import AttentionInputs, look_ahead_mask, padding_mask
+from transformer.model.masks import AttentionInputs, look_ahead_mask
 from transformer.model.positions.registry import SumOfPositions
 
 pytestmark = pytest.mark.device
@@ -68,17 +68,6 @@ def test_look_ahead_allows_the_past_and_the_present():
     whole = look_ahead_mask(there, there)[0, 0]
     np.testing.assert_array_equal(whole, [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
     np.testing.assert_array_equal(look_ahead_mask(there[1:], there)[0, 0], whole[1:])
-
-
-def test_padding_is_never_read():
-    is_token = jnp.array([[True, False, True, False, False]])
-    np.testing.assert_array_equal(padding_mask(is_token)[0, 0, 0], is_token[0])
-    keys = random(1, 5, 3, 7)
-    _, weights = scaled_dot_product_attention(
-        random(1, 2, 3, 7), keys, keys, padding_mask(is_token)
-    )
-    np.testing.assert_array_equal(weights[..., ~is_token[0]], 0.0)
-    np.testing.assert_allclose(weights.sum(-1), 1.0, rtol=1e-6)
 
 
 def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():

@@ -102,25 +102,6 @@ def test_patches_are_squares_row_by_row_and_come_back():
     np.testing.assert_array_equal(from_patches(jnp.asarray(patches), 2), pixels)
 
 
-@pytest.mark.parametrize("permutes_places", [True, False])
-def test_patches_moved_with_their_positions_change_nothing(permutes_places):
-    config, source = config_of(positions="learned"), make_source(0)
-    model = Classifier(config, CLASSES, "first")
-    params = init(model, source)
-    order = np.random.default_rng(1).permutation(9)
-    moved = source._replace(patches=source.patches[:, order])
-    table = params["encoder"]["encoder_positions"]["learned"]["table"]
-    if permutes_places:
-        places = np.r_[0, 1 + order, np.arange(10, len(table))]
-        new = jax.tree.map(lambda x: x[places] if x is table else x, params)
-    else:
-        new = params
-    mask = source_mask(source)
-    before = model.apply({"params": params}, source, mask).logits
-    after = model.apply({"params": new}, moved, mask).logits
-    assert np.allclose(before, after, atol=1e-5) == permutes_places
-
-
 def test_gradients_never_come_from_the_padding_of_a_question():
     config, source = config_of(positions="grid_rotary"), make_source()
     model = Classifier(config, CLASSES, "mean")

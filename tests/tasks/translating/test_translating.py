@@ -1,10 +1,8 @@
 """Text in, text out: whatever the lines hold, whoever their neighbours are."""
 
-import contextlib
-
 import pytest
 
-from tiny_run import command, refused
+from tiny_run import refused
 
 # -- lines
 
@@ -64,24 +62,3 @@ def test_output_that_was_there_survives_a_mistake(tiny, tmp_path):
         )
     assert (tmp_path / "out").read_text() == "precious"
     assert (tmp_path / "in").read_text() == "a b\n"
-
-
-@pytest.mark.parametrize("mode", ["translate", "score"])
-def test_the_bar_is_told_of_every_line_once(mode, tiny, tmp_path, monkeypatch):
-    told = []
-
-    @contextlib.contextmanager
-    def recorded(total, hidden):
-        told.append(total)
-        yield told.append
-
-    monkeypatch.setattr("experiments.process.text_io.line_progress", recorded)
-    monkeypatch.setattr("experiments.process.text_io.LINES_AT_ONCE", 20)
-    lines = ["Bab dad. Gag!\tc", "", "d\te f"] * 11
-    (tmp_path / "in").write_text("\n".join(lines))
-    arguments = [f"--mode={mode}", f"--workdir={tiny.workdir}"]
-    ended = command(*arguments, f"--input={tmp_path / 'in'}")
-    assert (ended.code, len(ended.out.splitlines())) == (0, 33)
-    total, *counts = told
-    assert (total, sum(counts)) == (33, 33)
-    assert len(counts) > 4  # and not only at the end

@@ -1,32 +1,22 @@
 """The search finds the same in any batch, sorted, within the limits and without unknown words."""
 
 import collections
+from types import SimpleNamespace
 
 import jax
 import numpy as np
 import pytest
 from letter_sentences import sentences
+from ml_collections import ConfigDict
 
 from transformer.data.tokenizer import BOS_ID, PAD_ID, UNK_ID
 from transformer.inference import search
 from transformer.inference.search import BeamSearch
+from transformer.inference.translator import Translator
 from transformer.runs import workdir
 from transformer.tasks.translation import load_tokenizers, make_translator
 
 # -- several translations
-
-
-def test_several_translations_are_numbered_and_sorted_by_score(translate):
-    ended = translate("a b c\n\nd e\n", "--config.decode.num_best=3")
-    rows = [line.split("\t") for line in ended.out.splitlines()]
-    assert [row[0] for row in rows] == ["1", "1", "1", "2", "3", "3", "3"]
-    assert rows[3] == ["2", "0.0000", ""]
-    for first in (0, 4):
-        scores = [float(row[1]) for row in rows[first : first + 3]]
-        assert scores == sorted(scores, reverse=True)
-        assert len({row[2] for row in rows[first : first + 3]}) == 3
-    best = translate("a b c\n\nd e\n").out.splitlines()
-    assert best == [rows[0][2], "", rows[4][2]]
 
 
 def test_the_best_translations_are_different_texts_and_a_list_begins_with_the_shorter_ones(
@@ -105,6 +95,15 @@ def test_a_search_that_grows_and_shrinks_finds_the_same(loaded, monkeypatch):
 
 
 # -- limits
+
+
+def test_the_limits_by_hand():
+    decode = ConfigDict({"max_ratio": 1.5, "max_extra": 2})
+    translator = SimpleNamespace(decode=decode, max_length=11)
+    limits = [Translator._max_target_length(translator, length) for length in (3, 9, 1)]
+    assert limits == [6, 11, 3]
+    decode.update({"max_ratio": 0.0, "max_extra": 0})
+    assert Translator._max_target_length(translator, 9) == 1
 
 
 def test_each_translation_ends_at_its_own_limit(loaded):
