@@ -62,6 +62,7 @@ def test_what_is_kept_is_read_as_it_was_an_object_on_each_line(tmp_path, kind):
     assert lines[-1] == b""
 
 
+@pytest.mark.full
 def test_a_document_may_be_as_long_as_an_encyclopedia(tmp_path):
     text = "a line\n" * 10_000_000
     held_out.save(tmp_path, {"test": [text]})

@@ -58,6 +58,7 @@ def test_characters_that_splitlines_splits_at_stay_inside_their_line(files, char
     assert list(splits["train"]) == [Pair(line, "A house."), Pair("Ja.", "Yes.")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", [(0, 0), (11, 13)])
 def test_training_text_is_streamed(files, sizes):
     text = "".join(f"{i}\t{'x' * 1000}\n" for i in range(5000))
