@@ -10,7 +10,6 @@ from configs import base
 from transformer.data.pairs import Pair
 from transformer.data.parallel import corpus as pipeline
 from transformer.data.parallel.corpus import prepare_corpus
-from transformer.data.tokenizer import train as tokenizers
 from transformer.errors import UserError
 from transformer.tasks.translation import load_tokenizers, save_tokenizers
 
@@ -79,24 +78,6 @@ def test_what_a_killed_process_left_in_the_cache_is_no_harm(tmp_path, monkeypatc
     (tmp_path / "tmpabc").mkdir()
     save(tmp_path / "tmpabc" / "source.npy", np.zeros(3))
     assert sentences(prepare_corpus(PAIRS, *settings(tmp_path))) == [p[:2] for p in PAIRS]
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_a_cleared_cache_leaves_a_run_its_own_tokenizers(joint, tmp_path, monkeypatch):
-    limits = {"tokenizer.joint": joint}
-    first = prepare_corpus(PAIRS, *settings(tmp_path / "cache", **limits))
-    run = tmp_path / "run"
-    run.mkdir()
-    save_tokenizers(run, first.source_tokenizer, first.target_tokenizer)
-
-    def never(*args, **options):
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(tokenizers, "_train_normalized", never)
-    again = prepare_corpus(PAIRS, *settings(tmp_path / "cleared", **limits), folder=run)
-    assert sentences(again) == sentences(first)
-    with pytest.raises(AssertionError, match="trained again"):
-        prepare_corpus(PAIRS[1:], *settings(tmp_path / "cleared", **limits), folder=run)
 
 
 @pytest.mark.parametrize("initial", ["keep", "grow"])

@@ -15,7 +15,6 @@ from transformer import tasks
 from transformer.data import held_out
 from transformer.data.pairs import Labelled, LabelledPicture, Pair
 from transformer.errors import UserError
-from transformer.runs import json_files
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,6 +62,7 @@ def test_what_is_kept_is_read_as_it_was_an_object_on_each_line(tmp_path, kind):
     assert lines[-1] == b""
 
 
+@pytest.mark.full
 def test_a_document_may_be_as_long_as_an_encyclopedia(tmp_path):
     text = "a line\n" * 10_000_000
     held_out.save(tmp_path, {"test": [text]})
@@ -142,32 +142,6 @@ def test_a_task_of_a_folder_scores_as_the_one_that_trained_and_opens_no_source(n
         assert identical(*(task.evaluate(params, split, True) for task in (scores, trains)))
         batches = [list(task.held_out_batches(split)) for task in (scores, trains)]
         assert identical(*batches)
-
-
-def moved(tiny, tmp_path) -> Path:
-    """A copy of the run whose config names a text that is not there."""
-    folder = tiny.copy(tmp_path / "copy")
-    path = folder / "config.json"
-    config = unsealed(path)
-    config["data"] |= {"source": "files", "path": str(tmp_path / "gone"), "cache_dir": "/dev/null"}
-    path.write_text(json.dumps(config))
-    return folder
-
-
-@pytest.mark.parametrize(
-    "mode", ["evaluate", *(pytest.param(m, marks=pytest.mark.slow) for m in ("heads", "report"))]
-)
-def test_a_run_is_used_without_its_text_and_without_the_cache(tiny, tmp_path, mode):
-    folder = moved(tiny, tmp_path)
-    gone = [f"--config.data.{key}" for key in ("source=files", f"path={tmp_path / 'gone'}")]
-    train = [f"--workdir={tmp_path / 'other'}", f"--config={tiny.config}"]
-    refused(*train, *gone, says="gone")  # a control
-    ended = command(f"--mode={mode}", f"--workdir={folder}")
-    assert ended.code == 0, ended.err
-    before, after = (json_files.known_results(each) for each in (tiny.workdir, folder))
-    for split in ("validation", "test"):
-        before[split].pop("seconds"), after[split].pop("seconds")
-    assert after == before
 
 
 def test_a_folder_without_held_out_text_is_told_so_in_one_line(tiny, tmp_path):

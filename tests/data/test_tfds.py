@@ -6,11 +6,8 @@ import pytest
 
 import review_archives
 import ted_archive
-from configs import imdb
 from source_settings import refused, settings
-from transformer.config import flatten
 from transformer.data import tfds
-from transformer.data.labelled import sources
 from transformer.data.pairs import Labelled
 
 IMDB = {
@@ -53,24 +50,6 @@ def test_imdb_gives_the_published_reviews_with_the_names_of_their_labels(folder)
     assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
     assert list(splits["test"]) == list(splits["test"])
     assert "tensorflow" not in sys.modules
-
-
-@pytest.mark.parametrize("model", imdb.MODELS)
-def test_the_official_variant_of_imdb_tests_on_the_published_test_set(folder, model):
-    config = imdb.get_config(f"{model},official")
-    config.data.tfds_dir = str(folder)
-    with ted_archive.downloads({}):
-        splits = sources.open_labelled(config.data).splits
-    assert sorted(splits["test"]) == sorted(Labelled(*r) for r in review_archives.IMDB["test"])
-    train = [*splits["train"], *splits["validation"]]
-    assert sorted(train) == sorted(Labelled(*review) for review in review_archives.IMDB["train"])
-    assert len(list(splits["train"])) == 4
-    # Nothing but the text differs from the experiment on the training file.
-    flat, own = map(flatten, (config, imdb.get_config(model)))
-    assert {key for key in flat if flat[key] != own[key]} <= {
-        "data.source", "data.fetch", "data.tfds_name", "data.tfds_fields", "data.tfds_dir",
-        "data.tfds_train",
-        "data.tfds_validation"}  # fmt: skip
 
 
 def test_sst2_gives_its_sentences_and_a_split_without_labels_is_refused(folder):

@@ -117,20 +117,6 @@ def test_a_start_from_the_same_weights_keeps_their_scores(translator, tmp_path):
     assert "scores" not in json_files.read_run(place)["init_from"]  # the control
 
 
-def test_names_that_the_pattern_leaves_out_are_drawn_by_the_seed(translator, tmp_path):
-    config, source, theirs = translator
-    keys = {"train.init_pattern": "^encoder", "train.freeze": "embedding"}
-    ours, _ = loaded(config, tmp_path / "run", source, **keys)
-    for name in ours:
-        expected = theirs[name] if name.startswith("encoder") else np.zeros_like(theirs[name])
-        assert identical(ours[name], expected), name
-    start = json_files.read_run(tmp_path / "run")["init_from"]
-    assert TABLE in start["new"]
-    assert start["frozen"] == theirs[TABLE].size
-    assert "decoder_layers_0" in (line := json_files.start_line(start))
-    assert f"{theirs[TABLE].size:,} parameters frozen" in line
-
-
 @pytest.mark.parametrize(("initial", "size"), [("keep", 9), ("grow", 50), ("new", 50)])
 def test_rows_of_embeddings_follow_their_pieces_into_another_vocabulary(
     translator, tmp_path, initial, size
@@ -171,20 +157,6 @@ def theirs_tree(flat):
     return tree
 
 
-def test_a_language_model_starts_from_another_with_a_vocabulary_that_grew(tmp_path):
-    words = tiny_language_model.LINES * 10
-    config = text_config("language_model", tmp_path / "old", words, **LAST)
-    theirs = save_source(config, tmp_path / "source")
-    grown = [f"{line} three" for line in words]
-    more = text_config("language_model", tmp_path / "new", grown, **LAST)
-    keys = {"tokenizer.initial": "grow"}
-    ours, task = loaded(more, tmp_path / "run", tmp_path / "source", **keys)
-    size = len(theirs[TABLE])
-    np.testing.assert_array_equal(ours[TABLE][:size], theirs[TABLE])
-    assert not ours[TABLE][size:].any()
-    assert task.text.tokenizer.pieces(range(size, task.text.tokenizer.vocab_size)) == ["▁three"]
-
-
 @pytest.mark.parametrize("architecture", ["transformer", "bag_of_embeddings"])
 def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path):
     keys = {"model.architecture": architecture, "model.bigram_buckets": 11}
@@ -209,10 +181,6 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
     ("changes", "says"),
     [
         ({"model.d_model": 16}, ("8 × 8 in that run", "that run has model.d_model=8 (here 16)")),
-        (
-            {"model.num_encoder_layers": 2},
-            ("encoder_layers_1/", "absent in that run", "init_pattern='^(?!encoder_layers_1/)'"),
-        ),
         ({"model.architecture": "recurrent"}, ("run of config.model.architecture=transformer",)),
         (
             {"tokenizer.joint": False, "model.tied_embeddings": "none"},
@@ -222,7 +190,6 @@ def test_a_classifier_of_other_classes_needs_a_new_output(architecture, tmp_path
             {"train.init_from": "/nowhere"},
             ("init_from=/nowhere does not exist: name the folder of a run",),
         ),
-        ({"train.init_pattern": "encodr"}, ("train.init_pattern has 'encodr'", "encoder_layers")),
     ],
 )
 def test_a_run_that_does_not_fit_is_refused_in_one_line(translator, tmp_path, changes, says):
@@ -251,6 +218,7 @@ def test_what_a_model_may_have_otherwise_is_taken_and_other_settings_are_told(
     assert "was trained with model.activation=relu (here gelu)" in caplog.text
 
 
+@pytest.mark.full
 def test_a_run_that_was_broken_off_goes_on_bit_for_bit_without_its_source(tmp_path):
     words, source = tiny_language_model.LINES * 10, tmp_path / "source"
     theirs = save_source(text_config("language_model", tmp_path / "old", words, **LAST), source)

@@ -115,17 +115,19 @@ def test_a_score_that_is_not_finite_is_the_worst_and_costs_no_checkpoint(bad, me
 
 
 def test_averages_are_means_of_the_weights_and_frozen_ones_keep_their_bits(tmp_path):
-    frozen = jnp.full(3, 0.1)
+    # Minus zero, and numbers whose mean of seven in float32 is another.
+    frozen = np.array([-0.0, 0.1, 1 / 3, -2.7, 1e-20], np.float32)
+    assert not np.array_equal(sum([frozen] * 7) / np.float32(7), frozen)  # control
     with Checkpoints(tmp_path, keep_last=3) as checkpoints:
         for step in (2, 4, 7):
             tree = {"params": {"a": jnp.arange(7.0) * step**2, "b": frozen}}
             checkpoints.save(step, tree, PROGRESS)
             checkpoints.record_evaluation(step, {"loss": 1.0 / step}, PROGRESS)
-        for steps in ((7,), (7, 4), (2, 4, 7)):
+        for steps in ((7,), (7, 4), (2, 4, 7), (2, 4, 7, 7, 7, 7, 7)):
             mean = checkpoints.restore_weights(steps, tree["params"])
             factor = np.mean([step**2 for step in steps])
             np.testing.assert_allclose(mean["a"], np.arange(7) * factor, rtol=1e-6)
-            assert identical(jax.device_get(mean["b"]), jax.device_get(frozen))
+            assert np.asarray(mean["b"]).tobytes() == frozen.tobytes()
 
 
 @pytest.mark.parametrize("ema", [False, True])
@@ -314,17 +316,16 @@ def test_only_folders_of_steps_are_deleted(folder, tmp_path):
     assert all((place / "file").exists() for place in others)
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-def test_a_checkpoint_that_the_system_refuses_says_why(folder, monkeypatch, number):
+def test_a_checkpoint_that_the_system_refuses_says_why(folder, monkeypatch):
     def fail(*_, **__):  # as tensorstore does
-        raise ValueError(f"RESOURCE_EXHAUSTED: Error [os_error_code='{number}']")
+        raise ValueError(f"RESOURCE_EXHAUSTED: Error [os_error_code='{errno.ENOSPC}']")
 
     monkeypatch.setattr(ocp.CheckpointManager, "save", fail)
     with Checkpoints(folder, 3) as checkpoints, pytest.raises(UserError) as refused:
         checkpoints.save(4, make_state(4.0), PROGRESS)
-    assert f"({os.strerror(number)}): check room" in str(refused.value)
+    assert f"({os.strerror(errno.ENOSPC)}): check room" in str(refused.value)
     assert "kept: steps 1, 2, 3" in str(refused.value)
-    assert refused.value.__cause__.errno == number
+    assert refused.value.__cause__.errno == errno.ENOSPC
 
 
 def test_what_a_system_cannot_read_now_is_no_damage(folder, monkeypatch):

@@ -1,6 +1,5 @@
 """Trained runs in Python: their texts, attention, embeddings, settings and refusals."""
 
-import re
 import subprocess
 import sys
 
@@ -56,14 +55,6 @@ def test_settings_replace_those_of_the_run(translator):
     assert translator.trained.predictor.decode.beam_size == 4  # the control
 
 
-def test_another_seed_gives_other_texts(runs):
-    run, prompts = runs["language_model"], ["one", "two blue"]
-    texts = run.generate(prompts)
-    assert [text[: len(prompt)] for text, prompt in zip(texts, prompts, strict=True)] == prompts
-    other = transformer.load(run.folder, {"decode.seed": 5, "decode.max_new_tokens": 3})
-    assert other.generate(prompts) != texts
-
-
 def test_attention_has_every_head_with_the_names_of_its_rows_and_columns(runs):
     seen = runs["translation"].attention("a b c", "c d")
     shapes = {kind: weights.shape for kind, weights in seen.weights.items()}
@@ -94,12 +85,6 @@ def test_embeddings_are_tables_with_a_token_for_each_row(runs):
             assert vectors.shape == (len(tokens), 16)
     tokens = runs["translation"].embeddings
     assert "▁a" in next(iter(tokens.values())).tokens
-
-
-def test_a_run_says_what_it_is_and_has_its_scores(runs):
-    for task, run in runs.items():
-        assert re.fullmatch(rf"LoadedRun\('.*': {task}, weights of step \d+(, \d+)*\)", repr(run))
-        assert run.results["validation"]["loss"] > 0
 
 
 MISTAKES = {
@@ -152,7 +137,7 @@ def test_further_arguments_are_checked(runs, tmp_path):
             run.attention("one", source_tag="<2de>")
     with pytest.raises(UserError, match=r"did you mean config\.decode\.beam_size"):
         transformer.load(runs["translation"].folder, {"beam_size": 2})
-    with pytest.raises(UserError, match=r"'config\.decode\.seed': write 'decode\.seed'$"):
+    with pytest.raises(UserError, match=r"did you mean config\.decode\.seed\?"):
         transformer.load(runs["translation"].folder, {"config.decode.seed": 2})
     with pytest.raises(
         UserError,

@@ -177,17 +177,6 @@ def test_without_a_choice_that_fits_the_best_single_one_is_used_and_a_line_says_
     expect("no longer fits")
 
 
-def test_a_damaged_candidate_is_named_and_once_it_is_deleted_left_out(run, averaging_helps):
-    task, config, _ = run
-    place = averaging_helps / "checkpoints" / "2"
-    [path] = (place / "params" / "d").iterdir()
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(UserError, match=f"{place} is damaged .*: delete that folder"):
-        Weights(averaging_helps, config).choose(task)
-    shutil.rmtree(place)
-    assert {*Weights(averaging_helps, config).choose(task)["steps"]} <= {1, 3}
-
-
 def test_chosen_weights_are_stored_apart_and_need_no_checkpoint(run, averaging_helps):
     task, config, _ = run
     choice = Weights(averaging_helps, config).choose(task)
@@ -265,13 +254,3 @@ def test_if_they_are_damaged_the_checkpoints_are_read_and_once_deleted_they_are_
     path.unlink(missing_ok=True)
     Weights(averaging_helps, config).choose(task)
     assert path.read_bytes() == data
-
-
-def test_those_of_another_model_are_refused(run, averaging_helps):
-    task, config, _ = run
-    Weights(averaging_helps, config).choose(task)
-    other = config.copy_and_resolve_references()
-    other.model.d_ff += 1
-    (averaging_helps / "config.json").write_text(json.dumps(other.to_dict()))
-    with pytest.raises(UserError, match=r"weights\.safetensors are not of the model"):
-        Run(averaging_helps, other).load_trained()

@@ -31,7 +31,11 @@ def test_a_run_of_another_config_is_left_alone_and_the_keys_that_differ_are_name
         "--config.model.num_heads=4",
         "--config.data.source=reverse",
         "--config.decode.beam_size=2",
-        says=("model.num_heads (there 2, here 4)", "(there 'copy', here 'reverse')", "folder"),
+        says=(
+            "model.num_heads (there 2, here 4)",
+            "(there 'copy', here 'reverse')",
+            "without a config",
+        ),
     )
     assert "beam_size" not in ended.err  # it may differ
     assert content(copy) == before

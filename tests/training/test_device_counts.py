@@ -1,63 +1,18 @@
 """A run of some devices trains, and goes on as one of any other number of them."""
 
-import re
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from device_processes import on_devices
 
-from runs import Unigrams, lines, newest_state, toy_config, unigram_config
+from runs import Unigrams, lines, newest_state, unigram_config
 from transformer.data.batches import BatchPlan
 from transformer.model import losses
-from transformer.tasks.translation import TranslationTask
 from transformer.training.loop import Trainer
 from transformer.training.placement import SingleRun, VmappedRuns
 from transformer.training.run import TrainingRun
 
 # -- the reductions of a step
-
-
-def reductions(program):
-    """The numbers of all-reduces in the bodies of loops, and elsewhere."""
-    text = program.as_text()
-    bodies = set(re.findall(r" while\(.*body=%?([\w.\-]+)", text))
-    assert bodies
-    inside, outside, name = 0, 0, ""
-    for line in text.splitlines():
-        if start := re.match(r"(?:ENTRY )?%?([\w.\-]+) .*\{$", line):
-            name = start[1]
-        elif re.search(r" all-reduce(-start)?\(", line):
-            inside, outside = inside + (name in bodies), outside + (name not in bodies)
-    return inside, outside
-
-
-def reduce_a_step(folder):
-    config = toy_config(folder / "cache")
-    task = TranslationTask(config)
-    run = TrainingRun(task, config, folder / "run")
-    rows, length = task.plan[0].labels.shape
-    size = task.predictor.model.config.target_vocab_size
-    losses.CHUNK_LOGITS["cpu"] = rows // 2 * size * -(-length // 3)  # a third of the positions
-    trainer = Trainer([run])
-    batch = trainer.placement.put_batch(task.plan[0])
-    arguments = trainer.fresh_state(), batch, trainer.hparams
-    inside, outside = reductions(trainer.train_step.compile(*arguments)[0])
-    assert (inside, outside > 0) == (0, True)
-
-    def add(rows):
-        start, steps = jnp.zeros((7, 7)), jnp.moveaxis(rows, 1, 0)
-        return jax.lax.scan(lambda total, x: (total + x.T @ x, None), start, steps)[0]
-
-    # Control: XLA's own division of such a loop, whose body reduces the sum over the rows.
-    own = trainer.placement.put_batch(np.ones((2 * 11, 5, 7), np.float32))
-    assert reductions(jax.jit(add).lower(own).compile())[0] > 0
-
-
-@pytest.mark.slow
-def test_a_step_of_two_devices_reduces_nothing_within_the_loop_over_chunks(tmp_path):
-    on_devices(2, reduce_a_step, tmp_path)
 
 
 def reduce_gradients(**terms):

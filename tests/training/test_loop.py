@@ -7,9 +7,7 @@ import pytest
 from test_resume import saved_steps
 
 from runs import Unigrams, identical, lines, make_trainer, newest_state, unigram_config
-from tiny_run import unsealed
 from transformer.errors import UserError
-from transformer.files import write_json
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.run import RunProgress
 from transformer.training import run as run_module
@@ -230,17 +228,3 @@ def test_an_evaluation_interval_of_zero_is_an_epoch(tmp_path):
     length = Unigrams().plan.epoch_length
     trained(tmp_path, **{"train.evaluate_every": 0, "train.steps": 2 * length})
     assert [line["step"] for line in lines(tmp_path, "validation")] == [length, 2 * length]
-
-
-def test_a_finished_run_is_known_and_more_steps_make_it_unfinished(tmp_path):
-    def finished(**changes):
-        return TrainingRun(Unigrams(), unigram_config(**changes), tmp_path).ended_by()
-
-    trainer = trained(tmp_path)
-    assert trainer.runs[0].total_steps == 12
-    assert finished()
-    assert not finished(**{"train.steps": 13})
-    record = unsealed(path := tmp_path / "checkpoints/12/record.json")
-    del record["scores"]  # as after a kill while it was scored
-    write_json(path, record)
-    assert not finished()

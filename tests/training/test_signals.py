@@ -17,10 +17,7 @@ pytestmark = pytest.mark.full
 
 # A program that XLA runs for a minute, in which Python does nothing.
 BUSY = """
-import sys
-sys.path[:0] = ["tests/support", "tests/support/equations", "tests", "."]
 import jax, jax.numpy as jnp
-from pathlib import Path
 from transformer import signals
 
 @jax.jit
@@ -31,38 +28,6 @@ def wait():
     print("busy", flush=True)
     minute(jnp.ones(64)).block_until_ready()
 """
-EVALUATING = (
-    BUSY
-    + """
-from experiments.process.process import logging_to
-from runs import Unigrams, unigram_config
-from transformer.training.run import TrainingRun
-from transformer.signals import StopSignals
-from transformer.training.loop import Trainer
-
-class Long(Unigrams):
-    def evaluate(self, params, split, final):
-        wait()
-
-folder = Path(sys.argv[1])
-with signals.EndSignals(), logging_to("stdout"):
-    run = TrainingRun(Long(), unigram_config(), folder)
-    trainer = Trainer([run])
-    ended = trainer.run()
-print("done", flush=True)
-signals.leave(0 if ended else 128 + trainer.stop_signal)
-"""
-)
-SCORING = (
-    BUSY
-    + """
-try:
-    with signals.EndSignals():
-        wait()
-except signals.Interrupted as interrupted:
-    signals.end(interrupted.code)
-"""
-)
 
 
 class Process:
@@ -108,27 +73,6 @@ class Process:
         answers = [at for at, line in self.lines if line.startswith(f"{name}: ")]
         assert answers, self.text
         return answers[0] - start, end - start, code
-
-
-@pytest.mark.parametrize(
-    ("program", "number"),
-    [
-        (EVALUATING, signal.SIGTERM),
-        pytest.param(SCORING, signal.SIGINT, marks=pytest.mark.slow),
-    ],
-)
-def test_a_signal_ends_a_process_that_is_busy_in_xla(program, number, tmp_path):
-    process = Process("-c", program, tmp_path)
-    process.wait_until(lambda p: "busy" in p.text)
-    time.sleep(0.5)
-    answered, ended, code = process.signal(number)
-    assert answered < 1
-    assert ended < 5
-    assert code == 128 + number
-    assert "Traceback" not in process.text
-    assert len([line for _, line in process.lines if line.startswith(f"{number.name}: ")]) == (
-        2 if program is EVALUATING else 1  # what it has saved
-    )
 
 
 def test_a_second_signal_ends_the_process_at_once_and_one_passed_on_does_not():

@@ -1,4 +1,4 @@
-"""Labelled texts are read from every kind of file, or one line says where and what is wrong."""
+"""Labelled texts are read with their labels, or one line says where and what is wrong."""
 
 import pytest
 from format_examples import jsonl, quoted
@@ -8,25 +8,7 @@ from transformer.data.characters import canonicalize
 from transformer.data.labelled.sources import open_labelled
 from transformer.data.pairs import Labelled
 
-TEXTS = [
-    Labelled("A film, with commas.", "pos"),
-    Labelled('She said "never again".', "neg"),
-    Labelled("Größe \u2028 zählt", "pos"),
-    Labelled("Dull.", "neg"),
-]
-
-
 NUMBERS = {"text_field": "1", "label_field": "0"}
-FILES = {
-    "table.tsv": ("".join(f"{label}\t{text}\n" for text, label, _ in TEXTS), NUMBERS),
-    "header.tsv": ("id\ttext\tlabel\n" + "".join(f"7\t{t}\t{c}\n" for t, c, _ in TEXTS), {}),
-    "table.csv": ("".join(f"{c},{quoted(t)},\r\n" for t, c, _ in TEXTS), NUMBERS),
-    "header.CSV": (
-        "label, review\n" + "".join(f"{c},{quoted(t)}\n\n" for t, c, _ in TEXTS),
-        {"text_field": "review"},
-    ),
-    "objects.jsonl": (jsonl({"id": 7, "text": t, "label": c} for t, c, _ in TEXTS), {}),
-}
 
 
 @pytest.fixture
@@ -35,14 +17,14 @@ def files(write):
     return lambda contents, **changes: open_labelled(write(contents, **changes))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_texts_and_labels_are_read_from_every_kind_of_file(files, name):
-    content, keys = FILES[name]
-    source = files({name: content}, **keys)
-    assert list(source.splits["train"]) == list(source.splits["train"]) == TEXTS
+def test_texts_are_read_with_their_labels_and_counted(files):
+    texts = [Labelled("A film, with commas.", "pos"), Labelled("Größe \u2028 zählt", "neg")]
+    rows = "".join(f"{c},{quoted(t)},\r\n" for t, c, _ in texts)
+    source = files({"table.csv": rows}, **NUMBERS)
+    assert list(source.splits["train"]) == list(source.splits["train"]) == texts
     assert source.labels == ("neg", "pos")
     assert source.describe() == [
-        "train: 4 texts (neg: 2, pos: 2)",
+        "train: 2 texts (neg: 1, pos: 1)",
         "validation: 0 texts (neg: 0, pos: 0)",
         "test: 0 texts (neg: 0, pos: 0)",
     ]
@@ -57,13 +39,8 @@ def test_labels_of_json_may_be_whole_numbers_or_truth_values(files):
 # Broken lines: (file name, content with one of them, keys, what is said of it).
 GOOD = '{"text": "x", "label": "a"}\n{"text": "y", "label": "b"}\n'
 BROKEN = [
-    ("a.tsv", "a\tx\nb\ty\ta tab too much\nb\ty\n", NUMBERS, (2, "3 column(s)", "has 2")),
     ("a.tsv", "a\tx\nb\ty\n \tz\n", NUMBERS, (3, "the label is empty")),
     ("a.csv", "text,label\nx,a\n,b\ny,b\n", {}, (3, "the text is empty")),
-    ("a.csv", 'text,label\n"x\n\n",a\n"y"z,b\ny,b\n', {}, (5, "not CSV")),
-    ("a.jsonl", GOOD + '{"text": "z", "label"\n', {}, (3, "no JSON")),
-    ("a.jsonl", GOOD + '\n{"label": "a", "body": "z"}\n', {}, (4, "no field 'text'", "'body'")),
-    ("a.jsonl", GOOD + '{"label": "a", "text": null}\n', {}, (3, "the text is not a string")),
     ("a.jsonl", GOOD + '{"label": 1.5, "text": "z"}\n', {}, (3, "label is not a string but 1.5")),
 ]
 
@@ -86,7 +63,7 @@ def test_a_quote_that_is_never_closed_is_named_by_the_line_it_starts_in(files):
 
 
 def test_a_cell_of_csv_may_be_a_book(files):
-    book = "a line\n" * 50_000 + "end"
+    book = "a line\n" * 20_000 + "end"  # of more than the 131,072 characters of Python's csv
     source = files({"a.csv": f'text,label\n"{book}",a\ny,b\n'})
     assert [item.text for item in source.splits["train"]] == [book, "y"]
 
@@ -95,20 +72,14 @@ def test_a_cell_of_csv_may_be_a_book(files):
     ("contents", "keys", "parts"),
     [
         ({"a.tsv": ""}, NUMBERS, ("a.tsv has no lines",)),
-        ({"a.csv": "text,label\n"}, {}, ("a.csv has no lines",)),
         ({"a.tsv": "a\tx\na\ty\n"}, NUMBERS, ("only the label 'a'", "two classes", "label_field")),
         (
             {"a.tsv": "a\tx\nb\ty\n", "b.tsv": "a\tx\nmeh\ty\nso\tz\n"},
             {**NUMBERS, "test_source": "b.tsv"},
             ("the test text has the labels 'meh', 'so'", "'a', 'b'"),
         ),
-        ({"a.tsv": "a\tx\n"}, {"text_field": "2", "label_field": "0"},
-         ("line 1: 2 column(s)", "data.text_field='2' is column 2", "counted from 0")),
         ({"a.csv": "review,label\nx,a\n"}, {},
          ("line 1 has no field 'text'", "'review', 'label'", "numbers")),
-        ({"a.csv": "text,stars\nx,a\n"}, {}, ("no field 'label'", "'text', 'stars'")),
-        ({"a.txt": "a\tx\n"}, {}, ("line 1 has no field 'text'", "'a', 'x'")),
-        ({"a.tsv": "a\tx\n"}, {"text_field": ""}, ("data.text_field=''", "different fields")),
         ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "different fields")),
     ],
 )  # fmt: skip
