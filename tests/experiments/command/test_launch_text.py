@@ -33,7 +33,7 @@ def without_line(path):
     ("spoil", "arguments", "says"),
     [
         (Path.unlink, [], ("train.de", "train.en")),
-        (without_line, [], ("train.en: 40", "train.de: 39")),
+        (without_line, [], ("train.de ends after 39 lines", "train.en")),
         (lambda path: path.write_bytes(b"a\n\xff\n" * 20), [], ("train.de, line 2", "UTF-8")),
         (
             lambda path: path.write_text("\n" * 40),
