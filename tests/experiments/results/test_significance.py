@@ -140,6 +140,7 @@ def found(rng, seeds, times, of_seeds, of_texts=0.3, texts=100, better=0.0) -> f
     return 100 * below / times
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [(1, 1), (2, 2), (5, 5), (2, 5)])
 def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_seeds(seeds):
     rng = np.random.default_rng(1)
@@ -151,6 +152,7 @@ def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_s
             assert percent > 30
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [(3, 3), (3, 10), (10, 3), (5, 5), (2, 5)])
 def test_equal_systems_of_which_one_varies_more_with_the_seed_differ_one_time_in_twenty(seeds):
     rng = np.random.default_rng(1)
@@ -173,6 +175,7 @@ def test_of_unequal_numbers_of_seeds_it_is_welchs_test_or_that_of_cochran_and_co
     assert found.signature == "cochran-cox|two-sided|seeds:4,2|texts:0"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seeds", "systems"), [(1, 1), (3, 1), (5, 3)])
 def test_a_difference_of_the_detectable_size_is_detected_four_times_in_five(seeds, systems):
     rng = np.random.default_rng(2)
