@@ -50,16 +50,3 @@ def fail_later(order, turn):
     turn({"ready": True})
     turn({"seconds": 1})
     raise ValueError("no more room")
-
-
-def read(order, turn):
-    """Reads a file when it is asked to measure."""
-    turn({})
-    while True:
-        with open(order["file"]) as file:
-            turn({"text": file.read()})
-
-
-if __name__ == "__main__":  # a training that reads its text and takes its second step
-    with open("text") as text:
-        print(f"step 2/{text.read()}")

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import subprocess
 import sys
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from systems import ENVIRONMENT, ask
 
-from experiments.benchmark import benchmark, jax_systems, measurements, summary, turns
+from experiments.benchmark import jax_systems, measurements, summary, turns
 from experiments.benchmark.summary import spread, training_numbers
 from experiments.benchmark.turns import MeasuredSystem
 from experiments.benchmark.workloads import RandomTask, Shape, Workload, make_task, tiny, tutorial
@@ -107,7 +106,7 @@ def test_other_work_is_not_compared_and_the_report_says_so():
     assert lines[1] == "the baseline has not the same work in: tiny"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"parts": {}}', '{"environment": {}, "parts": 1}'])
+@pytest.mark.parametrize("text", ["{", '{"parts": {}}'])
 def test_a_file_that_is_no_benchmark_is_refused(tmp_path, text):
     path = tmp_path / "old.json"
     path.write_text(text)
@@ -135,13 +134,6 @@ def test_systems_take_turns_in_processes_of_their_own(tmp_path):
     for name, said in (("c", "c has ended: ValueError: no room"), ("d", "d has ended: ")):
         with pytest.raises(RunError, match=said):
             turns.rotate({name: systems[name]._replace(optional=False)}, 3, tmp_path)
-
-
-def test_no_process_reserves_the_memory_of_a_gpu(monkeypatch):
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "")
-    monkeypatch.delenv("XLA_PYTHON_CLIENT_PREALLOCATE")
-    benchmark.share_device()
-    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
 def test_work_that_differs_in_what_is_computed_is_not_compared(tmp_path):
@@ -214,20 +206,3 @@ def test_sentences_of_random_batches_have_all_lengths_and_an_end():
     assert set(lengths) == set(range(11, 17))
     assert task.plan[0].labels.shape == (256, 16)
     assert make_task(tutorial()).plan[3].source.shape == (64, 41)
-
-
-def test_peers_are_related_to_our_step_of_their_precision_and_those_of_float32_come_first():
-    low = {
-        "torch_bfloat16": {"rounds": rounds(seconds=[6.0, 6.0, 6.0]), "peak_bytes": 1},
-        "ours_bfloat16": {"rounds": rounds(seconds=[2.0, 3.0, 2.0]), "peak_bytes": 1},
-    }
-    rows = list(benchmark.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
-    ratios = {row[1]: row[5] for row in rows}
-    assert ratios["torch.nn.Transformer, bfloat16"] == "3.00 (2.50 to 3.00)"
-    assert ratios["torch.nn.Transformer"] == "3.00 (2.75 to 3.00)"
-    assert ratios["compiled step, factors of bfloat16"] == "0.50 (0.38 to 0.62)"
-    assert ["bfloat16" in name for name in ratios] == [False, False, True, True]
-    # Without our own step, nothing is said.
-    del low["ours_bfloat16"]
-    rows = list(benchmark.training_rows({"tiny": {"numbers": training_numbers(low | FOUND)}}))
-    assert [row[5] for row in rows if "bfloat16" in row[1]] == ["-"]

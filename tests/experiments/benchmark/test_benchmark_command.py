@@ -7,7 +7,6 @@ from experiments.benchmark import __main__, measurements, summary, turns
 from experiments.benchmark import benchmark as command
 from experiments.benchmark.measurements import Setting
 from experiments.benchmark.summary import timed_numbers
-from experiments.benchmark.workloads import make_task
 from processes import end_with_worker
 from tiny_run import CONFIG, refused
 from transformer.errors import UserError
@@ -56,29 +55,6 @@ def test_the_exit_code_says_that_something_became_slower(measured, tmp_path):
     (tmp_path / "out" / "benchmark.json").rename(tmp_path / "speed.json")
     assert measured("--rounds=2", seconds=1.02) == 0
     assert measured("--rounds=3", seconds=1.2) == 1
-
-
-def test_the_models_of_the_paper_are_measured_on_an_accelerator_or_by_name(monkeypatch, tmp_path):
-    names = []
-
-    def measure(chosen, *_):
-        names.append([*chosen])
-        return {"environment": ENVIRONMENT, "parts": {}}
-
-    monkeypatch.setattr(__main__, "measure", measure)
-    for backend, flags in (("cpu", []), ("gpu", []), ("cpu", ["--parts=base"])):
-        monkeypatch.setattr(__main__.jax, "default_backend", lambda backend=backend: backend)
-        assert __main__.main([f"--out={tmp_path}", "--peers=", *flags]) == 0
-    assert names == [list(__main__.BENCH_PARTS)[2:], list(__main__.BENCH_PARTS), ["base"]]
-
-
-def test_full_batches_of_the_paper_have_25000_tokens():
-    _, workload = __main__.BENCH_PARTS["big"]
-    task = make_task(workload(None))
-    assert (task.config.model.d_model, task.config.model.dtype) == (1024, "bfloat16")
-    labels = task.plan[0].labels
-    assert labels.shape == (768, 32)
-    assert (labels > 0).all()
 
 
 def test_peers_are_chosen_by_name_or_by_what_is_installed(monkeypatch):

@@ -9,7 +9,6 @@ import importlib.util
 import types
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from systems import ask
@@ -26,7 +25,6 @@ from experiments.benchmark.workloads import Shape, Workload, make_task, read_wor
 from runs import toy_config
 from tiny_models import tiny_config
 from transformer.data.batches import Batch, make_batch
-from transformer.model.layers import NO_DROPOUT
 from transformer.tasks.translation import TranslationTask
 
 
@@ -36,9 +34,8 @@ def needs(*packages):
 
 
 needs_peers = needs("transformers", "torch")
-SMOOTHING = 0.1
 ORDER = {
-    "label_smoothing": SMOOTHING,
+    "label_smoothing": 0.1,
     "optimizer": {
         **{"name": "adam", "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-9},
         **{"weight_decay": 0.0, "clip_norm": 5.0},
@@ -51,86 +48,10 @@ def workload_of(tmp_path, **changes):
     return Workload(toy_config(tmp_path / "cache", **settings), Shape(7, 5, 3))
 
 
-def linear(prefix, params):
-    return {f"{prefix}.weight": params["kernel"].T, f"{prefix}.bias": params["bias"]}
-
-
-def norm(prefix, params):
-    return {f"{prefix}.weight": params["scale"], f"{prefix}.bias": params["bias"]}
-
-
-def layer_weights(params, prefix):
-    """The weights of a layer by their names in torch.nn.Transformer."""
-    found, norms = {}, ["self_attention"]
-    attentions = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
-    for ours, theirs in attentions.items():
-        if ours in params:
-            maps = [params[ours][name] for name in ("query", "key", "value")]
-            weights = np.concatenate([own["kernel"].T for own in maps])
-            found[f"{prefix}.{theirs}.in_proj_weight"] = weights
-            found[f"{prefix}.{theirs}.in_proj_bias"] = np.concatenate([own["bias"] for own in maps])
-            found |= linear(f"{prefix}.{theirs}.out_proj", params[ours]["output"])
-            norms = [*norms, ours] if ours != norms[0] else norms
-    for number, name in enumerate([*norms, "feed_forward"], 1):
-        found |= norm(f"{prefix}.norm{number}", params[f"{name}_residual"]["norm"])
-    found |= linear(f"{prefix}.linear1", params["feed_forward"]["inner"])
-    return found | linear(f"{prefix}.linear2", params["feed_forward"]["outer"])
-
-
-def torch_weights(params):
-    """The weights of a translator by their names in the PyTorch model."""
-    target = params["target_embedding"]["table"]
-    found = {
-        "target.weight": target,
-        "source.weight": params.get("source_embedding", {"table": target})["table"],
-        "output.weight": params.get("output_embedding", {"table": target})["table"],
-    }
-    for half in ("encoder", "decoder"):
-        for name, own in params.items():
-            if name.startswith(f"{half}_layers_"):
-                number = name.rpartition("_")[2]
-                found |= layer_weights(own, f"transformer.{half}.layers.{number}")
-        if f"{half}_norm" in params:
-            found |= norm(f"transformer.{half}.norm", params[f"{half}_norm"])
-    return found
-
-
 def test_the_functions_of_all_peers_are_there():
     for peer in PEERS.values():
         module, _, name = peer.function.rpartition(".")
         assert callable(getattr(importlib.import_module(module), name))
-
-
-@needs_peers
-@pytest.mark.parametrize("position", ["pre", "post"])
-@pytest.mark.parametrize("tied", ["all", "none"])
-def test_the_loss_in_pytorch_is_ours(tmp_path, position, tied):
-    import torch
-
-    from experiments.benchmark.torch_model import TorchTranslator
-
-    changes = {"model.norm_position": position, "model.tied_embeddings": tied}
-    task = make_task(workload_of(tmp_path, **changes))
-    rng = np.random.default_rng(3)
-    params = jax.tree.map(
-        lambda x: np.asarray(x + 0.1 * rng.normal(size=x.shape), np.float32),
-        task.draw_params(jax.random.key(5)),
-    )
-    config = task.predictor.model.config
-    model = TorchTranslator(config, dict.fromkeys(NO_DROPOUT._fields, 0.0))
-    ours = sum(x.size for x in jax.tree.leaves(params))
-    assert sum(x.numel() for x in model.parameters()) == ours
-    weights = {name: torch.tensor(np.asarray(x)) for name, x in torch_weights(params).items()}
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    assert (missing, unexpected) == (["positions"], [])
-    batch = task.plan[0]
-    arrays = jax.tree.map(jnp.asarray, (params, batch))
-    sums = task.loss(*arrays, {"label_smoothing": SMOOTHING}, jax.random.key(0))
-    step = make_step(model.train(), model, ORDER)
-    tensors = [torch.from_numpy(x).long() for x in batch]
-    first, second = (float(step(*tensors)) for _ in range(2))
-    assert first == pytest.approx(float(sums.loss / sums.weight), rel=1e-5)
-    assert second < first  # and it trains
 
 
 @needs_peers
@@ -149,19 +70,6 @@ def test_the_model_of_a_peer_has_as_many_parameters_and_trains(tmp_path, positio
     tensors = [torch.from_numpy(x).long() for x in task.plan[0]]
     first, second = (float(step(*tensors)) for _ in range(2))
     assert second < first
-
-
-@needs("torch")
-def test_pytorch_drops_what_ours_drops():
-    from experiments.benchmark.torch_model import TorchTranslator
-
-    rates = {"embedding": 0.1, "residual": 0.2, "attention": 0.3, "activation": 0.4}
-    model = TorchTranslator(tiny_config(num_encoder_layers=1, num_decoder_layers=1), rates)
-    assert model.dropout.p == 0.1
-    for layer in (*model.transformer.encoder.layers, *model.transformer.decoder.layers):
-        assert layer.self_attn.dropout == 0.3
-        assert [layer.dropout.p, layer.dropout1.p, layer.dropout2.p] == [0.4, 0.2, 0.2]
-    assert (layer.multihead_attn.dropout, layer.dropout3.p) == (0.3, 0.2)
 
 
 def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_path, monkeypatch):
@@ -188,16 +96,7 @@ def test_peers_translate_our_sentences_into_as_many_tokens_as_ours_may_have(tmp_
     assert measurements.decoding_peers(["ctranslate2"], *arguments) == {}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("model.positions", "rotary"),
-        ("model.dropout_embedding", 0.5),
-        ("model.dropout_word", 0.5),
-        ("optimizer.name", "muon"),
-        ("train.r_drop", 1.0),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [("model.positions", "rotary"), ("train.r_drop", 1.0)])
 def test_work_that_peers_do_not_do_is_measured_without_them(tmp_path, caplog, key, value):
     caplog.set_level("INFO")
     for changes in ({}, {key: value}):

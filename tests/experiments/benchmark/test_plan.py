@@ -11,7 +11,6 @@ import tiny_classifier
 import tiny_language_model
 from experiments.benchmark import plan
 from experiments.benchmark.plan import Measured, mean_seconds
-from experiments.benchmark.summary import quantity
 from experiments.benchmark.workloads import BucketShape
 from runs import toy_config
 from tiny_run import CONFIG, command, refused
@@ -156,13 +155,3 @@ def test_steps_are_measured_by_how_often_their_shape_occurs_and_never_none():
     taken = []
     plan._time_steps(lambda i: taken.append(i) or 0.5, [97, 1, 2])
     assert [taken.count(i) - 1 for i in range(3)] == [19, 1, 1]
-
-
-def test_quantities_and_durations_are_readable():
-    assert quantity(0, "B") == "0 B"
-    assert quantity(999, "B") == "999 B"
-    assert quantity(999_950, "B") == "1 MB"
-    assert quantity(1500, "FLOP") == "1.5 kFLOP"
-    assert quantity(12.3e9, "B") == "12.3 GB"
-    assert plan.duration(4.21) == "4.2 s"
-    assert plan.duration(3723) == "1:02:03"

@@ -3,11 +3,7 @@
 import contextlib
 import itertools
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +14,6 @@ import pytest
 
 from experiments.command import bucket
 from experiments.command.bucket import Bucket, mirror
-from places import ROOT
 from runs import lines
 from tiny_run import CONFIG, command, refused, without_pictures
 from transformer.errors import UserError
@@ -77,29 +72,6 @@ def test_a_run_in_a_bucket_is_that_of_a_folder_and_is_used_from_anywhere(tmp_pat
     again = command(f"--workdir=fake://{store}")
     assert "is finished, 40 steps" in again.out
     assert files_in(store) == before
-
-
-@pytest.mark.full
-def test_a_killed_run_goes_on_elsewhere_as_if_it_had_not_been_killed(tmp_path, store, machine):
-    config = config_file(tmp_path)
-    longer = f"--config={config}", "--config.train.steps=300", "--config.train.evaluate_every=50"
-    with without_pictures():
-        assert command(*longer, f"--workdir={tmp_path / 'run'}").code == 0
-    module = Path(fake_store.__file__)
-    started = [sys.executable, "launch.py", *longer, f"--module={module}"]
-    options = {"cwd": ROOT, "env": os.environ | {"HOME": str(tmp_path / "home")}}
-    for steps in (50, 150):  # it is killed soon after the upload of such a checkpoint
-        process = subprocess.Popen([*started, f"--workdir=fake://{store}"], **options)
-        while not (store / "checkpoints" / str(steps) / "record.json").exists():
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        refused(f"--workdir=fake://{store}", says=(f"process {process.pid} of", "trains in"))
-        grow_old(store)
-    with without_pictures():
-        assert command(f"--workdir=fake://{store}").code == 0
-    assert lines(store) == lines(tmp_path / "run")
 
 
 def grow_old(store):

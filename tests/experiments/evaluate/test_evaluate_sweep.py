@@ -126,15 +126,3 @@ def test_runs_that_are_not_finished_are_left_out_and_named(sweep, news):
         (folder / "results.json").unlink(missing_ok=True)
     run = "--mode=evaluate", f"--workdir={sweep}", f"--input={news}"
     refused(*run, says=("a sweep without a finished run", "resume it"))
-
-
-@pytest.mark.parametrize(
-    ("flags", "says"),
-    [
-        (["--input=nothing"], "--input=nothing is not a file"),
-        (["--config=configs/base.py"], "leave out --config"),
-        (["--config.model.d_model=8"], "trials/000 holds a run of another config: model.d_model"),
-    ],
-)
-def test_mistakes_end_in_one_line(flags, says, sweep):
-    refused("--mode=evaluate", f"--workdir={sweep}", *flags, says=says)

@@ -20,7 +20,7 @@ from experiments.modes import fetch
 from experiments.process.config import read_experiment
 from places import ROOT
 from source_settings import refused
-from tiny_run import command, unsealed, without_pictures
+from tiny_run import command, unsealed
 from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
 from transformer.runs.run import Run
@@ -277,13 +277,6 @@ def test_folders_of_classes_become_one_shuffled_table(server, get):
 # The catalogue.
 
 TALKS = CATALOGUE["iwslt14_de_en"].downloads[0].talks
-TINY = {
-    **{"model.d_model": 8, "model.d_ff": 8, "model.max_length": 32, "model.num_encoder_layers": 1},
-    **{"model.num_decoder_layers": 1, "tokenizer.kind": "char", "tokenizer.byte_fallback": False},
-    **{"tokenizer.vocab_size": 40, "data.max_tokens": 32, "data.batch_tokens": 512},
-    **{"data.num_buckets": 1, "train.steps": 2, "decode.beam_size": 1, "decode.max_extra": 2},
-    **{"evaluate.checkpoint": "last", "evaluate.snapshot_statistics": 0, "evaluate.bootstrap": 10},
-}
 
 
 def talks():
@@ -316,27 +309,6 @@ def test_ted_talks_become_lowercased_lines(server, get):
     sets = ["dev2010", "dev2012", "tst2010", "tst2011", "tst2012"]
     expected = [f"größe <b> {name}, isn't it?" for name in sets for _ in range(2)]
     assert lines["test.en"] == lines["test.de"] == [*expected, ""]
-
-
-@pytest.mark.full
-def test_the_config_of_iwslt14_trains_on_what_it_fetched(server, get, tmp_path):
-    server.files["/a.txt"] = tar(talks())
-    folder = get(talks=TALKS)
-    flags = [f"--config.{key}={value}" for key, value in TINY.items()]
-    place = [f"--config.data.path={folder}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
-    config, run = ROOT / "configs" / "iwslt14_de_en.py", tmp_path / "run"
-    with without_pictures():
-        ended = command(f"--config={config}", f"--workdir={run}", *place, *flags)
-    assert ended.code == 0, ended.err
-    assert unsealed(run / "results.json")["test"]["sentences"] == 10
-
-
-def test_talks_that_an_archive_lacks_are_named(server, get):
-    files = talks()
-    files.pop("de-en/IWSLT14.TEDX.dev2012.de-en.en.xml")
-    server.files["/a.txt"] = tar(files)
-    with refused("has no de-en/IWSLT14.TEDX.dev2012.de-en.en.xml: its content has changed"):
-        get(talks=TALKS)
 
 
 def test_a_corpus_of_the_catalogue_is_complete():

@@ -77,12 +77,6 @@ def test_a_continuation_with_ends_of_lines_is_one_line(runs, monkeypatch):
 # -- flags of attention
 
 
-@pytest.mark.parametrize("task", ["language_model", "classification"])
-def test_a_tag_is_refused_by_a_model_without_tags(runs, task):
-    arguments = "--mode=attention", f"--workdir={runs[task]}", "--sentence=one"
-    refused(*arguments, "--source_tag=<2de>", says="source_tag=<2de> is for runs with tags")
-
-
 def test_a_layer_and_a_head_are_refused_by_a_classifier_without_heads(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(TextClassifier, "batch_attention", lambda *arguments: {})
     folder = shutil.copytree(runs["classification"], tmp_path / "run")

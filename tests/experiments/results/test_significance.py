@@ -1,7 +1,6 @@
 """The one test of differences: its numbers by hand, how often it errs, and what it finds."""
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from experiments.results.texts import bleu_of_sums
 from sweeps import sentences, translations
 from transformer.metrics.text import corpus_scores
 
-ONE_TO_TEN = [(1, 1), (2, 2), (3, 3), (5, 5), (10, 10)]
 REFERENCES = sentences(60)
 
 
@@ -142,6 +140,7 @@ def found(rng, seeds, times, of_seeds, of_texts=0.3, texts=100, better=0.0) -> f
     return 100 * below / times
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [(1, 1), (2, 2), (5, 5), (2, 5)])
 def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_seeds(seeds):
     rng = np.random.default_rng(1)
@@ -153,6 +152,7 @@ def test_equal_systems_differ_one_time_in_twenty_with_and_without_an_effect_of_s
             assert percent > 30
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seeds", [(3, 3), (3, 10), (10, 3), (5, 5), (2, 5)])
 def test_equal_systems_of_which_one_varies_more_with_the_seed_differ_one_time_in_twenty(seeds):
     rng = np.random.default_rng(1)
@@ -175,6 +175,7 @@ def test_of_unequal_numbers_of_seeds_it_is_welchs_test_or_that_of_cochran_and_co
     assert found.signature == "cochran-cox|two-sided|seeds:4,2|texts:0"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seeds", "systems"), [(1, 1), (3, 1), (5, 3)])
 def test_a_difference_of_the_detectable_size_is_detected_four_times_in_five(seeds, systems):
     rng = np.random.default_rng(2)
@@ -193,18 +194,3 @@ def test_a_difference_of_the_detectable_size_is_detected_four_times_in_five(seed
     detected = np.mean([draw(size).corrected < LEVEL for _ in range(400)])
     assert 0.72 <= detected <= 0.9  # the standard error is 0.02
     assert np.mean([draw(size / 2).corrected < LEVEL for _ in range(400)]) < 0.5
-
-
-@pytest.mark.slow
-def test_the_table_of_calibration_and_power(capsys):
-    rng = np.random.default_rng(0)
-    unequal = [(1, 3), (2, 5), (3, 10)]
-    with capsys.disabled():
-        for seeds, texts, of_texts in product(ONE_TO_TEN + unequal, (20, 200), (0.0, 1.0)):
-            effects = (0.0, 1.0, 4.0)
-            setting = {"texts": texts, "of_texts": of_texts}
-            equal = [found(rng, seeds, 2000, own, **setting) for own in effects]
-            power = [found(rng, seeds, 500, own, better=4, **setting) for own in effects]
-            print(seeds, texts, of_texts, *(f"{own:.1f}" for own in (*equal, *power)))
-            assert min(equal) >= 1.5  # Cochran and Cox with two seeds
-            assert max(equal if max(seeds) > 1 else equal[:1]) <= 8

@@ -18,9 +18,7 @@ MISTAKES = [
     (b'{"texts": [', 400, "the body is not JSON (Expecting value): send an object"),
     (b'{"texts": ["\xff"]}', 400, "error parsing the body, see /openapi.json"),
     (b"[" * 3_000, 400, "error parsing the body"),  # nested too deeply
-    (b'{"num_best": ' + b"9" * 5_000 + b"}", 400, "error parsing the body"),
     (b'["a"]', 400, "the body: Input should be a valid dictionary"),
-    (b'{"texts": null}', 400, "texts: Input should be a valid list, got null"),
     (b"{}", 400, "texts: Field required, got {}; see /openapi.json"),
     (b'{"texts": [], "text": "a"}', 400, 'text: Extra inputs are not permitted, got "a"'),
     (b'{"texts": [], "a\\nb": "a"}', 400, "a b: Extra inputs"),
@@ -29,14 +27,12 @@ MISTAKES = [
     (LONG, 400, "texts[0]: String should have at most 5000 characters"),
     (b'{"texts": [' + b'"a", ' * 64 + b'"a"]}', 400, "texts: List should have at most 64 items"),
     (b'{"texts": ["a"], "num_best": 0}', 400, "num_best=0"),
-    (b'{"texts": ["a"], "num_best": true}', 400, "num_best: Input should be a valid integer"),
     (b'{"texts": ["a"], "run": "x"}', 404, 'no run "x": choose one of translation, language'),
 ]
 FIELD_MISTAKES = [
     ("score", {"texts": ["a"]}, "targets has 0 texts, and texts has 1: give a translation of each"),
     ("score", {"texts": ["one"], "targets": ["a"], "run": "language_model"}, "targets is for"),
     ("attention", {"text": "\u200b"}, "text is blank"),
-    ("attention", {"text": ["a"]}, 'text: Input should be a valid string, got ["a"]'),
     ("attention", {"text": "one zebra", "run": "language_model"}, "text has zebra"),
     ("attention", {"text": "a", "target": "b", "run": "classification"}, "target is for"),
     ("translate", {"texts": ["a "] * 20}, "texts has 20 tokens in all, more than 19"),

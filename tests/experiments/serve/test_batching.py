@@ -1,12 +1,10 @@
 """Requests that wait together are computed together, in turn, and none of them is lost."""
 
-import queue
 import threading
 
 import pytest
 from serving import PATIENCE, wait_until
 
-from experiments.serve import batching
 from experiments.serve.batching import Batcher, Programs
 from experiments.serve.routes import RequestPlan
 from transformer.errors import UserError
@@ -106,15 +104,6 @@ def test_a_request_that_is_cancelled_is_never_computed(busy):
     assert busy.first[0].cancel()  # which is being computed
     assert busy.open(other) == [["KK"]]
     assert busy.upper.batches == [["first"], ["kk"]]
-
-
-def test_a_full_queue_refuses_and_then_takes_again(busy, monkeypatch):
-    monkeypatch.setattr(batching, "MAX_WAITING", 2)
-    futures = busy.submit("ab"), busy.submit("cd")
-    with pytest.raises(queue.Full):
-        busy.submit("ef")
-    busy.open(*futures)
-    assert busy.open(busy.submit("ef")) == [["EF"]]
 
 
 def test_programs_are_compiled_while_no_request_waits_and_one_that_fails_is_logged(

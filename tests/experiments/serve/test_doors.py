@@ -114,10 +114,6 @@ REFUSALS = {  # the task, the operation, texts and options; what shell, Python a
         *("language_model", "score", ["one", "one zebra"], {}),
         *("line 2 has zebra", "line 2 has zebra", "texts[1] has zebra"),
     ),
-    "generate after an unknown word": (
-        *("language_model", "generate", ["one zebra"], {}),
-        *("line 1 has zebra", "line 1 has zebra", "texts[0] has zebra"),
-    ),
     "score a long text": (
         *("language_model", "score", ["one", "one " * 12], {}),
         *("line 2 has 13 tokens", "line 2 has 13 tokens", "texts[1] has 13 tokens"),
@@ -129,10 +125,6 @@ REFUSALS = {  # the task, the operation, texts and options; what shell, Python a
     "no tag": (
         *("tagged", "translate", ["<2de> The dog.", "The dog."], {}),
         *("line 2 has no tag", "text 2 has no tag", "texts[1] has no tag"),
-    ),
-    "no tag of a pair": (
-        *("tagged", "score", ["The dog."], {"targets": ["Der Hund."]}),
-        *("line 1 has no tag", "text 1 has no tag", "texts[0] has no tag"),
     ),
     "an unknown tag": (
         *("tagged", "translate", ["Le chien."], {"source_tag": "<2fr>"}),

@@ -107,14 +107,6 @@ def test_a_missing_package_is_named_with_its_extra(tiny, monkeypatch):
     refused(f"--workdir={tiny}", "--mode=serve", says=says)
 
 
-def test_the_command_line_does_not_import_the_server():
-    script = "import sys, experiments.serve.serve; print('fastapi' in sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert ended.stdout == "False\n"
-
-
 def test_runs_are_named_by_as_much_of_their_folders_as_tells_them_apart(tmp_path):
     folders = [tmp_path / name for name in ("a/own", "b/own", "b/other")]
     assert serve.name_runs(folders[:1]) == ["own"]

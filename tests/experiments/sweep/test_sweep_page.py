@@ -46,18 +46,6 @@ class Page(HTMLParser):
             self.texts[tag][-1] += data
 
 
-def drawn_texts(figure):
-    """The texts one can see, but for those on top of the data."""
-    texts = [text for legend in figure.legends for text in legend.get_texts()]
-    for axes in figure.axes:
-        texts += [axes.xaxis.label, axes.yaxis.label]
-        for axis in (axes.xaxis, axes.yaxis):
-            # A locator also has ticks beyond the ends, which are not drawn.
-            low, high = sorted(axis.get_view_interval())
-            texts += [t.label1 for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
-    return [text for text in texts if text.get_text() and text.get_visible()]
-
-
 def write_sweep(root, settings=3, seeds=(0, 1), **changes):
     """Trials of as many settings, each a little worse than the one before."""
     plan = [(i, seed) for i in range(settings) for seed in seeds]
@@ -156,32 +144,6 @@ def test_scores_by_length_are_those_of_the_sentences_of_that_length(tmp_path):
     np.testing.assert_allclose(left.lines[1].get_ydata()[0], expected)
     right_ones = counts["exact_match"][rows, 0]
     np.testing.assert_allclose(right.lines[1].get_ydata()[0], 100 * right_ones.mean())
-
-
-def test_many_settings_differ_in_colour_marker_or_line(tmp_path):
-    trials = write_sweep(tmp_path, settings=12, seeds=(0,))
-    axes, _ = draw(read_sweep("translation", trials, baseline=11))["curves"][0].axes
-    styles = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in axes.lines}
-    assert len(styles) == 12
-
-
-@pytest.mark.parametrize("name", ["a", "a longer name of a thing that is swept, in many words"])
-def test_no_text_leaves_a_figure_or_overlaps_another(tmp_path, name):
-    longer = {"bleu": 50.0, "exact_match": 10.0}
-    trials = [
-        write_trial(tmp_path, n, {f"model.{name}": f"{name} {n}", "seed": 1}, longer=longer)
-        for n in range(10)
-    ]
-    for figure, _ in draw(read_sweep("translation", trials, 0)).values():
-        figure.canvas.draw()
-        boxes = [text.get_window_extent() for text in drawn_texts(figure)]
-        assert len(boxes) > 10
-        for i, box in enumerate(boxes):
-            assert min(box.x0, box.y0) >= -1
-            assert box.x1 <= figure.bbox.x1 + 1
-            assert box.y1 <= figure.bbox.y1 + 1
-            inner = box.shrunk(0.9, 0.9)
-            assert not any(inner.overlaps(other.shrunk(0.9, 0.9)) for other in boxes[:i])
 
 
 @pytest.mark.parametrize(

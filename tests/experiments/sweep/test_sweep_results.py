@@ -85,9 +85,7 @@ def test_buckets_hold_like_lengths_and_about_like_numbers():
     assert [rows.tolist() for rows in found] == [[0, 1, 2, 3, 4, 5, 6], [7]]
 
 
-@pytest.mark.parametrize(
-    ("split", "metric"), [("test", "chrf"), ("test", "bleu"), ("length_generalization", "bleu")]
-)
+@pytest.mark.parametrize(("split", "metric"), [("test", "chrf"), ("length_generalization", "bleu")])
 def test_different_signatures_are_refused_by_both_trials_and_signatures(tmp_path, split, metric):
     other = SIGNATURE.replace("mixed", "lc")
     trials = []
@@ -160,7 +158,7 @@ def test_settings_stand_in_order_of_first_appearance_and_hold_their_seeds(tmp_pa
         read_sweep("translation", [failed])
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '{"test": 1}'])
+@pytest.mark.parametrize("text", [None, "{", '{"test": 1}'])
 def test_damaged_results_and_missing_metrics_are_named(tmp_path, text):
     trial = write_trial(tmp_path, 4, {"a.b": 1})
     path = trial.folder / "results.json"
@@ -242,14 +240,6 @@ def row(sweep, number):
     """The texts of a row of the table, by title."""
     table = build_tables(sweep)[0]
     return dict(zip(table.head, table.rows[number], strict=True))
-
-
-def test_two_seeds_are_tested_over_seeds_and_one_over_sentences(tmp_path):
-    two = read_sweep("translation", write_seeds(tmp_path / "2", {"a": 0.1, "b": 0.3}, (0, 1)), 0)
-    one = read_sweep("translation", write_seeds(tmp_path / "1", {"a": 0.1, "b": 0.3}, (0,)), 0)
-    assert two.main_differences[1].signature == "t|two-sided|seeds:2,2|texts:40"
-    assert one.main_differences[1].signature == "t|two-sided|seeds:1,1|texts:40"
-    assert float(row(two, 1)["p"]) == pytest.approx(two.main_differences[1].p_value, abs=0.0006)
 
 
 def test_the_csv_has_p_before_and_after_the_correction(tmp_path):

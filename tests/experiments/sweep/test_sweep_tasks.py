@@ -15,7 +15,7 @@ from experiments.results.pages import write_notes
 from experiments.results.systems import read_sweep
 from experiments.results.table import build_tables, list_signatures, to_csv
 from experiments.sweep.sweep import write_results
-from sweeps import markdown, sentences, write_classifier, write_language_model, write_trial
+from sweeps import markdown, write_classifier, write_language_model, write_trial
 from transformer.errors import UserError
 
 
@@ -122,26 +122,6 @@ def test_translators_with_different_vocabularies_are_compared_by_bleu(tmp_path):
     sweep = read_sweep("translation", trials, baseline=0)
     assert (sweep.measures.main_metric, sweep.vocabularies) == ("bleu", "")
     assert sweep.main_differences[1].has_interval
-
-
-def test_settings_whose_seeds_have_one_score_have_no_interval_over_them(tmp_path):
-    right = sentences(40)
-    trials = [write_trial(tmp_path, n, {"seed": n}, hypotheses=right) for n in range(3)]
-    [row] = cells(read_sweep("translation", trials))
-    assert row["BLEU"] == "100.00 ± 0.00"
-    assert "95% interval" not in row
-
-
-def test_scores_of_other_contexts_and_other_cuts_are_refused(tmp_path):
-    trials = language_models(tmp_path, seeds=(0,))
-    other = {f"{name}_signature": "context:9" for name in ("perplexity", "bits_per_byte")}
-    trials.append(write_language_model(tmp_path, 7, {"model.architecture": "k7"}, 1.0, **other))
-    with pytest.raises(UserError, match="0 and 7 have different signatures of test bits_per_byte"):
-        read_sweep("language_model", trials)
-    trials = classifiers(tmp_path / "classifiers", [[range(9)]])
-    others = classifiers(tmp_path / "others", [[], [range(9)]], accuracy_signature="cut")
-    with pytest.raises(UserError, match="different signatures of test accuracy: 'texts' and 'cut'"):
-        read_sweep("classification", [*trials, *others])
 
 
 def test_classifiers_are_compared_by_accuracy_with_a_p_value(tmp_path):

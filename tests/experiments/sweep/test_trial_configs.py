@@ -47,9 +47,6 @@ def test_a_trial_is_the_config_with_its_values_set():
         ({"sweep.search": "tpe"}, ("config.sweep.search",)),
         ({"task": "translation"}, ("config.task", "are not comparable")),
         (["seed"], ("['seed']", "dict")),
-        ({"tokenizer.kind": "unigramm"}, ("tokenizer.kind='unigramm'", "bpe, char, unigram, word")),
-        ({"data.source": "grammer"}, ("data.source='grammer'", "copy, files, grammar")),
-        ({"evaluate.sacrebleu_tokenizer": "14a"}, ("'14a'", "13a, intl")),
     ],
 )
 def test_a_wrong_trial_is_named_with_its_number(values, says):

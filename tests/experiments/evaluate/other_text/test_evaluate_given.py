@@ -114,14 +114,3 @@ def test_a_name_keeps_the_scores_of_one_text(translator, tmp_path):
 
 
 # -- classifiers
-
-
-def test_a_classifier_is_scored_on_other_texts(folders, tmp_path):
-    folder = folders["classification"]
-    rows = ["label\ttext", "good\tthe plot is superb .", "bad\tthe cast is fine !"]
-    scores = evaluated(folder, "reviews", f"--input={written(tmp_path / 'reviews.tsv', rows)}")
-    lines = (folder / "evaluations/reviews/predictions/test.tsv").read_text().splitlines()
-    right = [line.split("\t")[0] == line.split("\t")[1] for line in lines]
-    assert scores["test"]["accuracy"] == sum(right) / 2
-    assert 0 <= scores["test"]["macro_f1"] <= 1
-    assert scores["test"]["accuracy_signature"].startswith("classes:2|texts:2|")

@@ -53,15 +53,6 @@ def test_each_p_is_said_to_be_of_seeds_or_of_trained_models():
     assert "corrected for the 2 comparisons with the baseline in each measure" in text
 
 
-def test_the_test_is_named_if_systems_have_unequal_numbers_of_seeds():
-    many = system("many", *([n % 3, n % 4] for n in range(5)))
-    three = system("three", [1.0, 4.0], [2.0, 5.0], [3.0, 3.0])
-    for other, name in ((three, "Welch's t (with"), (TWO, "Cochran and Cox's test (if")):
-        text = shown(many, other)[1]
-        assert f"Interval and p: two-sided, by {name}" in text
-        assert "with the variance over seeds and sentences." in text
-
-
 def test_a_table_and_a_figure_show_no_interval_of_a_single_text():
     [cells], text, [mark] = shown(system("a", [30.0]), system("b", [20.0]))
     assert cells == {"system": "b", "n": "1", "BLEU": "20.00", "difference": "-10.00"}

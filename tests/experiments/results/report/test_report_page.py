@@ -76,6 +76,7 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     assert "test.txt cannot be read (No such file or directory): --mode=evaluate" in page
 
 
+@pytest.mark.full
 def test_scores_of_other_checkpoints_are_not_mixed_with_these(tiny, copy):
     results = {**Run(copy).results, "averaged_steps": [20]}
     (copy / "results.json").write_text(json.dumps(results))
@@ -106,11 +107,7 @@ def test_the_report_is_made_again_without_the_data(tiny, copy, page):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [
-        ("test.txt", b"\0\xff\xc0\x01\n" * 7),
-        ("test.scores.tsv", b"1\t2\t3\n" * 7),
-        ("test.scores.tsv", b"one\ttwo\n" * 7),
-    ],
+    [("test.txt", b"\0\xff\xc0\x01\n" * 7), ("test.scores.tsv", b"one\ttwo\n" * 7)],
 )
 def test_a_damaged_translation_is_named_with_what_writes_it_again(copy, name, content):
     (copy / "translations" / name).write_bytes(content)
