@@ -12,41 +12,41 @@ class Room(NamedTuple):
 
 
 ROOMS = {
-    "model": Room("transformer/model", 4_600, 4_305),
-    "data": Room("transformer/data", 6_600, 8_692),
+    "model": Room("transformer/model", 4_600, 4_294),
+    "data": Room("transformer/data", 6_600, 8_052),
     "training": Room(
         "transformer/optim transformer/training transformer/mesh.py transformer/signals.py",
         2_700,
-        3_045,
+        2_868,
     ),
-    "tasks": Room("transformer/tasks", 1_900, 2_478),
-    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_972),
-    "operations": Room("transformer/operations.py", 700, 274),
+    "tasks": Room("transformer/tasks", 1_900, 2_420),
+    "inference": Room("transformer/inference transformer/decoding", 2_700, 2_886),
+    "operations": Room("transformer/operations.py", 700, 264),
     "runs": Room(
         "transformer/runs transformer/files.py transformer/variants.py",
         1_500,
-        2_364,
+        2_165,
     ),
-    "bridges": Room("transformer/bridges", 1_500, 1_707),
-    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_313),
-    "config": Room("transformer", 600, 860),
-    "command": Room("experiments experiments/command experiments/process", 1_600, 2_051),
+    "bridges": Room("transformer/bridges", 1_500, 1_674),
+    "metrics": Room("transformer/metrics transformer/analysis", 1_200, 1_310),
+    "config": Room("transformer", 600, 820),
+    "command": Room("experiments experiments/command experiments/process", 1_600, 1_904),
     "results": Room(
         "experiments/sweep experiments/results experiments/evaluate",
         4_300,
-        5_267,
+        4_768,
     ),
     "pictures": Room(
         "experiments/attention experiments/heads experiments/positions experiments/display",
         3_400,
-        3_781,
+        3_404,
     ),
     "services": Room(
         "experiments/modes experiments/serve experiments/benchmark",
         4_200,
-        4_054,
+        3_648,
     ),
-    "studies": Room("studies", 900, 412),
+    "studies": Room("studies", 900, 404),
 }
 
 # What a reader of the paper opens: it imports only itself, these modules, and these libraries.

@@ -36,14 +36,14 @@ SOURCE = ("transformer", "experiments", "studies")  # folders with a budget of l
 PACKAGE_FILES = ("__init__.py", "py.typed")
 MAX_FILES = 14  # files in a folder, without PACKAGE_FILES
 MAX_LINES, MAX_BODY = 400, 50  # lines of a file, and of a function without its docstring
-MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 43_575, 259, 41  # goals: 32,500, 225, 40
+MAX_TOTAL, MAX_MODULES, MAX_ONE_IMPORTER = 40_881, 248, 37  # goals: 32,500, 225, 40
 MAX_ROOMS, MAX_ARROWS = 12, 30  # folders of `experiments`, and imports between them
-MAX_CORE = 4_786  # lines of the core shelf
-MAX_WHOLE_CONFIGS = 39  # functions that take the whole config
-MAX_TESTS = 0.93  # lines of tests per line of source; goal: 0.75
+MAX_CORE = 4_761  # lines of the core shelf
+MAX_WHOLE_CONFIGS = 37  # functions that take the whole config
+MAX_TESTS = 0.91  # lines of tests per line of source; goal: 0.75
 # Participles that are bad names for values; a noun says what the value is.
 PARTICIPLES = {"found", "kept", "own", "given", "known", "seen", "taken", "made", "done", "left"}
-MAX_PARTICIPLES = 90  # goal: 0
+MAX_PARTICIPLES = 72  # goal: 0
 
 
 class Module(NamedTuple):

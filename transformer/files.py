@@ -324,7 +324,7 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
         wrong = [mismatch(value, choice, place) for choice in shape]
         return None if None in wrong else wrong[0]
     kind = {dict: dict, list: list, Each: dict}.get(type(shape), shape)
-    if not _is_of(value, kind):
+    if not _has_type(value, kind):
         is_plain = isinstance(value, str | int | float)
         shown = ascii(value)[:40] if is_plain else type(value).__name__
         return f"{place or 'the whole'} is {shown} instead of {kind.__name__}"
@@ -346,7 +346,7 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str | None:
     return next(filter(None, wrong), None)
 
 
-def _is_of(value: Any, kind: type) -> bool:
+def _has_type(value: Any, kind: type) -> bool:
     if isinstance(value, bool):
         return kind is bool
     if isinstance(value, str):

@@ -111,7 +111,7 @@ def embedding_map(
         of_class = points[classes == number]
         name = f"{visible_label(label)} ({len(of_class):,})"
         axes.plot(*of_class.T, label=name, **style, **plotting.look(number))
-    for text in plotting.finish_map(axes, "upper").get_texts():
+    for text in plotting.finish_scatter(axes, "upper").get_texts():
         text.set(**_text_style(labels))
     return figure
 

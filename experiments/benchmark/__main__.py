@@ -18,7 +18,7 @@ from transformer.config import load_page
 from transformer.files import write_json
 from ..process import process
 from . import summary, workloads
-from .benchmark import choose, share_device, show
+from .benchmark import choose, share_device, show_results
 from .measurements import Setting, choose_peers, measure
 from .turns import ROOT
 from .workloads import Shape, Workload
@@ -68,7 +68,7 @@ def _run_parts(arguments: Sequence[str]) -> int:
         parts = {name: (kind, workload(data)) for name, (kind, workload) in BENCH_PARTS.items()}
         results = measure({name: parts[name] for name in names}, setting)
         write_json(out / "benchmark.json", results)
-        return int(show(results, before, "standard workloads"))
+        return int(show_results(results, before, "standard workloads"))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -52,7 +52,7 @@ def benchmark(run: Run, options: Options) -> None:
         results = measure({kind: (kind, Workload(config)) for kind in kinds}, setting)
         if file:
             file.write(json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    show(results, before, config.name)
+    show_results(results, before, config.name)
     if trace and "training" in kinds:
         logger.info(f"wrote profiler traces to {trace}")
 
@@ -74,7 +74,7 @@ def choose(text: str | None, parts: Sequence[str]) -> list[str]:
     return [name for name in parts if name in names]
 
 
-def show(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
+def show_results(results: Mapping[str, Any], before: Mapping[str, Any] | None, name: str) -> bool:
     """Prints a benchmark, and what is worse than before; returns whether anything is worse."""
     print_tables(results["parts"], f"{name} on {summary.machine(results['environment'])}")
     if not before:

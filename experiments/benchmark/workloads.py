@@ -14,7 +14,7 @@ from transformer.config import complete, load_page
 from transformer.data.batches import Batch, make_batch
 from transformer.data.buckets import BucketPlan, Plan
 from transformer.data.files.locate import corpus_folder
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.translator import Translator
 from transformer.tasks.base import Task
@@ -84,6 +84,9 @@ class Vocabulary(Tokenizer):
 
     def __init__(self, size: int):
         self.model, self.origin, self.vocab_size = b"", "", size
+
+    def pieces(self, ids: Ids) -> list[str]:
+        return list(map(str, ids))
 
 
 class RandomBatches(Plan[Batch]):

@@ -26,6 +26,8 @@ def train(config: Any, workdir: str | Path, settings: Mapping[str, Any]) -> Path
     overrides = [(key, str(value)) for key, value in settings.items()]
     folder = Path(workdir).expanduser()
     with logging_to("stdout"):
-        if command.run(command.Command("train", str(folder), experiment, overrides, Options())):
+        if command.run_command(
+            command.Command("train", str(folder), experiment, overrides, Options())
+        ):
             raise KeyboardInterrupt(f"{folder} was stopped: the same call resumes it")
     return folder

@@ -49,7 +49,7 @@ class Command(NamedTuple):
     options: Options
 
 
-def run(command: Command) -> int:
+def run_command(command: Command) -> int:
     """Runs a command; returns its exit code: 0, or another one if a signal ended its training."""
     if "://" in (command.workdir or ""):
         return _run_in_bucket(command)
@@ -85,7 +85,7 @@ def _run_in_bucket(command: Command) -> int:
     if command.options.processes:
         raise UserError("--processes is for a folder on a disk that all share: mount the bucket")
     with mirror(str(command.workdir), command.mode == TRAIN) as folder:
-        return run(command._replace(workdir=str(folder)))
+        return run_command(command._replace(workdir=str(folder)))
 
 
 def train(experiment: Experiment, folder: Path, options: Options) -> int:

@@ -68,12 +68,12 @@ def _run_command(argv: list[str]) -> int:
         with executed(path, "module"):  # registers a variant
             MODULES.append(str(path))
     experiment = read_given(FLAGS.config, overrides)
-    from .command import Command, run
+    from .command import Command, run_command
 
     values: dict[str, Any] = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Options)}
     options = Options(**values)
     with process.logging_to(MODES[FLAGS.mode].log):
-        return run(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
+        return run_command(Command(FLAGS.mode, FLAGS.workdir, experiment, overrides, options))
 
 
 def parse(argv: list[str], values: flags.FlagValues) -> list[tuple[str, str]]:

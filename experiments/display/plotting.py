@@ -88,7 +88,7 @@ def add_colour_bar(image: AxesImage, ticks: Any, label: str = "", **place: Any) 
     return bar
 
 
-def finish_map(axes: Axes, place: str) -> Legend:
+def finish_scatter(axes: Axes, place: str) -> Legend:
     """Removes the axes of a map of points, and draws its legend at `place`, "upper" or "lower"."""
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")

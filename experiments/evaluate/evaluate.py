@@ -80,7 +80,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
         task = tasks.REGISTRY[config.task].from_folder(folder, config)
         if not settings:
             results = scoring.score(task, run)
-            scoring.show(task, run, results)
+            scoring.show_results(task, run, results)
             return results
         place.mkdir(parents=True, exist_ok=True)
         results = scoring.score(task, run, place, {"settings": settings})

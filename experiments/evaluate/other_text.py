@@ -60,7 +60,7 @@ def read_given(name: str, run: Run, options: Options) -> Given:
                 f"--{flag}={value} is for config.task=translation, and {folder} is a run of "
                 f"config.task={config.task}: leave it out"
             )
-    path = _locate_file(name, "--input", task.reads == LABELLED)
+    path = _check_named_file(name, "--input", task.reads == LABELLED)
     if task.reads == DOCUMENTS:
         documents = text_file(path, config.data)
         _print_rows(documents.rows)
@@ -109,10 +109,10 @@ def _pair_files(name: str, references: str | None) -> list[Path]:
             raise UserError(f"--input={name} has its own references: leave out --references")
         source, targets = fetch_named_set(name)
         return [source, *targets]
-    files = [_locate_file(name, "--input")]
+    files = [_check_named_file(name, "--input")]
     if references is None:
         return files
-    files += [_locate_file(own, "--references") for own in references.split(",")]
+    files += [_check_named_file(own, "--references") for own in references.split(",")]
     for path in files:
         if format_of(path) in ROWS_ALONE:
             raise UserError(
@@ -151,7 +151,7 @@ def _check_labels(path: Path, texts: Sequence[Any], labels: Sequence[str]) -> No
         )
 
 
-def _locate_file(name: str, flag: str, folders: bool = False) -> Path:
+def _check_named_file(name: str, flag: str, folders: bool = False) -> Path:
     """Returns the path of the file or data set that a flag names; of any folder if `folders`."""
     path = Path(name).expanduser()
     if not name or not (path.is_file() or is_dataset(path) or (folders and path.is_dir())):

@@ -83,7 +83,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
         return None
     if before < State.TRAINED and run.scores:
         run.delete_results()  # the last evaluation failed, so the weights were chosen without it
-    show(run.task, run, run.scores or score(run.task, run))
+    show_results(run.task, run, run.scores or score(run.task, run))
     return None
 
 
@@ -224,7 +224,7 @@ def _comparable_scores(
     return {key: value for key, value in start.items() if key != "scores"}
 
 
-def show(task: Task, run: Run, results: dict[str, Any]) -> None:
+def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
     """Prints a run's results and some examples, draws its pictures and writes its report."""
     folder, settings = run.folder, run.config.train
     print_results(results, run.config.task)

@@ -21,7 +21,7 @@ from transformer.files import write_arrays
 from transformer.inference.base import TokenTable
 from transformer.runs.run import Run
 from ..display.labels import labels_of, visible
-from ..display.plotting import COLOURS, DOTS_PER_INCH, finish_map, new_figure, save_figure
+from ..display.plotting import COLOURS, DOTS_PER_INCH, finish_scatter, new_figure, save_figure
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
 from ..process.options import Options
@@ -228,7 +228,7 @@ def map_figure(drawn: Map, pieces: Sequence[str]) -> Figure:
         style |= {"color": colour, "marker": marker, "linestyle": "none", "markeredgewidth": 0}
         of_kind = points[kinds == kind]
         axes.plot(*of_kind.T, label=f"{name} ({len(of_kind):,})", **style)
-    finish_map(axes, "lower")
+    finish_scatter(axes, "lower")
     axes.margins(0.04)
     axes.set_title(drawn.title, fontsize=9)
     spelt = [i for i, piece in enumerate(pieces) if not piece.startswith("<0x")][:CANDIDATES]

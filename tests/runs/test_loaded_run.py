@@ -171,7 +171,7 @@ def test_training_from_python_resumes_and_takes_a_config_or_its_file(runs, tmp_p
 
 
 def test_a_training_that_is_stopped_is_an_interrupt(runs, tmp_path, monkeypatch):
-    monkeypatch.setattr(commands, "run", lambda command: 130)
+    monkeypatch.setattr(commands, "run_command", lambda command: 130)
     with pytest.raises(KeyboardInterrupt, match="the same call resumes it"):
         transformer.train("configs/quickstart.py", tmp_path / "run")
 

@@ -106,7 +106,7 @@ def without_pictures():
 
     from experiments.results import report_page as page
 
-    with mock.patch("experiments.evaluate.run.show", report):
+    with mock.patch("experiments.evaluate.run.show_results", report):
         yield
 
 

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from transformer.bridges import layers
 from transformer.bridges.layers import HALVES, layer_arrays
-from transformer.bridges.reader import SENTENCES, write_plain_json, write_tokenizers
+from transformer.bridges.reader import SENTENCES, write_tokenizers, write_unsealed_json
 from transformer.data.tokenizer import BOS_ID, EOS_ID, NEVER_WRITTEN, PAD_ID
 from transformer.errors import UserError
 from transformer.files import write_bytes
@@ -96,7 +96,7 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
             piece.removeprefix("▁") if piece in tokenizer.symbols else piece
             for piece in tokenizer.pieces(range(tokenizer.vocab_size))
         ]
-        write_plain_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
+        write_unsealed_json(folder / f"{name}.json", {piece: i for i, piece in enumerate(pieces)})
     write_tokenizers(predictor, folder)
     ids = {
         "pad_token_id": PAD_ID,
@@ -105,12 +105,12 @@ def write(predictor: Translator, params: Any, folder: Path) -> None:
         "decoder_start_token_id": BOS_ID,
         "forced_eos_token_id": None,
     }
-    write_plain_json(folder / "config.json", make_config(config) | ids)
+    write_unsealed_json(folder / "config.json", make_config(config) | ids)
     search = {"num_beams": 4, "max_length": MAX_TOKENS, "suppress_tokens": [*NEVER_WRITTEN]}
-    write_plain_json(folder / "generation_config.json", search | ids)
+    write_unsealed_json(folder / "generation_config.json", search | ids)
     special = {"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
     sizes = {"model_max_length": MAX_TOKENS, "separate_vocabs": separate}
-    write_plain_json(folder / "tokenizer_config.json", special | sizes)
+    write_unsealed_json(folder / "tokenizer_config.json", special | sizes)
 
 
 def make_config(config: ModelConfig) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def write_tokenizers(predictor: Translator, folder: Path) -> None:
     (folder / "target.spm").write_bytes(predictor.target_tokenizer.model)
 
 
-def write_plain_json(path: Path, value: Any) -> None:
+def write_unsealed_json(path: Path, value: Any) -> None:
     """Writes plain JSON, without a run's seal."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
@@ -101,4 +101,4 @@ def write_files(predictor: Translator, folder: Path, **more: Any) -> None:
         **{"max_ratio": decode.max_ratio, "max_extra": decode.max_extra},
         "max_length": predictor.max_length,
     }
-    write_plain_json(folder / "about.json", about | more)
+    write_unsealed_json(folder / "about.json", about | more)

@@ -1,7 +1,8 @@
 """From training text to tokens, in the same way for every kind of text.
 
 A kind of text provides lines to train its tokenizer on, and yields its texts as parts;
-`prepare`, or `encode_training_text` for two sides, does the rest. `encode` encodes held-out text.
+`tokenize_training_text`, or `encode_training_text` for two sides, does the rest. Held-out text is
+encoded by `encode` alone.
 """
 
 import collections
@@ -145,7 +146,7 @@ def make_tokenizer(
     return train_tokenizer(lines, settings, cache_folder(data), fingerprint, **others)
 
 
-def prepare(
+def tokenize_training_text(
     lines: Iterable[str],
     digest: str,
     count: int,

@@ -285,7 +285,7 @@ def digests_of(folder: Path, split: str) -> list[str]:
     """Returns the digests of a split's files, checked against the recorded digests."""
     path, digests = path_of(folder, split), []
     for each in (path, path.with_suffix(PIXELS)):
-        if each.exists() or each.name in _recorded_digests(folder):
+        if each.exists() or each.name in _held_out_digests(folder):
             digests.append(files.digest_file(each, FIX))
             _check_digest(each, digests[-1])
     return digests
@@ -316,12 +316,12 @@ def _read_records(
     _check_digest(path, digest.hexdigest())
 
 
-def _recorded_digests(folder: Path) -> dict[str, str]:
+def _held_out_digests(folder: Path) -> dict[str, str]:
     """Returns the digests of all held-out files in a run's folder; older runs have none."""
     path = folder / HELD_OUT_FOLDER / DIGESTS
     return read_json(path, Each(str), FIX) if path.exists() else {}
 
 
 def _check_digest(path: Path, digest: str) -> None:
-    if digest != _recorded_digests(path.parents[1]).get(path.name, digest):
+    if digest != _held_out_digests(path.parents[1]).get(path.name, digest):
         raise UserError(f"{path} is not what was written: {FIX}")

@@ -36,7 +36,7 @@ def measured(tmp_path, monkeypatch):
 
     monkeypatch.setitem(measurements.KINDS, "decoding", measure)
     monkeypatch.setattr(__main__, "BASELINE", tmp_path / "speed.json")
-    monkeypatch.setattr(__main__, "show", lambda found, before, name: judge(found, before))
+    monkeypatch.setattr(__main__, "show_results", lambda found, before, name: judge(found, before))
     monkeypatch.setattr(measurements.environment, "describe", lambda: ENVIRONMENT)
 
     def judge(found, before):

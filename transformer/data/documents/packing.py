@@ -21,7 +21,7 @@ from transformer.data.encode import (
     Side,
     batched,
     encode,
-    prepare,
+    tokenize_training_text,
 )
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from transformer.errors import RunError
@@ -113,12 +113,14 @@ def prepare_text(
     folder: Path | None = None,
     initial: Path | None = None,
 ) -> tuple[Documents, Tokenizer]:
-    """Returns the encoded training text, read several times, and its tokenizer; see `prepare`."""
+    """Returns the encoded training text and its tokenizer; see `tokenize_training_text`."""
     (content, count), whole = _text_fingerprint(documents), data.documents == "file"
     parts = functools.partial(_chunks, documents, whole)
     lines, key = Restartable(lambda: _lines_of_documents(documents)), ("documents", content, whole)
     about = lines, content, count, parts, key
-    encoded, tokenizer = prepare(*about, data, settings, folder, initial, writes=True)
+    encoded, tokenizer = tokenize_training_text(
+        *about, data, settings, folder, initial, writes=True
+    )
     text = Documents(**vars(encoded), whole=whole, digest=content[:8])
     if len(text.store.tokens) < data.context:
         raise RunError(

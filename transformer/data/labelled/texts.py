@@ -19,7 +19,7 @@ from transformer.data.encode import (
     Side,
     batched,
     encode,
-    prepare,
+    tokenize_training_text,
 )
 from transformer.data.pairs import Labelled
 from transformer.data.tokenizer import BOS_ID, Ids, Tokenizer
@@ -100,7 +100,7 @@ def prepare_labelled(
 
     Args:
       labels: class names, by number.
-      folder, initial: see `prepare`.
+      folder, initial: see `tokenize_training_text`.
     """
     texts_digest, labels_digest, count = hashlib.sha256(), hashlib.sha256(), 0
     for item in items:
@@ -115,7 +115,7 @@ def prepare_labelled(
     key = ("labelled", content, labels_digest.hexdigest(), data.max_tokens)
     # Keyed apart from documents, which split the same text into other lines.
     about = lines, f"labelled {content}", count, parts, key
-    encoded, tokenizer = prepare(*about, data, settings, folder, initial)
+    encoded, tokenizer = tokenize_training_text(*about, data, settings, folder, initial)
     return EncodedTexts(**vars(encoded)), tokenizer
 
 

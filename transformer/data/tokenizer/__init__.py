@@ -176,10 +176,12 @@ def with_words(tokenizer: Tokenizer, words: Callable[[], Words] | None) -> Token
 
 
 def save_tokenizer(path: Path, tokenizer: Tokenizer) -> None:
-    """Writes a tokenizer's model and its origin."""
-    write_bytes(path, tokenizer.model)
-    if tokenizer.origin:
-        note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
+    """Writes a tokenizer's model, unless the file has it already, and its origin."""
+    # A full disk must not destroy the existing file, and with it the run.
+    if not path.exists() or path.read_bytes() != tokenizer.model:
+        write_bytes(path, tokenizer.model)
+    note = {"origin": tokenizer.origin, "model": digest_of(tokenizer.model)}
+    if tokenizer.origin and _read_note(path) != note:
         write_json(path.with_suffix(".json"), note)
 
 
