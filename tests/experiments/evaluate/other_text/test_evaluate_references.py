@@ -72,4 +72,4 @@ def test_the_third_reference_is_checked_as_the_first_is(translator, tmp_path):
     run = "--mode=evaluate", f"--workdir={translator}"
     refused(*run, *flags, says=("r2, sentence 2 is blank", "on all sides"))
     written(files[2], ["a", "b", "c"])
-    refused(*run, *flags, says=("r0: 2 and", "r2: 3"))
+    refused(*run, *flags, says=("ends after 2 lines, before", "r2"))
