@@ -76,15 +76,56 @@ def test_a_config_that_does_not_fit_the_checkpoints_is_refused(copy):
 def test_a_full_disk_ends_the_run_and_the_checkpoints_before_are_intact(tiny, copy):
     before = content(copy / "checkpoints")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # No file may grow beyond this; the tokenizer's does.
+    # No file may grow beyond this; what a checkpoint holds of parameters does.
     resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, hard))
     try:
-        longer = f"--workdir={copy}", "--config.train.steps=45"
-        refused(f"--config={tiny.config}", *longer, says="File too large: check")
+        ended = command(f"--config={tiny.config}", f"--workdir={copy}", "--config.train.steps=45")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert content(copy / "checkpoints") == before
+    assert ended.code == 2
+    line = ended.err.splitlines()[-1]
+    assert line.startswith("error: the checkpoint")
+    assert "(File too large): check room" in line
+    assert "Traceback" not in ended.err
+    assert "kept: steps 20, 40" in line
+    assert before.items() <= content(copy / "checkpoints").items()
     assert translate(copy).code == 0
+
+
+DAMAGE = {
+    "empty": b"",
+    "a list": b"[]",
+    "a string": b'"x"',
+    "null": b"null",
+    "a number": b"3",
+    "no keys": b"{}",
+    "cut": b'{"step": 4',
+    "not UTF-8": b'{"a": "\xff"}',
+    "nested": b"[" * 100_000,
+    "a long number": b'{"step": ' + b"9" * 5000 + b"}",
+}
+READ_BY = {
+    "config.json": ("translate", "report", "evaluate", "train"),
+    "results.json": ("report", "train"),
+    "run.json": ("report", "evaluate"),
+    "held_out/validation.jsonl": ("evaluate",),
+    "held_out/test.jsonl": ("evaluate", "heads", "align"),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", READ_BY)
+def test_damage_is_named_with_the_fix_in_every_mode_that_reads_it(copy, tmp_path, name):
+    arguments = [f"--workdir={copy}", f"--config.data.cache_dir={tmp_path / 'cache'}"]
+    for damage, data in DAMAGE.items():
+        if (name, damage) == ("run.json", "no keys"):
+            continue  # which says that nothing was recorded
+        (copy / name).write_bytes(data)
+        for mode in READ_BY[name]:
+            ended = refused(f"--mode={mode}", *arguments, says=name, stdin=b"a\n")
+            assert len(ended.err.splitlines()) == 1, (damage, mode)
+            assert len(ended.err) < 600, (damage, mode)
+            assert any(word in ended.err for word in ("restore", "delete it")), (damage, mode)
 
 
 @pytest.mark.full

@@ -121,7 +121,7 @@ def test_a_table_of_other_pictures_is_scored(folder, photos):
 
 def test_what_cannot_be_described_is_refused(folder):
     run = f"--workdir={folder / 'run'}"
-    refused(run, "--mode=caption", says="nowhere.png is not a file", stdin=b"nowhere.png\n")
+    refused(run, "--mode=caption", says="nowhere.png is missing", stdin=b"nowhere.png\n")
     refused(run, "--mode=attention", says="--picture is missing")
     refused(run, "--mode=serve", says="config.task=captioning, which is not served")
     other = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"

@@ -95,7 +95,7 @@ def test_a_table_of_other_pictures_is_scored(folder, photo):
     ("line", "message"),
     [
         ("PHOTO", "line 1 has no question: this model reads picture<TAB>question"),
-        ("nowhere.png\twhat is it ?", "nowhere.png is not a file"),
+        ("nowhere.png\twhat is it ?", "nowhere.png is missing"),
     ],
 )
 def test_a_line_that_cannot_be_answered_is_refused(folder, photo, line, message):

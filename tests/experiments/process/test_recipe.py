@@ -70,12 +70,6 @@ def test_pairs_are_counted_without_those_that_are_held_out(text):
     assert sources.count_train(config_of(text, **files).data) == 508
 
 
-def test_text_too_small_to_hold_out_from_has_no_row(text, said):
-    with pytest.raises(UserError, match=r"has 1,008 .*lower the sizes, .* to 100 each"):
-        recipe.apply(config_of(text, **{"data.test_size": 1_000}), ("data.validation_size",))
-    assert said == []
-
-
 # By hand: a tenth of 1,199 is 119, whose first digit stands for 100; a tenth of 7 is none.
 @pytest.mark.parametrize(("pairs", "size"), [(1_199, 100), (5_000, 500), (7, 1)])
 def test_a_fifth_of_a_small_text_is_held_out_at_most_unless_the_user_says_more(
