@@ -9,7 +9,7 @@ from absl import flags
 
 from configs import quickstart
 from experiments.command import main
-from experiments.command.command import Command, run
+from experiments.command.command import Command, run_command
 from experiments.process.modes import MODES, Mode, readers
 from experiments.process.options import Options
 from places import ROOT
@@ -86,13 +86,13 @@ def test_every_mode_has_its_row_in_the_documentation():
 
 
 def test_a_mode_of_the_table_is_run_with_its_flags(folder, added, capsys):
-    assert run(Command("echo", str(folder), None, [], Options(token="mine"))) == 0
+    assert run_command(Command("echo", str(folder), None, [], Options(token="mine"))) == 0
     assert capsys.readouterr().out == f"{folder / 'mine.txt'}\n"
 
 
 def test_a_task_without_a_mode_is_told_those_that_it_has(folder, added):
     with pytest.raises(UserError) as caught:
-        run(Command("classify", str(folder), None, [], Options()))
+        run_command(Command("classify", str(folder), None, [], Options()))
     fitting = (name for name, mode in MODES.items() if mode.fits(tasks.REGISTRY["translation"]))
     usable = ", ".join(name for name in fitting if name != "train")
     reason = "--mode=classify is not for config.task=translation"
