@@ -265,16 +265,20 @@ def plain(value):
         return {k: plain(v) for k, v in value.items() if not VOLATILE.search(k)}
     if isinstance(value, list):
         return [plain(item) for item in value]
-    return value
+    return shared(value) if isinstance(value, str) else value
+
+
+def shared(text):
+    """A text without times, rates and digests of places."""
+    text = text.replace("compiling ...\n", "")  # if no program was in the cache
+    return OF_PATH.sub("PATH", TIMES.sub("TIME", text))
 
 
 def content(file: Path, root: Path):
     """What of a file must be the same."""
 
     def text():
-        text = file.read_text("utf-8").replace(str(root.absolute()), "FOLDER")
-        text = text.replace("compiling ...\\n", "")  # if no program was in the cache
-        return OF_PATH.sub("PATH", TIMES.sub("TIME", text))
+        return file.read_text("utf-8").replace(str(root.absolute()), "FOLDER")
 
     if file.suffix == ".json":
         found = json.loads(text())
@@ -292,7 +296,7 @@ def content(file: Path, root: Path):
         with file.open(newline="") as lines:
             return [plain(row) for row in csv.DictReader(lines)]
     if file.suffix in (".txt", ".tsv", ".md", ".html", ".py"):
-        return text()
+        return shared(text())
     return file.read_bytes()
 
 
