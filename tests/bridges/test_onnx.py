@@ -107,6 +107,7 @@ def test_what_cannot_be_computed_is_named(name):
         make_graphs(tiny_config(**ALL[name]), {})
 
 
+@pytest.mark.full
 def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory, tmp_path, sites):
     texts = ["a b c", "d e", "f"]
     run = transformer.load(shared_run(tmp_path_factory).workdir, {"decode.beam_size": 1})

@@ -101,6 +101,7 @@ def test_all_models_translate_elsewhere_as_here(tmp_path):
     check_translations(tmp_path, ALL)
 
 
+@pytest.mark.full
 def test_the_lines_of_the_model_card_translate_as_the_run_does(tmp_path_factory, tmp_path):
     texts = ["a b c", "d e", "f"]
     run = transformer.load(shared_run(tmp_path_factory).workdir, {"decode.beam_size": 1})

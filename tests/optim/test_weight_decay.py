@@ -108,6 +108,7 @@ def test_a_model_of_pictures_decays_no_bias_of_its_grid():
     assert not vectors(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("share_layers", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_run_s_own_step_decays_no_vector_of_a_scanned_stack(share_layers, tmp_path):
     changes = {

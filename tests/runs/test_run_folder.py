@@ -111,6 +111,7 @@ def test_a_run_goes_on_by_its_folder_alone_and_remembers_what_is_set(tiny, copy,
     assert f"{copy} is finished, 41 steps" in again.out
 
 
+@pytest.mark.full
 def test_what_a_started_run_may_change_changes_neither_model_nor_order_nor_optimizer(tmp_path):
     Run(tmp_path, base.get_config()).claim()
     allowed = []

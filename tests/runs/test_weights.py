@@ -107,6 +107,7 @@ def averaging_harms(run, tmp_path):
     return fill(tmp_path / "harms", run, trees)
 
 
+@pytest.mark.full
 def test_where_averaging_helps_the_mean_is_used_and_where_it_harms_the_best(
     run, averaging_helps, averaging_harms
 ):

@@ -66,6 +66,7 @@ def test_balanced_classes_weigh_the_same_in_the_loss(config):
     np.testing.assert_allclose(weights * counts, sum(counts) / 2)
 
 
+@pytest.mark.full
 def test_rows_that_fill_up_the_devices_have_no_loss(config):
     task = make_task(config, ("model.dropout_residual", 0.0))
     params, batch, key = task.draw_params(jax.random.key(0)), task.plan[0], jax.random.key(1)

@@ -174,6 +174,7 @@ def test_a_search_finds_the_most_probable_lines(trained):
     refused(*beam, *many, "--prompt=one", says="raise config.decode.beam_size")
 
 
+@pytest.mark.full
 def test_a_search_writes_as_many_new_tokens_as_greedy_sampling(trained):
     config = workdir.load_config(trained["lines"])
     config.decode.update({"beam_size": 1, "temperature": 0.0, "length_penalty": "none"})

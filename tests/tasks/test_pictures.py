@@ -36,6 +36,7 @@ def photo(folder):
     return path, item.question, row.split("\t")[1:3]
 
 
+@pytest.mark.full
 def test_a_run_has_scores_by_kind_and_of_its_heads(folder):
     scores = json.loads((folder / "run/results.json").read_text())["test"]
     rows = (folder / "run/predictions/test.tsv").read_text().splitlines()

@@ -176,6 +176,7 @@ def order_of(tmp_path, steps):
     return {**Workload(config, shape).order(), "steps": steps, "folder": str(tmp_path)}
 
 
+@pytest.mark.full
 def test_the_step_counts_the_tokens_of_its_batches(tmp_path):
     order = order_of(tmp_path, 3)
     about, first, second = ask(jax_systems.step, order, 2)

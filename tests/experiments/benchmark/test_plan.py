@@ -35,6 +35,7 @@ def planned(tmp_path_factory):
     return folder, ended, json.loads((folder / "plan.json").read_text())
 
 
+@pytest.mark.full
 def test_parameters_and_operations_are_those_counted_by_hand(planned):
     _, ended, found = planned
     # Width 16, inner width 8: an attention has 4 * 16 * 16 weights, an inner layer 2 * 16 * 8 and

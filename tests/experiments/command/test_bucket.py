@@ -48,6 +48,7 @@ def files_in(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
+@pytest.mark.full
 def test_a_run_in_a_bucket_is_that_of_a_folder_and_is_used_from_anywhere(tmp_path, store, machine):
     config = config_file(tmp_path)
     with without_pictures():

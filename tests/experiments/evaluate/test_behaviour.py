@@ -107,6 +107,7 @@ def test_lines_are_a_function_of_the_test_set_and_names_are_in_its_script(folder
     assert "name copied" not in {case.check for case in make_cases(run_of(folder))}
 
 
+@pytest.mark.full
 def test_evaluate_scores_the_lines_and_the_report_shows_the_checks(tmp_path_factory, tmp_path):
     folder = shared_run(tmp_path_factory).copy(tmp_path / "run")
     flags = "--mode=evaluate", "--input=behaviour", f"--workdir={folder}"

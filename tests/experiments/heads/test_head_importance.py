@@ -69,6 +69,7 @@ def losses(ranked):
 HEADS = [("cross", 2), ("encoder_self", 1), ("decoder_self", 2)]
 
 
+@pytest.mark.full
 def test_a_head_off_changes_the_loss_by_what_its_rows_of_zeros_do(ranked, losses):
     numbers, tokens = ranked[2], ranked[2]["tokens"]
     assert (numbers["split"], len(numbers["heads"])) == ("test", 6)

@@ -39,6 +39,7 @@ FIELD_MISTAKES = [
 ]
 
 
+@pytest.mark.full
 def test_a_mistake_is_one_line_at_once_while_the_model_is_busy(site, monkeypatch):
     monkeypatch.setattr(routes, "MAX_REQUEST_TOKENS", 19)
     with gated(monkeypatch) as (gate, batches), ThreadPoolExecutor(1) as pool:
@@ -110,6 +111,7 @@ def test_every_request_has_a_line_in_the_log_without_its_text(site, said):
     assert re.fullmatch(r"GET /a b/x+\.\.\.x+ 404 _ ms", lines[4])
 
 
+@pytest.mark.full
 def test_any_text_has_an_answer(site):
     for text in ("a\nb", "\x00a", "a\u2028b", "\ufffd", "🙂" * 50, "a. B. " * 30, "x" * 200):
         assert site.post("translate", {"texts": [text]}).status == 200

@@ -177,6 +177,7 @@ def test_it_is_ready_once_the_programs_of_common_lengths_are_compiled(runs, monk
     assert programs.state()["status"] == "ready"
 
 
+@pytest.mark.full
 def test_attention_compiles_nothing_after_many_sentences(loaded, monkeypatch):
     run = transformer.load(loaded["translation"].folder)
     routes = Served("new", run).routes

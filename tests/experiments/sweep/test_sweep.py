@@ -63,6 +63,7 @@ def test_a_trial_is_an_ordinary_run(finished):
     assert workdir.load_config(folder / "trials/001").seed == 4
 
 
+@pytest.mark.full
 def test_a_seed_of_a_sweep_trains_as_the_config_with_that_seed_alone(finished, tmp_path):
     config, folder, _ = finished
     sweep(f"--config={config}", f"--workdir={tmp_path / 'run'}", "--config.seed=4")
@@ -103,6 +104,7 @@ def test_the_folder_alone_resumes_a_sweep_and_trains_nothing_twice(finished, tmp
     assert "--seeds=2" in json.loads((folder / "sweep.json").read_text())["command"]
 
 
+@pytest.mark.full
 def test_a_value_that_is_added_to_a_finished_sweep_extends_it(finished, tmp_path):
     source, before, _ = finished
     folder = shutil.copytree(before, tmp_path / "sweep")
@@ -132,6 +134,7 @@ def test_one_program_for_all_seeds_gives_the_answer_of_each_alone(tmp_path, larg
     assert abs(answers[0][0] - answers[0][1]) > 1e-3
 
 
+@pytest.mark.full
 def test_a_trial_that_fails_is_listed_and_the_others_go_on(tmp_path):
     trials = '\ndef sweep():\n    yield {"tokenizer.vocab_size": 8}\n    yield {}\n'
     config = write_config(tmp_path, trials=trials)
@@ -158,6 +161,7 @@ def test_one_trial_alone_is_found_done_by_the_sweep(tmp_path):
     assert [row["state"] for row in rows(folder)] == ["complete", "complete"]
 
 
+@pytest.mark.full
 def test_unpromising_trials_are_pruned_and_finished_ones_are_not(tmp_path):
     trials = """
 def sweep():
@@ -192,6 +196,7 @@ def test_trials_that_were_trained_apart_or_whose_config_was_edited_are_not_compa
         assert reason in summary
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("patience", "state"), [(1, "complete"), (2, "pruned")])
 def test_a_trial_that_patience_ends_is_not_pruned(patience, state, tmp_path, monkeypatch):
     monkeypatch.setattr(Study, "report", lambda self, attempt, value, step: step == 8)

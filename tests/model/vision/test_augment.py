@@ -19,6 +19,7 @@ def changed(names, seed=0):
     return np.asarray(from_patches(augment(PATCHES, SIZE, names, jax.random.key(seed)), SIZE))
 
 
+@pytest.mark.full
 def test_without_a_change_pictures_stay_and_with_one_a_key_gives_the_same_again():
     np.testing.assert_allclose(changed([]), PIXELS, atol=1e-3)
     every = changed(CHANGES)
@@ -51,6 +52,7 @@ def test_a_crop_moves_a_picture_into_black_by_some_whole_pixels():
     assert means.std() > 1
 
 
+@pytest.mark.full
 def test_a_mixture_is_of_two_pictures_and_its_loss_of_both_classes():
     config = mnist.get_config("digits")
     config.data.train_size, config.model.num_encoder_layers, config.train.mixup = 0, 1, 0.5

@@ -96,6 +96,7 @@ def test_a_translation_and_its_score_do_not_depend_on_the_other_sentences(transl
 # -- names
 
 
+@pytest.mark.full
 def test_a_name_keeps_the_scores_of_one_text(translator, tmp_path):
     folder = "--mode=evaluate", f"--workdir={translator}"
     file = written(tmp_path / "set.tsv", ["a b\ta b", "b c\tb c"])
