@@ -86,7 +86,7 @@ def test_all_runs_are_scored_once_and_a_table_has_them_all(sweep, news, tmp_path
     flags = "--set=news", f"--output={tmp_path / 'out'}"
     ended = command("--mode=compare", f"--runs={sweep},{other}", *flags)
     assert ended.code == 0, ended.err
-    assert "4 sentences" in ended.out
+    assert "these 4 test sentences" in ended.out
 
 
 def test_other_settings_are_scored_on_the_held_out_text_and_own_results_are_kept(sweep):
