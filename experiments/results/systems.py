@@ -285,9 +285,9 @@ def read_sweep(task: str, trials: Sequence[SweepTrial], baseline: int | None = N
         )
     systems = _settings(_with_texts(runs, measures), trials)
     marked = [trial.setting for trial in trials if trial.number == baseline]
-    chosen = next((system for system in systems if [system.values] == marked), None)
+    base = next((system for system in systems if [system.values] == marked), None)
     vocabularies, _ = unlike.get(PERPLEXITY, ("", ""))
-    return Comparison(systems, chosen, measures, [measures.main_metric], trials, vocabularies)
+    return Comparison(systems, base, measures, [measures.main_metric], trials, vocabularies)
 
 
 def _settings(runs: Sequence[ScoredRun], trials: Sequence[SweepTrial]) -> list[System]:

@@ -97,8 +97,8 @@ class Study:
         frozen = self._study.get_trials(deepcopy=False)
         listed = set(map(_number, frozen))
         if trials is not None:
-            known = {each.user_attrs["settings"]: _number(each) for each in frozen}
-            self.trials = trial_configs.number_trials(trials, known)
+            numbers = {each.user_attrs["settings"]: _number(each) for each in frozen}
+            self.trials = trial_configs.number_trials(trials, numbers)
             new = [trial for number, trial in self.trials.items() if number not in listed]
             structures = [trial_configs.structure(trial.config) for trial in new]
             # Trials of one structure are adjacent, so that a worker can take them as a batch.

@@ -75,8 +75,8 @@ def record_pages(monkeypatch):
     """The pages that sweeps make from now on, one after each trial."""
     page, shown = Results.to_page, []
 
-    def to_page(*told, **more):
-        shown.append(page(*told, **more))
+    def to_page(*arguments, **more):
+        shown.append(page(*arguments, **more))
         return shown[-1]
 
     monkeypatch.setattr(sweep_worker, "SHOW_EVERY", -1.0)

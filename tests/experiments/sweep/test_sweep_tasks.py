@@ -67,9 +67,9 @@ def test_language_models_are_compared_by_perplexity_over_seeds(tmp_path):
     accuracy = 100 * np.mean([o.score("test.accuracy") for o in sweep.systems[1].runs])
     assert second["accuracy (%)"].startswith(f"{accuracy:.2f} ± ")
     assert {"word perplexity", "bits/byte", "nll (nats)"} <= set(second)
-    told = "\n".join(write_notes(sweep))
-    assert "of new seeds of these settings, on this text" in told
-    assert "validation set" not in told
+    notes = "\n".join(write_notes(sweep))
+    assert "of new seeds of these settings, on this text" in notes
+    assert "validation set" not in notes
     assert list_signatures(sweep)["perplexity"] == "context:8|vocabulary:ab"
 
 
@@ -102,10 +102,10 @@ def test_language_models_of_different_vocabularies_are_compared_by_bits_per_byte
     assert {"bits/byte", "word perplexity", "p"} <= set(titles)
     assert not {"perplexity", "nll (nats)", "accuracy (%)"} & set(titles)
     assert list_signatures(sweep) == {"bits/byte": "context:8", "word perplexity": "context:8"}
-    told = "\n".join(write_notes(sweep))
-    assert "compared by bits/byte" in told
-    assert "trials 0 and 3 have different vocabularies" in told
-    assert "exp(nll)" not in told
+    notes = "\n".join(write_notes(sweep))
+    assert "compared by bits/byte" in notes
+    assert "trials 0 and 3 have different vocabularies" in notes
+    assert "exp(nll)" not in notes
     assert [axes.get_xlabel() for axes in draw(sweep)["scores"][0].axes] == [
         "bits/byte (lower is better)"
     ]
