@@ -187,6 +187,6 @@ AT_HOME = {
 # All other messages name arguments and keys, since Python and a server have no flags.
 COMMANDS = {
     "transformer/data/files/locate.py": 2,
-    "transformer/data/labelled/sources.py": 1,
+    "transformer/data/labelled.py": 1,
     "transformer/variants.py": 1,
 }

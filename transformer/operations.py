@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 from ml_collections import ConfigDict
 
 from transformer.data.corpora import Tagger
-from transformer.data.labelled.texts import read_texts
+from transformer.data.labelled import read_texts
 from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.batching import share, static_lengths, static_rows

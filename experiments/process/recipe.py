@@ -12,9 +12,9 @@ from ml_collections import ConfigDict
 
 from transformer.config import assign, flatten, load_page
 from transformer.config.keys import KEYS, having
+from transformer.data import labelled
 from transformer.data.corpora import corpora_of, naming, texts_of
 from transformer.data.files.locate import split_sources
-from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources
 from transformer.errors import UserError
 from transformer.model.config import check_choice

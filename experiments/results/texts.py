@@ -11,8 +11,8 @@ import sacrebleu
 from jaxtyping import Float, Int, Int64, Real
 from ml_collections import ConfigDict
 
+from transformer.data import documents
 from transformer.data.corpora import Tagger
-from transformer.data.documents import packing
 from transformer.errors import UserError
 from transformer.files import open_arrays, read_file
 from transformer.runs.json_files import FILE_DIGESTS, SCORES
@@ -103,7 +103,7 @@ def read_counts(folder: Path, results: Mapping[str, Any]) -> dict[str, Counts]:
 
 def count_words(texts: Iterable[str]) -> Int64[np.ndarray, "texts"]:
     """Returns the number of words of each text."""
-    return np.array([*map(packing.count_words, texts)], np.int64)
+    return np.array([*map(documents.count_words, texts)], np.int64)
 
 
 def bleu_of_sums(sums: Real[np.ndarray, "corpora 10"]) -> Float[np.ndarray, "corpora"]:

@@ -22,9 +22,8 @@ from transformer import checks as config
 from transformer import tasks
 from transformer.config import flatten
 from transformer.config.keys import KEYS
+from transformer.data import documents, labelled
 from transformer.data.cleaning.rules import rules_of
-from transformer.data.documents import sources as documents
-from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.pictures import sources as pictures
 from transformer.errors import UserError

@@ -125,7 +125,7 @@ def test_what_cannot_be_described_is_refused(folder):
     refused(run, "--mode=attention", says="--picture is missing")
     refused(run, "--mode=serve", says="config.task=captioning, which is not served")
     other = f"--config={folder / 'config.py'}", f"--workdir={folder / 'other'}"
-    refused(*other, "--config.data.source=digits", says="has no captions of pictures: choose")
+    refused(*other, "--config.data.source=digits", says="is not a source for this task: choose")
     refused(*other, "--config.model.architecture=recurrent", says="architecture=transformer")
     refused(*other, "--config.model.max_length=16", says="set config.model.max_length=17")
     refused(*other, "--config.model.tied_embeddings=all", says="model.tied_embeddings='decoder'")

@@ -7,7 +7,7 @@ import pytest
 from task_runs import text_config
 from tiny_classifier import ITEMS
 from transformer.config import complete
-from transformer.data.labelled.texts import LabelledPlan, encode_labelled, read_texts
+from transformer.data.labelled import LabelledPlan, encode_labelled, read_texts
 from transformer.data.tokenizer import BOS_ID, PAD_ID
 from transformer.tasks.classification import ClassificationTask
 

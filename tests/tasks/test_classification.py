@@ -197,7 +197,7 @@ def test_a_classifier_without_the_names_of_its_classes_is_refused(trained, tmp_p
         (ROWS, ("data.test_source=test.tsv",), "labels 'odd', which the training text never has"),
         (ROWS, ("data.test_size=0",), "the test set is empty"),
         (ROWS, ("model.positions=learned", "model.max_length=5"), "max_tokens=12"),
-        (ROWS, ("data.source=grammar",), "gives no labelled texts"),
+        (ROWS, ("data.source=grammar",), "is not a source for this task"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

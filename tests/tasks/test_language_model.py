@@ -12,7 +12,7 @@ import pytest
 from runs import toy_config
 from tiny_language_model import CONFIG, LINES
 from tiny_run import command, loading_once, refused, shared_folder, without_pictures
-from transformer.data.documents.packing import Documents
+from transformer.data.documents import Documents
 from transformer.runs import workdir
 from transformer.runs.run import Run
 from transformer.tasks.language_model import LanguageModelTask, scores_of

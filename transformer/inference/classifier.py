@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
-from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
+from transformer.data.labelled import LabelledBatch, read_texts, stack_labels
 from transformer.data.tokenizer import Ids, Tokenizer
 from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
 from transformer.inference.batching import by_rows, length_groups, static_rows

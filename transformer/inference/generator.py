@@ -9,7 +9,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from transformer.analysis.attention import Attention, BatchAttention
-from transformer.data.documents.packing import Documents, TextBatch, cut_chunks, pack_chunks
+from transformer.data.documents import Documents, TextBatch, cut_chunks, pack_chunks
 from transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Ids, Tokenizer
 from transformer.errors import UserError
 from transformer.inference.base import Params, TokenPredictor, TokenTable, Variables

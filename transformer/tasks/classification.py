@@ -15,11 +15,12 @@ from jaxtyping import Float, UInt8
 from transformer.analysis.snapshots import HeadSnapshots, divide
 from transformer.data import held_out
 from transformer.data.encode import TOKENIZER
-from transformer.data.labelled.sources import REGISTRY, open_labelled
-from transformer.data.labelled.texts import (
+from transformer.data.labelled import (
+    REGISTRY,
     LabelledBatch,
     LabelledPlan,
     encode_labelled,
+    open_labelled,
     prepare_labelled,
 )
 from transformer.data.pairs import Labelled
@@ -307,7 +308,6 @@ class ClassificationTask(Task):
         lines = [
             *self.text.source.describe(),
             f"{texts.unknown_fraction:.3%} unknown tokens; vocabulary {tokenizer.vocab_size}",
-            *texts.describe_unknown(),
             describe_plan(self.plan),
         ]
         if any(encoded.cut for encoded in splits.values()):

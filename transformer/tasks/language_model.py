@@ -5,7 +5,6 @@ import itertools
 import logging
 import math
 import re
-from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +13,17 @@ import numpy as np
 
 from transformer.analysis.snapshots import READABLE, HeadSnapshots, batch_rows, kept_first
 from transformer.data import held_out
-from transformer.data.documents.packing import (
+from transformer.data.documents import (
+    REGISTRY,
     Documents,
     TextBatch,
     TextPlan,
     encode_text,
+    open_documents,
     pack_rows,
     prepare_text,
 )
-from transformer.data.documents.sources import REGISTRY, open_documents
 from transformer.data.encode import TOKENIZER
-from transformer.data.parallel import sources as parallel
 from transformer.data.tokenizer import Tokenizer, load_tokenizer, save_tokenizer
 from transformer.errors import RunError, UserError
 from transformer.inference.base import Params
@@ -62,7 +61,7 @@ class LanguageModelTask(TokenTask):
 
     unit = "tokens"
     model_noun, invitation = "language model", "Type to continue"
-    sources = ChainMap[str, Any](REGISTRY, parallel.REGISTRY)
+    sources = REGISTRY
     metrics = "texts"
     operations = ("generate", "score")
     reads = DOCUMENTS
@@ -224,7 +223,6 @@ class LanguageModelTask(TokenTask):
             f"{what}: {tokens:,} tokens to train on, {others}; {text.unknown / tokens:.3%} "
             f"unknown; vocabulary {self.text.tokenizer.vocab_size}, {text.bytes / tokens:.2f} "
             "bytes per token",
-            *text.describe_unknown(),
             f"{plan.epoch_length} batches per epoch, of {rows} x {length} tokens",
             f"  {' '.join(self.text.tokenizer.pieces(ids))} ...".replace("\n", "⏎"),
         ]

@@ -163,7 +163,6 @@ def describe(config: ConfigDict, pairs: Pairs, corpus: Corpus, plan: BatchPlan) 
         f"{corpus.target_tokenizer.vocab_size} target"
         + (" (the same)" if config.tokenizer.joint else "")
         + _symbols(corpus),
-        *corpus.describe_unknown(),
         *describe_draws(corpus),
         describe_plan(plan),
     ]

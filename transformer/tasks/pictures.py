@@ -15,7 +15,7 @@ from transformer.analysis import pointing
 from transformer.data import held_out
 from transformer.data.characters import PUNCTUATION
 from transformer.data.encode import TOKENIZER, make_tokenizer
-from transformer.data.labelled.texts import LabelledBatch
+from transformer.data.labelled import LabelledBatch
 from transformer.data.pictures.patches import EncodedPictures, PicturePlan, encode_pictures
 from transformer.data.pictures.sources import (
     ANSWERS,

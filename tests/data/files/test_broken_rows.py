@@ -5,7 +5,7 @@ import pytest
 from format_examples import END, HEAD, NAMES, jsonl, parquet_bytes, unit
 
 from source_settings import refused
-from transformer.data.documents.sources import open_documents
+from transformer.data.documents import open_documents
 from transformer.data.pairs import Pair
 from transformer.data.parallel.sources import open_source
 

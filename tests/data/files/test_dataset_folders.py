@@ -7,7 +7,7 @@ import pytest
 from format_examples import NAMES, NESTED, PAIRS, arrow_bytes, parquet_bytes, table
 
 from source_settings import refused
-from transformer.data.labelled.sources import open_labelled
+from transformer.data.labelled import open_labelled
 from transformer.data.pairs import Labelled
 from transformer.data.parallel.sources import open_source
 

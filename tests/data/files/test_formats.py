@@ -9,7 +9,7 @@ import pytest
 from format_examples import FORMATS, NAMES, PAIRS, jsonl, parquet_bytes, table, zstd
 
 from source_settings import refused
-from transformer.data.documents.sources import open_documents
+from transformer.data.documents import open_documents
 from transformer.data.files import arrow
 from transformer.data.files.table import CLASSES, DATASET, parallel_text
 from transformer.data.files.table import FORMATS as READERS

@@ -9,7 +9,7 @@ import pytest
 from format_examples import FORMATS, NAMES, PAIRS, memory, quoted
 
 from source_settings import refused
-from transformer.data.labelled.sources import open_labelled
+from transformer.data.labelled import open_labelled
 from transformer.data.pairs import Pair
 
 REST = "Good day!\tGuten Tag!\nYes.\tJa.\n"

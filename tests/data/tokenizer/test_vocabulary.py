@@ -8,7 +8,6 @@ import pytest
 from test_tokenizer import CHARACTERS, make, message
 
 from configs import own_text
-from transformer.data.encode import EncodedPart, Side, encode
 from transformer.data.tokenizer import UNK_ID
 from transformer.data.tokenizer.train import BYTE_KINDS, BYTES, train_tokenizer
 
@@ -94,16 +93,3 @@ def test_bytes_that_spell_no_character_decode_to_something_harmless(tmp_path):
             assert "⁇" not in text
     for byte in range(4, 4 + BYTES):
         tokenizer.decode([byte, ids[0], byte]).encode()
-
-
-@pytest.mark.parametrize(
-    ("kind", "what"),
-    [("word", "3 words are not in the vocabulary: 'zwei' (3), 'drei' (2), 'vier' (1)"),
-     ("char", "2 characters are not in the vocabulary: 'ß' (2), '🚀' (1)")],
-)  # fmt: skip
-def test_what_a_vocabulary_lacks_is_counted_and_named(kind, what, tmp_path):
-    texts = ["eins zwei drei zwei", "drei zwei eins vier"] if kind == "word" else ["naß ß", "e🚀n"]
-    tokenizer = make(tmp_path, ["eins naen"], kind=kind)
-    part = EncodedPart({"text": Side(tokenizer.encode(texts), texts)})
-    assert encode([part], {"text": tokenizer}).describe_unknown() == [f"unknown: {what}"]
-    assert encode([], {"text": tokenizer}).describe_unknown() == []

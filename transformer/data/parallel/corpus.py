@@ -21,7 +21,6 @@ from transformer.data.encode import (
     Encoded,
     EncodedPart,
     Restartable,
-    Side,
     batched,
     cache_folder,
     encode_training_text,
@@ -296,13 +295,15 @@ def _parallel_parts(
             counts += SHORT_SENTENCE
             balanced = counts.max(axis=0) <= (max_ratio or np.inf) * counts.min(axis=0)
             marks = (short & balanced).tolist()
-            sides = {
-                name: Side([*itertools.compress(own, marks)], [*itertools.compress(lines, marks)])
-                for name, own, lines in zip(SIDES, ids, texts, strict=True)
-            }
+            ids = ([*itertools.compress(own, marks)] for own in ids)
+            lines = ([*itertools.compress(own, marks)] for own in texts)
             dropped = int((~short).sum()), int((short & ~balanced).sum())
             names = (f"{number} {name}" for name in TOKEN_LIMITS)
-            yield EncodedPart(sides, counts=dict(zip(names, dropped, strict=True)))
+            yield EncodedPart(
+                dict(zip(SIDES, ids, strict=True)),
+                counts=dict(zip(names, dropped, strict=True)),
+                texts=dict(zip(SIDES, lines, strict=True)),
+            )
 
 
 def make_sampler(

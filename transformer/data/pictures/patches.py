@@ -8,7 +8,7 @@ from jaxtyping import Int, UInt8
 
 from transformer.data.batches import BatchPlan, stack_rows
 from transformer.data.buckets import BucketPlan
-from transformer.data.labelled.texts import NO_LABEL, LabelledBatch, read_texts
+from transformer.data.labelled import NO_LABEL, LabelledBatch, read_texts
 from transformer.data.pairs import LabelledPicture
 from transformer.data.token_store import TokenStore, digest_arrays
 from transformer.data.tokenizer import Ids, Tokenizer

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -129,15 +129,6 @@ class Tokenizer:
     @functools.cached_property
     def _draws(self) -> Draws:
         return Draws(ModelProto.FromString(self.model))
-
-    def unknown_pieces(self, texts: Sequence[str], encoded: Sequence[list[int]]) -> Iterator[str]:
-        """Yields the unknown words, or parts of words, in texts with these ids."""
-        numbers = [i for i, ids in enumerate(encoded) if UNK_ID in ids]
-        spelt = self._processor.encode([self._canonical(texts[i]) for i in numbers], out_type=str)
-        for i, pieces in zip(numbers, spelt, strict=True):
-            for token, piece in zip(encoded[i], pieces, strict=True):
-                if token == UNK_ID:
-                    yield from filter(None, piece.split("▁"))
 
     def decode(self, ids: Ids) -> str:
         """Returns the text of ids before end-of-sentence; invalid bytes become U+FFFD."""

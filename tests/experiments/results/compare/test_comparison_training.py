@@ -6,6 +6,8 @@ import pytest
 
 from sweeps import sentences, translator
 from tiny_run import command, refused
+from transformer.data import held_out
+from transformer.data.pairs import Pair
 
 pytestmark = pytest.mark.full
 
@@ -120,10 +122,8 @@ def test_scores_of_other_texts_or_another_search_are_left_out_with_the_reason(
             group, name = key.split(".")
             config[group][name] += 1
         (folder / "config.json").write_text(json.dumps(config))
-        (folder / "held_out").mkdir()
         source = "c" if folder == runs["fast_0"] and not key else "b"
-        text = f'{{"source": "{source}", "target": "b"}}\n'
-        (folder / "held_out/validation_b.jsonl").write_text(text)
+        held_out.save(folder, {"validation_b": [Pair(source, "b")]})
     out = compare(runs, tmp_path / "out")
     reason = f"{runs['slow_0']} and {runs['fast_0']} had other texts or another search"
     assert (f"No scores during training are compared: {reason}." in out) != comparable
