@@ -36,14 +36,10 @@ def with_corpora(*corpora):
 @pytest.mark.parametrize(
     ("corpora", "says"),
     [
-        (["news"], ("corpora[0]='news'", "not a dict")),
-        ([{"name": "A b"}], ("'A b'",)),
         ([{"name": "a"}, {"name": "a"}], ("corpora[1]", "'a'", "another")),
         ([{"name": "a", "trian_source": "x"}], ("trian_source", "train_source")),
         ([{"name": "a", "batch_tokens": 7}], ("config.data.batch_tokens",)),
-        ([{"name": "a", "train_size": "many"}], ("train_size='many'", "int")),
         ([{"name": "a", "weight": 0}], ("weight=0", "more than 0")),
-        ([{"name": "a", "weight": float("nan")}], ("weight=nan",)),
         ([{"name": "a", "source_tag": "</s>"}], ("'</s>'",)),
         ([{"name": "a", "holdout": "middle"}], ("holdout", "corpus a", "middle")),
     ],
