@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from transformer.data.corpora import Tagger, languages_of
-from transformer.data.pictures.files import read_picture
-from transformer.data.pictures.patches import SeenPicture
+from transformer.data.pictures.patches import SeenPicture, read_picture
 from transformer.errors import UserError
 from transformer.inference.batching import static_length, static_lengths
 from transformer.inference.generator import Generator

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from configs import base
@@ -13,7 +12,7 @@ from runs import identical, toy_config
 from tiny_run import command, refused, shared_run, translators_once, unsealed, without_pictures
 from transformer import tasks
 from transformer.data import held_out
-from transformer.data.pairs import Labelled, LabelledPicture, Pair
+from transformer.data.pairs import Labelled, Pair
 from transformer.errors import UserError
 
 
@@ -67,15 +66,6 @@ def test_a_document_may_be_as_long_as_an_encyclopedia(tmp_path):
     text = "a line\n" * 10_000_000
     held_out.save(tmp_path, {"test": [text]})
     assert held_out.read_documents(tmp_path, "test") == [text]
-
-
-def test_pictures_may_take_more_memory_than_other_files(tmp_path):
-    pixels = np.full((1, 4800, 4800, 3), 7, np.uint8)
-    item = LabelledPicture(0, "large", "", "a wall")
-    held_out.save(tmp_path, {"test": [item]}, {"test": pixels})
-    items, found = held_out.read_pictures(tmp_path, "test", None)
-    assert items == [item]
-    np.testing.assert_array_equal(found, pixels)
 
 
 def test_text_is_kept_once_and_other_text_is_refused(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from transformer.data.pictures.files import ENDINGS, FORMATS, read_picture
+from transformer.data.pictures.patches import ENDINGS, FORMATS, read_picture
 from transformer.errors import UserError
 
 RED, WHITE, BLACK = (255, 0, 0), (255, 255, 255), (0, 0, 0)

@@ -26,7 +26,7 @@ from transformer.data.files.text import open_unpacked, read_lines
 from transformer.data.labelled import LabelledSource, check_classes
 from transformer.data.pairs import SPLITS, LabelledPicture, choose_source
 from transformer.data.pictures import scenes
-from transformer.data.pictures.files import MAX_PIXELS, read_classes, read_picture
+from transformer.data.pictures.patches import MAX_PIXELS, read_classes, read_picture
 from transformer.errors import UserError
 
 IDX_BYTES, MAX_IDX = 8, 2**31  # the IDX code of bytes; maximum bytes that are read
