@@ -186,7 +186,7 @@ AT_HOME = {
 # The number of messages in the library with a complete command, or with flags to paste into one.
 # All other messages name arguments and keys, since Python and a server have no flags.
 COMMANDS = {
-    "transformer/data/files/locate.py": 2,
+    "transformer/data/files/locate.py": 1,
     "transformer/data/labelled/sources.py": 1,
     "transformer/variants.py": 1,
 }

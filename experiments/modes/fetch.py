@@ -22,8 +22,7 @@ import pooch
 import requests
 from ml_collections import ConfigDict
 
-from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
-from transformer.data.files.locate import corpus_folder
+from transformer.data.files.locate import CATALOGUE, Download, PublicCorpus, corpus_folder
 from transformer.data.files.text import open_unpacked
 from transformer.errors import UserError, one_line
 from transformer.files import Each, naming, read_json, write_json

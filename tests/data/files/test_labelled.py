@@ -80,7 +80,7 @@ def test_a_cell_of_csv_may_be_a_book(files):
         ),
         ({"a.csv": "review,label\nx,a\n"}, {},
          ("line 1 has no field 'text'", "'review', 'label'", "numbers")),
-        ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("text_field='label'", "different fields")),
+        ({"a.tsv": "a\tx\n"}, {"text_field": "label"}, ("'label, label'", "different fields")),
     ],
 )  # fmt: skip
 def test_files_that_cannot_be_of_use_are_refused(files, contents, keys, parts):

@@ -21,7 +21,7 @@ from experiments.process.config import read_experiment
 from places import ROOT
 from source_settings import refused
 from tiny_run import command, unsealed
-from transformer.data.files.catalogue import CATALOGUE, Download, PublicCorpus
+from transformer.data.files.locate import CATALOGUE, Download, PublicCorpus
 from transformer.data.files.text import read_lines
 from transformer.runs.run import Run
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from transformer.data.files.folders import class_files
+from transformer.data.files.locate import class_files
 from transformer.errors import UserError, one_line
 from transformer.files import open_input
 
