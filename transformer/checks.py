@@ -8,12 +8,12 @@ from ml_collections import ConfigDict
 
 from transformer.config import flatten
 from transformer.config.keys import KEYS
-from transformer.data.cleaning import rules
+from transformer.data import cleaning
 from transformer.data.corpora import corpora_of, naming
 from transformer.data.parallel.modifiers import check_augmentation
 from transformer.data.pictures.sources import ANSWERS, CLASSES
 from transformer.data.tokenizer import check_models, check_symbols
-from transformer.data.tokenizer.draws import check_sampling
+from transformer.data.tokenizer.draws import strength_of
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
@@ -58,10 +58,10 @@ def _check_values(config: ConfigDict) -> None:
     rules_of(config.train)
     _check_mesh(config.train.mesh, config.model)
     check_symbols(config.tokenizer)
-    check_models(config.tokenizer, config.train.init_from)
-    check_sampling(config.tokenizer, task.reads == PAIRS)
-    unpaired = config.task if task.reads != PAIRS else ""
-    check_augmentation(config.data, config.tokenizer.placeholders, unpaired)
+    check_models(config.tokenizer)
+    if not config.tokenizer.model:
+        strength_of(config.tokenizer, config.tokenizer.kind)
+    check_augmentation(config.data, config.tokenizer, "" if task.reads == PAIRS else config.task)
     beam = config.decode.search == "beam"
     writes = task.reads == DOCUMENTS and beam
     if writes and config.data.documents == "file":
@@ -158,7 +158,7 @@ def _check_source(data: ConfigDict, task: type[Task]) -> None:
     """
     check_choice("config.data.source", data.source, task.sources)
     if task.reads == PAIRS:
-        rules.rules_of(data)
+        cleaning.rules_of(data)
 
 
 def _check_corpora(data: ConfigDict, task: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import regex
 
-from transformer.data.cleaning.rules import scripts_of
+from transformer.data.cleaning import scripts_of
 from transformer.data.corpora import Tagger, parts_of
 from transformer.data.held_out import read_pairs
 from transformer.data.pairs import Pair

@@ -22,7 +22,7 @@ from transformer import checks as config
 from transformer import tasks
 from transformer.config import flatten
 from transformer.config.keys import KEYS
-from transformer.data.cleaning.rules import rules_of
+from transformer.data.cleaning import rules_of
 from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel

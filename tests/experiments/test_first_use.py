@@ -10,9 +10,9 @@ from experiments.process.process import exit_code
 from experiments.sweep.sweep import write_results
 from log_lines import heard
 from sweeps import write_trial
-from transformer.data.cleaning.survey import pair_hash
 from transformer.data.pairs import Pair
 from transformer.data.parallel import training_pairs
+from transformer.data.parallel.training_pairs import pair_hash
 from transformer.errors import UserError
 from transformer.inference.hypotheses import BLANK
 from transformer.runs import workdir

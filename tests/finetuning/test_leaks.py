@@ -8,9 +8,8 @@ import pytest
 
 from configs import base
 from runs import TOY
-from transformer.data.cleaning.survey import pair_hash, undirected
 from transformer.data.parallel import sources, training_pairs
-from transformer.data.parallel.training_pairs import read_earlier
+from transformer.data.parallel.training_pairs import pair_hash, read_earlier, undirected
 from transformer.errors import UserError
 from transformer.tasks.translation import TranslationTask
 
@@ -91,7 +90,7 @@ def test_known_pairs_of_a_given_test_set_are_counted_in_both_directions(make):
     test = [NEW[0], learnt[0], learnt[1][::-1], tuple(f" {side} " for side in learnt[2]), NEW[1]]
     task = make("after", NEW[2:], "old", test)
     assert counts(task) == {"validation": 0, "test": 3}
-    assert f"warning: test: 3 of 5 {WARNING}: the scores are too good" in task.describe()
+    assert f"warning: test: 3 of 5 {WARNING}: the scores will be too high" in task.describe()
     splits = task.data_summary()["splits"]
     assert splits["test"]["of them in the training text of earlier runs"] == 3
     assert splits["validation"]["of them in the training text of earlier runs"] == 0

@@ -12,8 +12,7 @@ from transformer.analysis.alignment import GoldLinks, words_of_text
 from transformer.analysis.snapshots import HeadSnapshots, LinkedPair, divide
 from transformer.data.batches import BatchPlan
 from transformer.data.characters import word_ends
-from transformer.data.cleaning.rules import check_kept
-from transformer.data.cleaning.survey import pair_hash, undirected
+from transformer.data.cleaning import check_kept
 from transformer.data.corpora import (
     CorpusSettings,
     corpora_of,
@@ -32,7 +31,9 @@ from transformer.data.parallel.training_pairs import (
     Hashes,
     TrainingPairs,
     fingerprints_of,
+    pair_hash,
     read_training_pairs,
+    undirected,
 )
 from transformer.inference.segments import measure_lines, source_language
 from transformer.inference.translator import Translator
@@ -243,11 +244,7 @@ def describe_draws(corpus: Corpus) -> list[str]:
         return []
     tokens = sum(len(store.tokens) for store in (corpus.source, corpus.target))
     growth = corpus.sampler.drawn.sum() / corpus.sampler.planned_draws / tokens
-    changes = ", ".join(f"{fraction:.1%} {name}" for name, fraction in corpus.modified.items())
-    return [
-        f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"
-        + (f"; modified: {changes}" if changes else "")
-    ]
+    return [f"each epoch draws what it reads of a pair, with {growth:.2f} times as many tokens"]
 
 
 def _held_out_before(data: ConfigDict, pairs: Pairs, name: str) -> str:

@@ -223,7 +223,7 @@ def test_each_corpus_is_cleaned_by_its_own_rules_in_the_direction_of_its_files(f
     assert [report.kept for report in corpus.reports] == [11, 9]
     assert corpus.target_tokenizer.decode(corpus.target[11]) == f"0 {english}"
     files.data.corpora = (plain, {"name": "b", **own, "languages": ("en", "xx")})
-    with refused("'b'", "'xx' is unknown"):
+    with refused("'b'", "('en', 'xx')"):
         read_text(files.data, files.tokenizer, None)
 
 

@@ -88,6 +88,7 @@ def test_documents_are_read_from_a_field_of_rows(write, unit, documents):
 # Memory.
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["a.jsonl.zst", "a.parquet"])
 def test_rows_are_streamed(write, name, monkeypatch):
     monkeypatch.setattr(arrow, "ROWS_AT_ONCE", 8)

@@ -51,10 +51,23 @@ def test_what_is_held_out_depends_on_the_seed_and_the_sentences_but_not_their_pl
         assert sorted(first[name]) != sorted(other[name])
 
 
-@pytest.mark.parametrize("text", [corpus(18), corpus(1, 40)], ids=["few pairs", "one source"])
-def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text):
-    sizes = "config.data.validation_size=11 and config.data.test_size=7"
-    with refused(tmp_path / "all.tsv", f"{len(text.splitlines())} examples", sizes):
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (corpus(18), "lower the sizes, or"),
+        (corpus(1, 40), "lower the sizes, for example to 4 each"),
+        ("\n".join([corpus(18)] * 3), "for example to 5 each"),
+    ],
+    ids=["few pairs", "one source", "repetitions"],
+)
+def test_a_text_too_small_to_hold_out_from_is_refused(files, tmp_path, text, fix):
+    with refused(
+        tmp_path / "all.tsv",
+        f"{len(text.splitlines())} examples",
+        "config.data.validation_size=11 and config.data.test_size=7",
+        fix,
+        "config.data.validation_source and config.data.test_source",
+    ):
         files({"all.tsv": text}, **TSV, validation_size=11, test_size=7)
 
 

@@ -55,6 +55,7 @@ def test_broken_xml_is_named_by_its_line(write, content, says):
         open_source(write({"a.tmx": content}, **NAMES, skip_broken=True))
 
 
+@pytest.mark.full
 def test_units_are_streamed(write, tmp_path):
     rows = parallel_text(write({"a.tmx": memory(PAIRS)}, **NAMES), "train")
     assert sum(1 for _ in rows) == 4  # what is imported stays

@@ -69,6 +69,7 @@ def _class_names(schema: Any) -> dict[str, dict[int, str]]:
     """Returns the names of the classes, by number, of each label whose names `datasets` saved."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        features = {k: f for k, f in features.items() if isinstance(f, dict)}
         labels = {k: f["names"] for k, f in features.items() if f.get("_type") == "ClassLabel"}
         return {column: dict(enumerate(map(str, names))) for column, names in labels.items()}
     return {}

@@ -20,9 +20,7 @@ from ml_collections import ConfigDict
 
 from transformer.config.keys import having
 from transformer.data import held_out, tfds
-from transformer.data.cleaning import survey as surveys
-from transformer.data.cleaning.rules import CleaningReport, CleaningRules, rules_of
-from transformer.data.cleaning.survey import Survey, undirected
+from transformer.data.cleaning import CleaningReport, CleaningRules, rules_of
 from transformer.data.encode import batched, cache_folder
 from transformer.data.files.arrow import data_files
 from transformer.data.files.table import TableFile, TwoFiles, describe_rows, parallel_text
@@ -108,10 +106,7 @@ def open_files(settings: ConfigDict, earlier: Hashes | None = None) -> dict[str,
         training_pairs.cleaned(pairs, marks),
         CleaningReport(*notes["report"]),
         tuple(notes["fingerprints"]),
-        {
-            split: HeldOutReport(size, CleaningReport(*faults), *counts)
-            for split, (size, faults, *counts) in notes["held_out"].items()
-        },
+        {split: HeldOutReport(*counts) for split, counts in notes["held_out"].items()},
         arrays["hashes"],
         pairs,
         marks,
@@ -162,24 +157,24 @@ def _read_pairs(
     """Returns the numbers of the chosen pairs of the files as arrays, and notes about them."""
     lines = check_files(texts)
     text, sizes = texts["train"], _sizes(settings)
-    facts, rules = surveys.survey(text, rules, settings.seed)
-    faults = surveys.duplicates(facts, rules)
+    facts = training_pairs.survey(text, rules, settings.seed)
+    faults = training_pairs.duplicates(facts, rules)
     usable = faults == 0
     # Other pairs with the same source as a pair of an earlier run cannot be held out, either.
-    learnt = np.isin(undirected(facts.exact), () if earlier is None else earlier)
+    learnt = np.isin(training_pairs.undirected(facts.exact), () if earlier is None else earlier)
     learnt = np.isin(facts.ranks, facts.ranks[learnt]) & usable
     try:
         numbers = held_out.choose(text, facts.ranks, usable & ~learnt, sizes, settings)
         count = sum(map(len, numbers.values()))
         held_out.check_room(text, sizes, len(usable), not count or count < int(usable.sum()))
     except held_out.TooFewError as error:
-        dropped = surveys.count_faults(faults).dropped
+        dropped = training_pairs.count_faults(faults).dropped
         reasons = [f"{n:,} {reason}" for reason, n in dropped.items()]
         reasons += [f"{learnt.sum():,} in {training_pairs.EARLIER}"] * bool(learnt.any())
         more = f"; not held out are pairs that are dropped or known: {', '.join(reasons)}"
         raise UserError(f"{error}{more * bool(reasons)}") from None
     splits = {**texts, **held_out.take(text, numbers)}
-    facts = surveys.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
+    facts = training_pairs.without_copies(facts, list(itertools.chain(*numbers.values())), rules)
     gone = np.array(sorted(itertools.chain(*numbers.values())), np.int64)
     if settings.train_subset:
         usable = facts.faults == 0
@@ -187,7 +182,7 @@ def _read_pairs(
         places = np.flatnonzero(usable)
         chosen = places[np.argsort(facts.ranks[places], kind="stable")[: settings.train_subset]]
         gone = np.delete(np.arange(len(usable)), chosen)
-    rest = Survey(*(np.delete(array, gone, axis=0) for array in facts))
+    rest = np.delete(facts, gone).view(np.recarray)
     scored = {split: splits[split] for split in SPLITS[1:]}
     train = training_pairs.clean(held_out.Without(text, gone), rules, scored, earlier, rest)
     notes = {

@@ -9,7 +9,7 @@ from experiments.process import environment
 from experiments.process.config import override
 from experiments.results import run_tables as tables
 from transformer.config import flatten
-from transformer.data.cleaning.rules import CleaningReport
+from transformer.data.cleaning import CleaningReport
 from transformer.runs.workdir import load_config
 
 
