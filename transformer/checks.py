@@ -62,23 +62,12 @@ def _check_values(config: ConfigDict) -> None:
     check_sampling(config.tokenizer, task.reads == PAIRS)
     unpaired = config.task if task.reads != PAIRS else ""
     check_augmentation(config.data, config.tokenizer.placeholders, unpaired)
-    beam = config.decode.search == "beam"
-    writes = task.reads == DOCUMENTS and beam
-    if writes and config.data.documents == "file":
-        raise UserError(
-            "config.decode.search=beam looks for texts that end, and config.data.documents=file is "
-            "running text: use config.decode.search=sample"
-        )
+    writes = task.reads == DOCUMENTS and config.decode.search == "beam"
     if (task.is_translated or writes) and config.decode.num_best > config.decode.beam_size:
         raise UserError(
             f"config.decode.num_best={config.decode.num_best} is more than the "
             f"config.decode.beam_size={config.decode.beam_size} translations that are searched: "
             "raise config.decode.beam_size"
-        )
-    if config.train.best_metric == "bleu_moses_lowercase" and not config.evaluate.moses:
-        raise UserError(
-            "config.train.best_metric=bleu_moses_lowercase is not measured: set "
-            "config.evaluate.moses to the language of the translations"
         )
 
 

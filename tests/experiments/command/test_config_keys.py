@@ -32,13 +32,8 @@ CONFIGS = sorted(path for path in (ROOT / "configs").glob("*.py") if path.stem !
         ("data.source=file", ("'file'", "grammar, copy, reverse, files, tfds")),
         ("evaluate.sacrebleu_tokenizer=14a", ("'14a'", "13a, intl")),
         ("train.best_metric=ter", ("'ter'", "bleu")),
-        ("train.best_metric=bleu_moses_lowercase", "set config.evaluate.moses"),
         ("train.init_pattern=^encoder", ("'^encoder'", "set config.train.init_from")),
         ("tokenizer.initial=grow", ("tokenizer.initial=grow", "set config.train.init_from")),
-        (
-            "task=language_model data.documents=file decode.search=beam",
-            ("texts that end", "use config.decode.search=sample"),
-        ),
         ("data.test_size=0", ("test set is empty", "set config.data.test_size")),
         (
             "model.max_length=5 model.positions=learned",
