@@ -61,12 +61,10 @@ def _run_command(argv: list[str]) -> int:
     from ..process.config import executed, read_given
 
     if FLAGS.module is not None:
-        from transformer.variants import MODULES
-
         if not (path := Path(FLAGS.module).expanduser()).is_file():
             raise UserError(f"the module {path} is not a file")
-        with executed(path, "module"):  # registers a variant
-            MODULES.append(str(path))
+        with executed(path, "module"):
+            pass  # it has registered its variants
     experiment = read_given(FLAGS.config, overrides)
     from .command import Command, run_command
 
