@@ -146,6 +146,7 @@ ALLOWED = {
         "transformer.tasks",
     ),
     "transformer.training.placement": (
+        "transformer.errors",
         "transformer.model.losses",
         "transformer.data.buckets",
         "transformer.mesh",

@@ -19,7 +19,7 @@ from transformer.inference.translator import Translator
 from transformer.model.vision.inputs import PictureText
 from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
-from transformer.training.placement import StepQueue, prefetch
+from transformer.training.placement import prefetch, wait_for_earlier
 from transformer.training.run import TrainingRun
 from ..process.process import keep_program_memory, keep_programs
 from .turns import Turn
@@ -62,11 +62,11 @@ def step(order: Mapping[str, Any], turn: Turn) -> NoReturn:
 
     def take(batches: Sequence[Any]) -> list[Any]:
         nonlocal state
-        metrics, queue = [], StepQueue()  # each unfinished step holds memory
+        metrics = []
         for batch in batches:
             state, sums = trainer.train_step(state, batch, trainer.hparams)
             metrics.append(sums)
-            queue.wait(metrics)
+            wait_for_earlier(metrics)
         return jax.block_until_ready(metrics)
 
     take(first)

@@ -113,13 +113,3 @@ def test_the_loop_shows_the_parameters_before_the_first_step_alone(tmp_path):
     assert trainer_of(tmp_path, calls, **{"train.steps": 10}).run()
     assert len(calls) == 1
 
-
-def test_training_goes_on_if_the_first_weights_cannot_be_scored(tmp_path, caplog):
-    trainer = trainer_of(tmp_path, [], **{"train.steps": 5})
-
-    def fail(params):
-        raise MemoryError("no room")
-
-    trainer.on_start = fail
-    assert trainer.run()
-    assert "evaluation of the first weights failed, and training continues" in caplog.text

@@ -294,9 +294,9 @@ def snapshot_of_pairs(
     numbers = [i for texts in parts.texts for i in texts]
     written = translator.target_tokenizer.pieces
     tokens = [(translator.source_names(sources[i]), ["<s>", *written(targets[i])]) for i in numbers]
-    chosen = [pairs[i] for i in numbers]
-    first = min(first, len(chosen))  # excludes rows of padding
-    linked = [] if any(pair.alignment is None for pair in chosen) else _linked(translator, chosen)
+    chosen, first = [pairs[i] for i in numbers], min(first, len(numbers))  # no rows of padding
+    has_links = bool(chosen) and all(pair.alignment is not None for pair in chosen)
+    linked = _linked(translator, chosen) if has_links else []
     return HeadSnapshots(translator.batch_attention, batches, tokens[:first], linked)
 
 
