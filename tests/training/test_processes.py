@@ -146,15 +146,6 @@ def test_unlike_processes_are_refused_by_both(tmp_path):
 
 
 @pytest.mark.full
-def test_an_error_of_one_is_said_by_both(tmp_path):
-    nowhere = tmp_path / "nowhere"
-    codes, errors = Two(tmp_path, **{"data.source": "files", "data.path": nowhere}).ends()
-    assert codes == [2, 2]
-    assert errors[0] == errors[1]
-    assert str(nowhere) in errors[0][0]
-
-
-@pytest.mark.full
 def test_a_process_without_others_ends_at_the_deadline(tmp_path):
     two = Two(tmp_path, **{"train.deadline": 2})
     two.send(signal.SIGKILL, 1)
