@@ -39,7 +39,7 @@ LOCKS = "locks"  # folder of numbered objects; the last one belongs to the proce
 STATE = "copy.json"  # state of the copy, see `Bucket`
 # Names, and parts of names, of files that are not uploaded.
 LOCAL = ("lock", STATE)
-HALF = (".partial", ".orbax-checkpoint-tmp/", "/deleted/", "/unreadable_")
+HALF = (".partial", ".orbax-checkpoint-tmp/", ".deleted/")
 LOGS = (METRICS, EVENTS)
 RECORD = "record.json"  # a checkpoint without it is incomplete
 # Placeholders for an object's identity while it is uploaded or downloaded.

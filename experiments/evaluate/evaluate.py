@@ -14,8 +14,8 @@ from transformer.config.keys import having
 from transformer.data.pairs import SPLITS
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.runs import json_files, workdir
-from transformer.runs.run import Run
+from transformer.runs import workdir
+from transformer.runs.run import Run, read_results, read_run
 from transformer.runs.workdir import find_trials
 from ..process.options import Options
 from ..results.run_tables import BEHAVIOUR, main_split
@@ -73,7 +73,7 @@ def _prepare_held_out(run: Run) -> Evaluation:
             )
     settings = run.other_settings()
     # The report needs these files: damage is reported before the scoring takes its time.
-    json_files.read_run(folder)
+    read_run(folder)
     place = folder / workdir.EVALUATIONS / _folder_name("", settings)
 
     def score() -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _known_evaluation(
 
     Raises UserError if they are of a text with another digest; '' is that of the held-out text.
     """
-    results = json_files.read_results(place / "results.json")
+    results = read_results(place / "results.json")
     if results is None:
         return None
     text = results.get("input", {"files": [], "digest": ""})

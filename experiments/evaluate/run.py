@@ -18,7 +18,8 @@ from transformer.config.keys import having
 from transformer.files import digest_file, write_arrays, write_bytes, write_json
 from transformer.mesh import make_mesh
 from transformer.metrics.registry import COUNTS, TABLE, Metric, find, metrics_of
-from transformer.runs import json_files, workdir
+from transformer.runs import run as runs
+from transformer.runs import workdir
 from transformer.runs.checkpoint import check_fingerprint
 from transformer.runs.run import Run, State, TrainedRun
 from transformer.runs.weights import Weights
@@ -27,8 +28,7 @@ from transformer.training.group import Group
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
-from transformer.training.start import check_fit, check_source
-from transformer.training.start_vectors import check_vectors
+from transformer.training.start import check_source
 from ..process import environment, modes
 from ..process.processes import join
 from ..process.text_io import join_lines
@@ -82,7 +82,7 @@ def _train_and_score(run: TrainingRun, group: Group) -> int | None:
     if before == State.REPORTED or not group.leads:
         return None
     if before < State.TRAINED and run.scores:
-        run.delete_results()  # the last evaluation failed, so the weights were chosen without it
+        run.delete_results()  # they are older than the last evaluation
     show_results(run.task, run, run.scores or score(run.task, run))
     return None
 
@@ -93,19 +93,18 @@ def _begin_run(run: TrainingRun) -> State:
     run.checkpoints.check_fingerprint(task.fingerprint(), task.text_digest())
     if not run.step:
         run.refuse_results()
-        check_fit(run, task.predictor)
-        check_vectors(run, task.predictor)
+        _ = run.start  # its errors come before the folder is a run's
     state = run.state
     if state == State.REPORTED:
         run.close()
         logger.info(f"{folder} is finished, {run.step} steps; its results:")
-        print_results(json_files.known_results(folder), run.config.task)
+        print_results(runs.known_results(folder), run.config.task)
         advice = "raise it to continue, or use another folder to start from the beginning."
         logger.info(f"It ended by config.{(run.ended_by() or '').partition('=')[0]}: {advice}")
         return state
     run.claim()
     task.save_assets(folder)
-    json_files.record_run(folder, data=task.data_summary())
+    runs.record_run(folder, data=task.data_summary())
     if state >= State.TRAINED:  # a kill or a full disk came before the scores or the report
         run.close()
         return state
@@ -131,7 +130,7 @@ def score(
         "step": chosen["newest_step"],
         run_tables.WEIGHTS: chosen,
     }
-    if start := json_files.read_run(folder).get("init_from"):
+    if start := runs.read_run(folder).get("init_from"):
         results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
     # Delete the old report first: a report must match the results next to it.
     (place / report_page.REPORT).unlink(missing_ok=True)
@@ -161,13 +160,13 @@ def score_splits(task: Task, run: TrainedRun, place: Path) -> dict[str, Any]:
             write_bytes(place / name, data)
             digests[name] = hashlib.sha256(data).hexdigest()
         if split == "test":
-            write_arrays(place / json_files.SCORES, counts)
-            digests[json_files.SCORES] = digest_file(place / json_files.SCORES, "")
+            write_arrays(place / runs.SCORES, counts)
+            digests[runs.SCORES] = digest_file(place / runs.SCORES, "")
         for parent in sorted({(place / name).parent for name in texts}):
             logger.info(f"wrote the texts of {', '.join(scores)} to {parent}")
     seconds = progress.get("training_seconds", 0.0)
     results |= {
-        json_files.FILE_DIGESTS: digests,
+        runs.FILE_DIGESTS: digests,
         "averaged_steps": list(run.steps),
         "parameters": sum(parameter_counts(params).values()),
         "wall_seconds": round(progress["seconds"], 1),
@@ -192,14 +191,14 @@ def _evaluate_split(task: Task, params: Any, split: str) -> tuple[dict[str, Any]
 
 def _score_start(task: Task, run: Run, params: Any) -> None:
     """Scores the test set once before training, if all weights are initialised from another run."""
-    start = json_files.read_run(run.folder).get("init_from")
+    start = runs.read_run(run.folder).get("init_from")
     if not start or "scores" in start or start["loaded"] < start["parameters"]:
         return
     if "test" in task.splits:
         logger.info("scoring test with the weights that the run starts from ...")
         scores, *_ = _evaluate_split(task, params, "test")
         first = {"search": _search_settings(run), "splits": scores}
-        json_files.record_run(run.folder, init_from=start | {"scores": first})
+        runs.record_run(run.folder, init_from=start | {"scores": first})
 
 
 def _search_settings(run: Run) -> dict[str, Any]:
@@ -210,7 +209,7 @@ def _comparable_scores(
     start: dict[str, Any], results: Mapping[str, Any], search: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Returns the record of the initial weights; drops scores not comparable to the results."""
-    first = json_files.first_scores(start)
+    first = runs.first_scores(start)
     has_signatures = all(
         results.get(split, {}).get(name) == value
         for split, scores in first.items()

@@ -12,8 +12,7 @@ from transformer.errors import UserError
 from transformer.inference.base import Variables
 from transformer.inference.classifier import ClassPredictor
 from transformer.metrics.classification import Reliability
-from transformer.runs.json_files import known_results
-from transformer.runs.run import Run
+from transformer.runs.run import Run, known_results
 from transformer.tasks.classification import ClassificationTask
 from ..attention import draw
 from ..process.options import Options

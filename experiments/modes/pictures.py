@@ -6,8 +6,7 @@ from pathlib import Path
 from transformer.analysis.attention import Attention
 from transformer.errors import UserError
 from transformer.inference.base import Variables
-from transformer.runs.json_files import known_results
-from transformer.runs.run import Run
+from transformer.runs.run import Run, known_results
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
 from ..process.options import Options

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from transformer.runs.json_files import record_run
+from transformer.runs.run import record_run
 
 CODE_FOLDER = Path(__file__).parents[2]
 PACKAGES = (

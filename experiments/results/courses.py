@@ -12,7 +12,7 @@ from transformer.data import held_out
 from transformer.data.corpora import parts_of
 from transformer.errors import UserError
 from transformer.runs import workdir
-from transformer.runs.json_files import read_run
+from transformer.runs.run import read_run
 from .statistics import spread
 from .systems import Comparison, ScoredRun, validation_curves
 from .table import NONE, Table

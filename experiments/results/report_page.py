@@ -20,7 +20,7 @@ from PIL import Image
 from transformer import tasks
 from transformer.data.pictures.sources import CAPTIONS
 from transformer.errors import UserError
-from transformer.runs import json_files
+from transformer.runs import run as runs
 from transformer.runs.run import REPORT, Run, TrainedRun
 from transformer.runs.workdir import load_config
 from ..display import web_page
@@ -87,13 +87,13 @@ def write(run: Run, results: dict[str, Any], trained: TrainedRun | None, missing
       missing: the reason, for the reader, if it is not available.
     """
     config, folder = run.config, run.folder
-    recorded = json_files.read_run(folder)
+    recorded = runs.read_run(folder)
     environment, data = recorded.get("environment"), recorded.get("data")
     # The report shows the saved config: the flags of a mode do not change the training.
     recorded = load_config(folder)
     differing = run_tables.differing(recorded)
     split = run_tables.main_split(results)
-    behaviour = json_files.read_results(folder / "evaluations/behaviour/results.json") or {}
+    behaviour = runs.read_results(folder / "evaluations/behaviour/results.json") or {}
     if behaviour.get("step") != results["step"]:  # scores of other weights
         behaviour = {}
     pictures, damaged = _pictures(folder / "figures")
@@ -139,7 +139,7 @@ def _groups(
 ) -> list[Group]:
     folder, split = run.folder, run_tables.main_split(results)
     try:
-        if name := json_files.damaged_text(folder, results):
+        if name := runs.damaged_text(folder, results):
             raise UserError(f"{name} is damaged: --mode=evaluate writes it again")
         groups = outputs.REGISTRY[REGISTRY[run.config.task].made]
         return groups(decode, folder, split, trained, missing)

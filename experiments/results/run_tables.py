@@ -14,7 +14,7 @@ from transformer.config.keys import having
 from transformer.data.held_out import is_split
 from transformer.files import LAUNCH
 from transformer.metrics.registry import COUNTS
-from transformer.runs.json_files import first_scores, start_line
+from transformer.runs.run import first_scores, start_line
 from .table import Table, with_interval
 from .tasks import NO_KINDS, REGISTRY, Measure
 

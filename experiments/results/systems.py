@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from transformer.errors import ENDS_OF_LINES, UserError
 from transformer.files import read_json
-from transformer.runs.json_files import damaged_text
+from transformer.runs.run import damaged_text
 from ..display.training_curves import Curve, read_curves
 from . import statistics
 from .statistics import Difference, Scores, Spread, scores_of_counts

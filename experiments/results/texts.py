@@ -15,7 +15,7 @@ from transformer.data.corpora import Tagger
 from transformer.data.documents import packing
 from transformer.errors import UserError
 from transformer.files import open_arrays, read_file
-from transformer.runs.json_files import FILE_DIGESTS, SCORES
+from transformer.runs.run import FILE_DIGESTS, SCORES
 
 TRANSLATIONS, SOURCES, REFERENCES = (
     f"translations/test{part}.txt" for part in ("", ".source", ".reference")

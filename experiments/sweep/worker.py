@@ -16,8 +16,8 @@ from optuna.trial import Trial as Attempt
 from transformer import tasks
 from transformer.errors import RunError, UserError
 from transformer.files import write_text
-from transformer.runs import json_files, workdir
-from transformer.runs.run import Run, State
+from transformer.runs import workdir
+from transformer.runs.run import Run, State, record_run
 from transformer.tasks.base import text_of
 from transformer.training.loop import Trainer
 from transformer.training.programs import StepPrograms
@@ -286,7 +286,7 @@ def _prepare(trials: Sequence[PlannedTrial], runs: Sequence[TrainingRun]) -> Non
             if run.state < State.TRAINED:
                 run.delete_results()
                 environment.record(trial.folder)
-                json_files.record_run(trial.folder, data=run.task.data_summary())
+                record_run(trial.folder, data=run.task.data_summary())
     except BaseException:
         for run in runs:
             run.close()

@@ -84,8 +84,8 @@ def check_of_best_metric(folder) -> bool:
 
 def choice_of_weights(folder) -> bool:
     candidate = {"what": weights.BEST, "steps": [1], "score": HERE}
-    line = weights._choice_line({"steps": [1], "metric": INVENTED.name, "candidates": [candidate]})
-    return "37.5 edits on validation" in line
+    choice = {"steps": [1], "rule": "auto", "metric": INVENTED.name, "candidates": [candidate]}
+    return "37.5 edits on validation" in weights._choice_line(choice)
 
 
 def training_curves(folder) -> bool:

@@ -14,7 +14,7 @@ from experiments.results.table import to_markdown
 from tiny_run import command, refused
 from transformer.files import digest_file, write_arrays
 from transformer.metrics.text import corpus_scores
-from transformer.runs.json_files import SCORES
+from transformer.runs.run import SCORES
 
 WORDS = "the old letter on this chair was read by a friend who never came home again"
 

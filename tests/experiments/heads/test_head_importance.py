@@ -163,4 +163,4 @@ def test_a_model_without_heads_or_checkpoint_is_refused(tiny, tmp_path):
     folder = tiny.copy(tmp_path / "run")
     shutil.rmtree(folder / "checkpoints")
     forget_weights(folder)
-    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint yet")
+    refused("--mode=heads", f"--workdir={folder}", says="has no checkpoint")

@@ -13,7 +13,7 @@ from experiments.results.texts import read_likelihoods
 from sweeps import classifier, compare, language_model, refuse, sentences, write_counts
 from tiny_run import unsealed
 from transformer.metrics.text import corpus_scores
-from transformer.runs.json_files import SCORES
+from transformer.runs.run import SCORES
 
 REFERENCES = sentences(60)
 

@@ -6,7 +6,7 @@ from sweeps import classifier, language_model, refuse
 from tiny_run import refused
 from transformer import variants
 from transformer.files import write_json
-from transformer.runs.json_files import SCORES
+from transformer.runs.run import SCORES
 
 
 def test_wrong_systems_are_named(runs, tmp_path):

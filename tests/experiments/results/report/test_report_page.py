@@ -64,7 +64,7 @@ def test_missing_parts_name_what_adds_them(tiny, copy):
     forget_weights(copy)
     assert command("--mode=report", f"--workdir={copy}").code == 0
     page = (copy / "report.html").read_text()
-    assert "no checkpoint yet" in page
+    assert "has no checkpoint" in page
     assert "No curves" in page
     assert "did not keep what was made of its text: --mode=evaluate adds it" in page
     assert "did not keep where it was trained" in page
