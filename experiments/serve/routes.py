@@ -13,7 +13,7 @@ from transformer.data.corpora import Tagger, languages_of
 from transformer.data.pictures.files import read_picture
 from transformer.data.pictures.patches import SeenPicture
 from transformer.errors import UserError
-from transformer.inference.batching import static_length, static_lengths
+from transformer.inference.base import static_length, static_lengths
 from transformer.inference.generator import Generator
 from transformer.inference.pictures import PictureClassifier
 from transformer.inference.translator import Translator

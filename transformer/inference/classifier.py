@@ -17,8 +17,16 @@ from transformer.analysis.attention import Attention, BatchAttention
 from transformer.data.batches import stack_rows
 from transformer.data.labelled.texts import LabelledBatch, read_texts, stack_labels
 from transformer.data.tokenizer import Ids, Tokenizer
-from transformer.inference.base import Params, Predictor, TokenTable, Variables, source_mask
-from transformer.inference.batching import by_rows, length_groups, static_rows
+from transformer.inference.base import (
+    Params,
+    Predictor,
+    TokenTable,
+    Variables,
+    by_rows,
+    length_groups,
+    source_mask,
+    static_rows,
+)
 from transformer.inference.hypotheses import not_finite
 from transformer.model.architecture import Network
 from transformer.model.classifier import Classified
@@ -176,7 +184,7 @@ class ClassPredictor(Predictor):
     ) -> list[list[Prediction]]:
         """Returns all classes of each item, the most probable first.
 
-        first_line: number of the first item, for errors.
+        Args:
           first_line: number of the first item, for an error.
         """
         results = []

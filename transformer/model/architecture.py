@@ -121,7 +121,7 @@ class Architecture(Network):
     ) -> Any:
         """Returns the cache with which `decode_step` decodes `beam_size` hypotheses per sentence.
 
-        It has the methods of `decoding.steps.Cache`.
+        It has the methods that `decoding.search.Step` needs.
 
         Args:
           source: without an encoder only its number of rows is used.

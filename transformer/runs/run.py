@@ -16,8 +16,7 @@ from transformer.config import flatten
 from transformer.config.keys import FREE, having
 from transformer.errors import UserError
 from transformer.files import write_json
-from transformer.inference.base import Predictor, Variables
-from transformer.inference.batching import on_all_devices
+from transformer.inference.base import Predictor, Variables, on_all_devices
 from transformer.metrics.registry import rank
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.json_files import read_results, read_run

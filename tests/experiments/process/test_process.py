@@ -8,10 +8,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import pytest
 from matplotlib.figure import Figure
 
@@ -19,8 +17,7 @@ from experiments.display.plotting import save_figure
 from experiments.process.process import explain, logging_to
 from places import ROOT
 from tiny_run import command, refused, shared_run
-from transformer.errors import MAX_LINE_LENGTH, RunError, one_line, shorten
-from transformer.inference.batching import check_search
+from transformer.errors import MAX_LINE_LENGTH, one_line, shorten
 from transformer.runs.logs import MetricsWriter
 
 MAIN = """
@@ -116,24 +113,6 @@ def test_too_little_memory_is_one_line_and_another_error_is_none(tiny, monkeypat
     fail("INTERNAL: a bug")
     with pytest.raises(RuntimeError, match="a bug"):
         command(*arguments, stdin=b"a\n")
-
-
-def test_a_search_that_cannot_fit_is_refused_with_its_size_before_it_is_compiled(tiny, monkeypatch):
-    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**14)
-    arguments = ["--mode=translate", f"--workdir={tiny.workdir}"]
-    refused(*arguments, stdin=b"a\n" * 9, says=("beam_size=4: ", "sentences at once need", "GiB"))
-    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: 2**30)
-    assert command(*arguments, stdin=b"a\n").code == 0
-
-
-def test_what_a_search_needs_is_counted_in_bytes(monkeypatch):
-    cache = SimpleNamespace(shape=(2, 3, 10), dtype=jnp.dtype("float32"))
-    needed = 2 * 240 + 2 * 3 * (8 * 7 + 16 * 5)
-    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: needed)
-    check_search([cache], 2, 3, 5, 7)
-    monkeypatch.setattr("transformer.inference.batching.device_memory", lambda: needed - 1)
-    with pytest.raises(RunError, match="beam_size=3: 2 sentences"):
-        check_search([cache], 2, 3, 5, 7)
 
 
 # -- what is quoted

@@ -17,8 +17,7 @@ from experiments.process.text_io import open_output
 from places import LAUNCH, ROOT
 from tiny_run import shared_run
 from transformer import files
-from transformer.errors import RunError, UserError
-from transformer.inference.batching import compile_ahead
+from transformer.errors import UserError
 from transformer.runs import workdir
 from transformer.runs.run import Run
 
@@ -170,7 +169,7 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
             search(v, source, *rest, **more),
         )[1],
     )
-    monkeypatch.setattr("transformer.inference.translator.share", lambda v, most: (1, most))
+    monkeypatch.setattr("transformer.inference.translator.share", lambda most: (1, most))
     monkeypatch.setattr(
         translator, "_row_nll", lambda v, batch: (seen.append(len(batch.source)), nll(v, batch))[1]
     )
@@ -181,21 +180,6 @@ def test_a_sentence_costs_one_row_of_a_translator_and_a_full_chunk_costs_what_it
     translator.translate(variables, ["a b"] * 3)
     translator.translate(variables, ["a b"] * 20)  # config.decode.batch_size=8
     assert seen == [4, 8, 8, 8]
-
-
-def test_what_is_compiled_ahead_stops_at_the_first_length_that_is_too_large():
-    lengths = []
-
-    def run(length):
-        lengths.append(length)
-        if length == 64:
-            raise RunError("too large")
-
-    compile_ahead(run, 200, 20)
-    assert lengths == [32, 64]
-    lengths.clear()
-    compile_ahead(run, 50)
-    assert lengths == [16, 32, 50]
 
 
 # -- what a text may be
