@@ -79,7 +79,7 @@ def plan(run: Run, options: Options) -> None:
         free = free_memory()
         logger.info("reading the text")
         task = tasks.REGISTRY[run.config.task](run.config)
-        for line in task.describe():
+        for line in task.notes():
             logger.info(line)
         estimates = estimate(task, run.folder, free)
         if file:

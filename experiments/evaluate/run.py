@@ -105,12 +105,13 @@ def _begin_run(run: TrainingRun) -> State:
         return state
     run.claim()
     task.save_assets(folder)
-    json_files.record_run(folder, data=task.data_summary())
+    summary = task.data_summary()
+    json_files.record_run(folder, data=summary)
     if state >= State.TRAINED:  # a kill or a full disk came before the scores or the report
         run.close()
         return state
     environment.record(folder)
-    for line in task.describe():
+    for line in task.describe(summary):
         logger.info(line)
     return state
 

@@ -70,7 +70,7 @@ def test_pairs_that_an_earlier_run_was_trained_on_are_not_held_out(make, tmp_pat
     assert len(held_out(after)) == 18
     assert not held_out(after) & learnt
     assert counts(after) == {"validation": 0, "test": 0}
-    assert not [line for line in after.describe() if WARNING in line]
+    assert not [line for line in after.notes() if WARNING in line]
     # Controls: the same draw without an earlier run, and with one that does not tell its pairs.
     alone = held_out(make("alone", grown, **keys))
     assert alone & learnt
@@ -91,7 +91,7 @@ def test_known_pairs_of_a_given_test_set_are_counted_in_both_directions(make):
     test = [NEW[0], learnt[0], learnt[1][::-1], tuple(f" {side} " for side in learnt[2]), NEW[1]]
     task = make("after", NEW[2:], "old", test)
     assert counts(task) == {"validation": 0, "test": 3}
-    assert f"warning: test: 3 of 5 {WARNING}: the scores are too good" in task.describe()
+    assert f"warning: test: 3 of 5 {WARNING}: the scores are too good" in task.notes()
     splits = task.data_summary()["splits"]
     assert splits["test"]["of them in the training text of earlier runs"] == 3
     assert splits["validation"]["of them in the training text of earlier runs"] == 0
@@ -156,7 +156,7 @@ def test_several_corpora_hold_out_nothing_known_and_keep_what_is_trained_on(make
     assert not drawn & learnt
     assert counts(task)["test_a"] == 0
     assert counts(task)["test_b"] == len(learnt & set(OLD[:9])) > 0
-    assert f"test_b: {counts(task)['test_b']} of 9 {WARNING}" in "\n".join(task.describe())
+    assert f"test_b: {counts(task)['test_b']} of 9 {WARNING}" in "\n".join(task.notes())
     trained = task.text.corpus.hashes
     assert not np.isin(hashes([*drawn, *OLD[:9]]), trained).any()
     assert np.isin(hashes(NEW), trained).sum() > 10

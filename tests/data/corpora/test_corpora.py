@@ -188,7 +188,7 @@ def test_dropped_and_drawn_pairs_are_counted(files):
     assert a["dropped"]["in held-out text"] >= 3  # its validation pairs, and s25
     assert [a["drawn"], b["drawn"]] == task.plan.drawn
     assert b["drawn"] / a["drawn"] == pytest.approx(2 * b["kept"] / a["kept"], rel=0.1)
-    first, second = task.describe()[:2]
+    first, second = task.notes()[:2]
     assert first.startswith(f"a: kept {a['kept']} of 30 sentence pairs; dropped")
     assert f"{b['drawn']} of the {sum(task.plan.drawn)} pairs of an epoch" in second
     assert "held out before: 3 for validation, 4 for test" in second

@@ -55,14 +55,6 @@ class LabelledSource:
     sizes: Mapping[str, Mapping[str, int]]
     pixels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def describe(self, unit: str = "texts") -> list[str]:
-        """Returns a line about each split."""
-        lines = []
-        for split, sizes in self.sizes.items():
-            counts = ", ".join(f"{label}: {sizes[label]:,}" for label in self.labels)
-            lines.append(f"{split}: {sum(sizes.values()):,} {unit} ({counts})")
-        return lines
-
 
 def open_labelled(settings: ConfigDict) -> LabelledSource:
     """Returns the labelled texts that `config.data` describes, checked."""
