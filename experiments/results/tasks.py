@@ -8,6 +8,7 @@ from typing import Any
 
 from transformer import tasks
 from transformer.metrics.registry import SWEEPS, Metric, find, metrics_of
+from transformer.tasks.base import PICTURES
 from . import texts
 from .statistics import OfSums, ratio_of_sums
 from .texts import Texts
@@ -52,13 +53,11 @@ class Measure:
 
 @dataclasses.dataclass(frozen=True)
 class TaskMeasures:
-    """The measures by which systems of one task are judged."""
+    """The measures by which systems of one task are judged, see `measures_of`."""
 
-    task: str
     main_metric: str  # ranks and compares the settings of a sweep
     panels: tuple[str, ...]  # metrics in the figure of scores; for another split, `split.name`
     curves: tuple[str, ...]  # validation metrics with curves over training
-    noun: str  # the name of a text in the test set
     made: str  # the name of the outputs, a key of `outputs.REGISTRY`
     read: Callable[[Path, Any], Texts]  # from the folder of a test set and `config.data`
     of_sums: dict[str, OfSums]  # scores of any set of texts by metric, the main one first
@@ -72,7 +71,9 @@ class TaskMeasures:
     curves_note: str = ""  # appended to "Validation while training"
     other_notes: dict[str, str] = dataclasses.field(default_factory=dict)  # on some of `others`
     splits: tuple[str, ...] = ("test",)
-    unit: str = "tokens"  # the unit of the speed
+    task: str = ""
+    noun: str = ""  # the name of a text in the test set
+    unit: str = ""  # the unit of the speed
     split: str = "test"  # the compared split: the first of `splits` that all runs have scores of
 
     @property
@@ -113,11 +114,9 @@ class TaskMeasures:
 
 
 TRANSLATION = TaskMeasures(
-    task="translation",
     main_metric="bleu",
     panels=("bleu", "exact_match", "length_generalization.bleu"),
     curves=("loss", "bleu"),
-    noun="sentence",
     made="translations",
     read=texts.read_translations,
     of_sums={
@@ -136,11 +135,9 @@ TRANSLATION = TaskMeasures(
     },
 )
 LANGUAGE_MODEL = TaskMeasures(
-    task="language_model",
     main_metric="perplexity",
     panels=("perplexity", "bits_per_byte"),
     curves=("nll", "accuracy"),
-    noun="segment",
     made="likelihoods",
     read=texts.read_likelihoods,
     of_sums={"bits_per_byte": ratio_of_sums, "nll": ratio_of_sums},
@@ -153,27 +150,26 @@ LANGUAGE_MODEL = TaskMeasures(
     splits=("test", "validation"),
 )
 CLASSIFICATION = TaskMeasures(
-    task="classification",
     main_metric="accuracy",
     panels=("accuracy", "macro_f1"),
     curves=("loss", "accuracy"),
-    noun="text",
     made="predictions",
     read=texts.read_predictions,
     of_sums={"accuracy": ratio_of_sums},
     changes="accuracy",
     by_length=("accuracy",),
     others=("accuracy_*",),
-    unit="texts",
 )
-PICTURES = dataclasses.replace(
-    CLASSIFICATION, task="image_classification", noun="picture", by_length=(), unit="pictures"
-)
-QUESTIONS = dataclasses.replace(
-    PICTURES, task="visual_question_answering", noun="question", unit="questions"
-)
-CAPTIONS = dataclasses.replace(TRANSLATION, task="captioning", noun="picture", by_length=())
-REGISTRY = {
-    each.task: each
-    for each in (TRANSLATION, CAPTIONS, LANGUAGE_MODEL, CLASSIFICATION, PICTURES, QUESTIONS)
-}
+MEASURES = {"translations": TRANSLATION, "texts": LANGUAGE_MODEL, "classes": CLASSIFICATION}
+
+
+def measures_of(name: str) -> TaskMeasures:
+    """Returns the measures of a task: those of its metrics, with its nouns."""
+    task = tasks.REGISTRY[name]
+    unit = task.unit.removeprefix("target ")
+    measures = dataclasses.replace(MEASURES[task.metrics], task=name, noun=task.noun, unit=unit)
+    # The source of a picture has no length.
+    return dataclasses.replace(measures, by_length=()) if task.reads == PICTURES else measures
+
+
+REGISTRY = {name: measures_of(name) for name in tasks.REGISTRY}
