@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from transformer.analysis.attention import Attention
+from transformer.errors import UserError
 from transformer.files import write_arrays
 from transformer.runs.json_files import known_results
 from ..process.options import Options
@@ -17,8 +18,8 @@ from . import explorer
 logger = logging.getLogger(__name__)
 
 NO_ATTENTION = (
-    "config.model.recurrent_attention=none: this model has no attention to {use}; train one with "
-    "--config.model.recurrent_attention=additive"
+    "this model has no attention to {use}: train a Transformer, or a recurrent translator with "
+    "--config.model.recurrent_attention=additive in place of recurrent_attention=none"
 )
 MAX_NAME_LENGTH, DIGEST = 40, 6  # characters of a folder's name: text, digest
 
@@ -42,6 +43,8 @@ def draw_attention(
     The explorer also shows the snapshots of the run. If a layer or head is selected, it opens
     there, and the pictures show only that. `steps` are the averaged checkpoints of the model.
     """
+    if not seen.weights:
+        raise UserError(NO_ATTENTION.format(use="draw"))
     layer, head, kinds = options.layer, options.head, explorer.kinds_to_draw(seen, options)
     place.mkdir(parents=True, exist_ok=True)
     sides = ("source_tokens", "target_tokens", "written_tokens")

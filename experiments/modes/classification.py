@@ -53,11 +53,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     files = []
     if maps.weights:
         files = draw.draw_attention(maps, trained.steps, place, run.folder, options)
-    elif options.layer is not None or options.head is not None:
-        raise UserError(
-            "--layer and --head are for models with attention heads: "
-            f"config.model.{architecture} has none: leave them out"
-        )
     items = [Labelled(sentence, "")]
     files += draw_reading(classifier, trained.variables, items, place / "reading.png")
     if not files:

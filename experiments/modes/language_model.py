@@ -65,9 +65,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     maps = trained.predictor.attention(trained.variables, sentence)
-    if not maps.weights:
-        architecture = run.config.model.architecture
-        raise UserError(f"config.model.architecture={architecture} has no attention to draw")
     place = draw.text_folder(run.folder, sentence)
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 

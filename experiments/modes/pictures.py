@@ -27,11 +27,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     classifier = trained.predictor
     line = "\t".join(filter(None, (picture, options.sentence)))
     maps = classifier.attention(trained.variables, line)
-    if not maps.weights:
-        raise UserError(
-            f"config.model.architecture={run.config.model.architecture} has no attention to draw: "
-            "train a Transformer"
-        )
     name = f"{Path(picture).stem} {options.sentence or ''}"
     place = draw.text_folder(run.folder, name, picture)
     files = draw.draw_attention(maps, trained.steps, place, run.folder, options)

@@ -79,8 +79,6 @@ def attention(run: Run, options: Options) -> list[Path]:
     if translator.is_blank(source):
         raise UserError("--sentence is blank: give the sentence whose attention is to be drawn")
     maps = translator.attention(trained.variables, source, options.translation)
-    if not maps.weights:
-        raise UserError(draw.NO_ATTENTION.format(use="draw"))
     place = draw.text_folder(run.folder, source, options.translation)
     return draw.draw_attention(maps, trained.steps, place, run.folder, options)
 
