@@ -17,10 +17,9 @@ gets zeros.
 
 Reading order, with the sections of the paper:
 
-    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention; flash.py: cuDNN's
+    model/attention.py    3.2.1 scaled dot product, 3.2.2 multi-head attention
     model/masks.py        3.2.3 masks
-    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual
-    model/norms.py        3.1 layer normalisation
+    model/layers.py       3.3 feed-forward, 3.4 embeddings, 5.4 dropout, 3.1 residual and norms
     model/positions/      3.5 positional encoding
     model/stack.py        3.1 encoder and decoder layers; gates on their heads
     model/transformer.py  3.1 the whole model; stepwise decoding

@@ -17,7 +17,7 @@ from transformer.data.tokenizer.draws import check_sampling
 from transformer.errors import UserError, shorten
 from transformer.mesh import mesh_sizes
 from transformer.metrics.registry import metrics_of
-from transformer.model import build, flash
+from transformer.model import build
 from transformer.model.classifier import BAG
 from transformer.model.config import check_choice, check_value
 from transformer.model.vision.augment import CHANGES, OF_ANSWERS
@@ -205,10 +205,7 @@ def _check_start(config: ConfigDict) -> None:
 
 def _check_model(config: ConfigDict) -> None:
     """Checks that a config describes a valid model, as far as possible without text."""
-    model, task = config.model, REGISTRY[config.task]
-    if model.architecture == "transformer" and model.attention_implementation == "flash":
-        flash.check_training(task.reads == DOCUMENTS, model.dropout_attention)
-    task.without_text(config).check_model()
+    REGISTRY[config.task].without_text(config).check_model()
 
 
 # The checks for each purpose of a config, besides its values.

@@ -89,7 +89,7 @@ def test_logits_and_attention_are_ours(name, found):
     both = jnp.array([SOURCE]), jnp.array([TARGET])
     masks = (jnp.ones(x.shape, bool) for x in both)
     logits, sown = model.apply(variables, *both, *masks, mutable="intermediates")
-    cross = model.attention_weights(sown["intermediates"])["cross"]
+    cross = model.sown_attention(sown["intermediates"], "weights")["cross"]
     with np.load(found / name / "found.npz") as theirs:
         np.testing.assert_allclose(theirs["logits"], logits[0], rtol=0, atol=2e-5)
         np.testing.assert_allclose(theirs["cross"], np.stack(cross)[:, 0], rtol=0, atol=1e-5)

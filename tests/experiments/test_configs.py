@@ -27,7 +27,6 @@ from transformer.data.documents import sources as documents
 from transformer.data.labelled import sources as labelled
 from transformer.data.parallel import sources as parallel
 from transformer.data.pictures import sources as pictures
-from transformer.errors import UserError
 from transformer.model import build, layers
 from transformer.model import config as model_config
 from transformer.model.classifier import BAG, POOLINGS
@@ -161,30 +160,6 @@ def test_the_page_of_variants_lists_the_choices_that_there_are():
         told = {part for name in re.findall(r"`(.+?)`", names) for part in name.split("+")}
         assert (told - keys) | {"none"} == set().union({"none"}, *of_keys), chosen
     assert set(re.findall(r"`(?:--config.sweep.search=)?(\w+)`", page)) >= set(SAMPLERS)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, None),
-        (
-            {"task": "language_model", "train.best_metric": "loss"},
-            "cannot separate the documents of a row",
-        ),
-        ({"model.dropout_attention": 0.1}, "has no dropout of weights"),
-    ],
-)
-def test_what_flash_attention_cannot_train_is_refused_before_the_text_is_read(changes, said):
-    flash = {"model.attention_implementation": "flash", "model.dtype": "bfloat16"}
-    experiment = base.get_config()
-    experiment.update_from_flattened_dict(flash | changes)
-    if said is None:
-        config.check(experiment, "model")
-        return
-    with pytest.raises(UserError, match=said):
-        config.check(experiment, "model")
-    experiment.model.attention_implementation = "chunked"  # control
-    config.check(experiment, "model")
 
 
 @pytest.mark.parametrize(

@@ -46,12 +46,11 @@ def close(ours, expected):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.full), "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_product_is_that_of_its_factors_summed_in_float32(form, dtype):
+def test_a_product_is_that_of_its_factors_summed_in_float32(form):
     ours, expected, shapes = FORMS[form]
     for sizes in itertools.product(SIZES, repeat=3):
-        x, y = (draw(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes(*sizes)))
+        x, y = (draw(*shape, dtype="bfloat16", seed=i) for i, shape in enumerate(shapes(*sizes)))
         found = jax.jit(ours)(x, y)
         assert found.dtype == jnp.float32
         close(found, expected(np.float64(x), np.float64(y)))
@@ -93,21 +92,6 @@ def test_no_factor_of_a_gradient_is_float32_on_any_platform(monkeypatch, platfor
 
     found = list(factors(jax.make_jaxpr(jax.value_and_grad(loss, (0, 1)))(*arguments).jaxpr))
     assert found == ["bfloat16"] * 6
-
-
-@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
-def test_products_of_several_runs_at_the_same_time_are_those_of_each(axes):
-    runs, n, k, m = 2, 7, 5, 3
-    x, kernel = (
-        draw(*((runs,) if axis == 0 else ()), *shape, seed=i)
-        for i, (axis, shape) in enumerate(zip(axes, ((n, k), (k, m)), strict=True))
-    )
-    wanted = draw(n, m, seed=2)
-    grad = jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (*axes, None)))
-    for run, *ours in zip(range(runs), *grad(x, kernel, wanted), strict=True):
-        own = (a if axis is None else a[run] for a, axis in zip((x, kernel), axes, strict=True))
-        for found, expected in zip(ours, expected_gradients(*own, wanted), strict=True):
-            close(found, expected)
 
 
 @pytest.mark.skipif(not HAS_AMX, reason="needs a CPU with AMX")

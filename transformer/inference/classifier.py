@@ -103,8 +103,8 @@ class ClassPredictor(Predictor):
         """Returns the table of token embeddings, "input", without a bag's bigrams."""
         if self.tokenizer is None:
             return {}
-        vectors = np.asarray(self.model.source_table(variables["params"]))
-        return {"input": TokenTable(vectors, self.tokenizer)}
+        table = self.model.source_table(variables["params"])[: self.tokenizer.vocab_size]
+        return {"input": TokenTable(np.asarray(table), self.tokenizer)}
 
     # -- items to classes
 

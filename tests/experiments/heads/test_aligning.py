@@ -55,7 +55,7 @@ def by_hand(tiny):
     def read(batch):
         inputs = batch.source, batch.target, batch.source != PAD_ID, batch.target != PAD_ID
         _, sown = translator.model.apply(variables, *inputs, mutable=["intermediates"])
-        return translator.model.attention_weights(sown["intermediates"])["cross"][0][0]
+        return translator.model.sown_attention(sown["intermediates"], "weights")["cross"][0][0]
 
     links, counts = {}, {}
     for pair in open_source(config.data)["test"]:
