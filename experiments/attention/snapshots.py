@@ -12,7 +12,7 @@ folder, which `np.load` reads without pickle. It holds
 - `sentences/<n>/source_tokens` and `sentences/<n>/target_tokens`: strings; one of them is empty
   if the model reads one text alone.
 
-The statistics are those of `transformer.analysis.statistics`, and `aer`, `precision` and `recall`
+The statistics are those of `transformer.analysis.snapshots`, and `aer`, `precision` and `recall`
 of `cross`, if gold word links are known. The latter cover only the tracked pairs of the validation
 set, and rows by output: a word's links come from the rows that generate it. `--mode=align` scores
 the whole test set, with rows by output and by input, so its numbers are different.
