@@ -23,12 +23,7 @@ MAX_TOKENS = 1024  # maximum of an input sentence, and of positions in a table
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELUTanh", "silu": "SWISH"}
 ADDED = ("sinusoidal", "split", "learned", "none")  # encodings that are a table, and their sums
 ALONE = ("rotary", "relative_shaw")  # encodings that it supports only on their own
-# Values that it supports, by key of `model`; other keys may have any value.
-EXPRESSIBLE: dict[str, tuple[Any, ...]] = {
-    **layers.EXPRESSIBLE,
-    "norm_position": ("pre", "post"),
-    "activation": (*ACTIVATIONS, *GATED),
-}
+EXPRESSIBLE = layers.EXPRESSIBLE | {"norm_position": ("pre", "post")}
 USAGE = (
     """Neither JAX nor this project is needed: `pip install ctranslate2 sentencepiece`, then
 
