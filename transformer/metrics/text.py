@@ -79,12 +79,6 @@ def corpus_scores(
       further: lists with one more reference for each hypothesis, or None if it has fewer.
       final: whether to compute the metrics that only final scores include.
     """
-    for texts in (references, *further):
-        if not hypotheses or len(hypotheses) != len(texts):
-            raise ValueError(
-                f"{len(hypotheses)} hypotheses and {len(texts)} references cannot be scored: "
-                "give one reference for each hypothesis, and at least one"
-            )
     corpus = ScoredCorpus(hypotheses, (references, *further), tokenizer, moses, bootstrap)
     scores: dict[str, Any] = {"counts": {}} if final else {}
     for name, compute in FUNCTIONS.items():
