@@ -88,6 +88,7 @@ def test_the_comparison_sees_a_cache_that_is_wrong(wrong):
     assert (difference[2:].max(axis=(1, 2, 3)) > 0.01).all()
 
 
+@pytest.mark.full
 def test_a_cache_that_grows_is_one_that_had_the_room_from_the_start():
     model, variables = tiny_model(num_encoder_layers=1)
     source, _, source_mask, _ = tiny_inputs()

@@ -8,7 +8,7 @@ import pytest
 import reference
 from tiny_models import tiny_config, tiny_inputs, tiny_model
 from transformer.model.attention import MultiHeadAttention, scaled_dot_product_attention
-from transformer.model.masks import AttentionInputs, look_ahead_mask
+from transformer.model.masks import AttentionInputs
 from transformer.model.positions.registry import SumOfPositions
 
 pytestmark = pytest.mark.device
@@ -47,13 +47,6 @@ def test_the_scaled_dot_product_is_equation_1():
     # A scale takes the place of the root.
     heads, _ = scaled_dot_product_attention(*arguments, scale=jnp.float32(0.5))
     np.testing.assert_allclose(heads, equation(2.0)[0], rtol=1e-5, atol=1e-5)
-
-
-def test_look_ahead_allows_the_past_and_the_present():
-    there = jnp.arange(3)
-    whole = look_ahead_mask(there, there)[0, 0]
-    np.testing.assert_array_equal(whole, [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
-    np.testing.assert_array_equal(look_ahead_mask(there[1:], there)[0, 0], whole[1:])
 
 
 def test_a_query_with_nothing_to_read_gets_zeros_and_finite_gradients():
