@@ -113,7 +113,7 @@ def test_what_cannot_be_exported_is_said_in_a_line(tiny, tmp_path, monkeypatch):
     refused(*flags, output, beam, says="config.decode.beam_size is another than the run's")
     refused(*flags, output, "--format=onxn", says="format='onxn' is unknown: choose one of bundle")
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
-    says = "format stablehlo needs its package: pip install flatbuffers"
+    says = "this format needs a package: pip install flatbuffers"
     refused(*flags, output, "--format=stablehlo", says=says)
     assert list(tmp_path.iterdir()) == []  # nothing is left of what failed
 

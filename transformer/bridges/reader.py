@@ -62,7 +62,7 @@ Logits of tokens that no text has are -inf.
 )
 
 
-def needed_package(format: str, name: str) -> Any:
+def needed_package(name: str) -> Any:
     """Returns a package that only one format needs.
 
     Raises:
@@ -71,7 +71,7 @@ def needed_package(format: str, name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise UserError(f"format {format} needs its package: pip install {name}") from None
+        raise UserError(f"this format needs a package: pip install {name}") from None
 
 
 def write_tokenizers(predictor: Translator, folder: Path) -> None:

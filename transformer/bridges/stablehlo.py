@@ -49,7 +49,7 @@ weights = jax.device_put(dict(np.load(f"{folder}/weights.npz")))
 
 def write(predictor: Translator, params: Any, folder: Path) -> None:
     """Writes both programs, the weights and the other files that a reader needs, to a folder."""
-    reader.needed_package("stablehlo", "flatbuffers")
+    reader.needed_package("flatbuffers")
     weights: dict[str, Any] = {
         name: np.array(x, np.float32) for name, x in named_leaves(params).items()
     }
