@@ -258,3 +258,14 @@ def test_a_device_without_cudnn_dropped_weights_and_documents_are_refused(monkey
     by_xla = functools.partial(variants.flash_attention, implementation="xla")
     monkeypatch.setattr(variants, "flash_attention", by_xla)
     assert "documents" in flash_error(segments=jnp.ones((B, L), jnp.int32))
+
+
+def test_flash_attention_needs_a_gpu_of_compute_capability_8(monkeypatch):
+    class Device:
+        platform, device_kind, compute_capability = "gpu", "a GPU", "7.5"
+
+    monkeypatch.setattr(jax, "local_devices", lambda: [Device])
+    with pytest.raises(UserError, match="compute capability 8"):
+        variants.check_flash_call(dropout=False)
+    Device.compute_capability = "8.0"
+    variants.check_flash_call(dropout=False)
