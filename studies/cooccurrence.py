@@ -40,11 +40,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.display.labels import labels_of
-from experiments.display.plotting import COLOURS, light_grid, new_figure, save_figure
+from experiments.display.labels import TickLabels
+from experiments.display.plotting import COLOURS, SIGNED, light_grid, new_figure, save_figure
 from experiments.display.vector_space import nearest
 from experiments.process.process import exit_code
 from experiments.results.table import Table, print_rows
@@ -64,9 +63,8 @@ PUNCTUATION = string.punctuation + "“”„‘’‚«»‹›…–—¿¡"
 LOSSES = {"squared": jnp.square, "absolute": jnp.abs}  # functions of cosines minus targets
 MAX_WORDS = 1000  # all pairs are compared and drawn
 LEARNING_RATE = 0.05
-COLOUR_MAP = "RdBu_r"  # red and blue are distinguishable for the colour-blind; 0 is white
 CELL, MIN_SIDE, MAX_SIDE = 0.11, 1.6, 8.0  # inches: size of a word, limits of a heat map
-MAX_FONT, MIN_FONT = 7.0, 5.0  # points
+FONT_SIZES = 5.0, 7.0  # points
 LOSS_HEIGHT = 0.9  # inches
 
 
@@ -160,37 +158,30 @@ def build_figure(words: Sequence[str], together, before, after, losses) -> Figur
     With more than about 100 words, only every n-th has a label. The figure is outside pyplot.
     """
     side = min(max(CELL * len(words), MIN_SIDE), MAX_SIDE)
+    pitch = 72 * side / len(words)  # points from one word to the next
     figure = new_figure(2 * side + 1.4, side + 1.35 + LOSS_HEIGHT)
     ratios = {"height_ratios": (side, LOSS_HEIGHT)}
     panels = figure.subplot_mosaic([["before", "after"], ["loss", "loss"]], gridspec_kw=ratios)
-    maps, axes = {"before": before, "after": after}, panels["loss"]
-    for time, similarity in maps.items():
-        mesh = _draw_map(panels[time], words, similarity, together, 72 * side / len(words))
-        panels[time].set_title(f"{time} training", fontsize=9)
+    labels = TickLabels.of(words, pitch, FONT_SIZES)
+    rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
+    for time, similarity in (("before", before), ("after", after)):
+        axes = panels[time]
+        mesh = axes.imshow(similarity, cmap=SIGNED, vmin=-1, vmax=1)
+        inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
+        axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
+        labels.put(axes.xaxis, 90, [0])
+        labels.put(axes.yaxis, 0, [0])
+        axes.set_title(f"{time} training", fontsize=9)
     panels["after"].tick_params(labelleft=False)
-    bar = figure.colorbar(mesh, ax=[panels[time] for time in maps], aspect=30, pad=0.01)
+    bar = figure.colorbar(mesh, ax=[panels["before"], panels["after"]], aspect=30, pad=0.01)
     bar.set_label("cosine (dots: words of one sentence)", fontsize=8)
+    axes = panels["loss"]
     axes.plot(losses, color=COLOURS[0], linewidth=1.3)
     axes.set(xlim=(0, len(losses)), ylim=(0, None), xlabel="training step", ylabel="loss")
     light_grid(axes)
     for small in (axes, bar.ax):
         small.tick_params(labelsize=7)
     return figure
-
-
-def _draw_map(axes: Axes, words, similarity, together, pitch: float):
-    """Draws one heat map, with `pitch` points from one word to the next; returns the image."""
-    mesh = axes.imshow(similarity, cmap=COLOUR_MAP, vmin=-1, vmax=1)
-    rows, columns = np.nonzero(together & ~np.eye(len(words), dtype=bool))
-    inks = np.where(np.abs(similarity[rows, columns]) > 0.55, "white", "black")
-    axes.scatter(columns, rows, s=(0.18 * pitch) ** 2, color=inks, linewidths=0)
-    font = min(max(pitch / 1.1, MIN_FONT), MAX_FONT)
-    shown = range(0, len(words), int(np.ceil(1.1 * font / pitch - 1e-6)))
-    texts, look = labels_of(words, font)
-    labels = [texts[i] for i in shown]
-    axes.set_yticks(shown, labels, **look)
-    axes.set_xticks(shown, labels, rotation=90, **look)
-    return mesh
 
 
 def run(arguments: Sequence[str]) -> int:
