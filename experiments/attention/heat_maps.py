@@ -24,7 +24,7 @@ from ..display.plotting import SEQUENTIAL, add_colour_bar, new_figure
 CELL, MAX_SIDE = 0.21, 5.0  # inches: preferred size of a token, maximum side of a map
 LINED_CELL = 0.12  # inches: larger cells are separated by hairlines
 MIN_WIDTH, MIN_HEIGHT = 3.2, 2.4  # inches: fits the longest title and axis label
-FONT_SIZES = 6.0, 9.0  # points; a report shows them at `report_page.SHOWN` pixels per inch
+FONT_SIZES = 6.0, 9.0  # points; a report shows them at 110 pixels per inch
 TITLE_SIZE, TITLE_HEIGHT = 9, 0.25  # points and inches: title of a map
 AROUND, TOP, GAP = (
     0.45,

@@ -34,7 +34,7 @@ from ..process.config import Experiment, override
 from ..process.modes import BENCHMARK, CLEAN, EVALUATE, MODES, PLAN, READ_TEXT, TRAIN
 from ..process.options import Options
 from ..process.process import keep_program_memory, keep_programs
-from ..sweep.saved import load_sweep, over_seeds
+from ..sweep.trial_configs import load_sweep, over_seeds
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from transformer.metrics.registry import proportion_interval
 from transformer.runs.run import Run
 from ..results.run_tables import BEHAVIOUR, behaviour_table
 from ..results.table import print_rows
-from ..results.texts import TRANSLATIONS, read_lines
+from ..results.tasks import TRANSLATIONS, read_lines
 
 LINES_PER_CHECK = 100  # lines per check
 PLACEHOLDERS = ("{name}", "%s", "%(count)d", "<b>", "[1]", "https://example.org/a1?b=2")

@@ -29,6 +29,8 @@ from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 from transformer.training.start_vectors import check_vectors
+from ..attention import snapshot_figures
+from ..display import training_curves
 from ..process import environment, modes
 from ..process.processes import join
 from ..process.text_io import join_lines
@@ -129,7 +131,7 @@ def score(
     check_fingerprint(trained.progress, task.fingerprint(), folder / "checkpoints")
     results = score_splits(task, trained, place) | {
         "step": chosen["newest_step"],
-        run_tables.WEIGHTS: chosen,
+        "weights": chosen,
     }
     if start := json_files.read_run(folder).get("init_from"):
         results[run_tables.START] = _comparable_scores(start, results, _search_settings(run))
@@ -211,13 +213,11 @@ def _comparable_scores(
 ) -> dict[str, Any]:
     """Returns the record of the initial weights; drops scores not comparable to the results."""
     first = json_files.first_scores(start)
-    has_signatures = all(
-        results.get(split, {}).get(name) == value
-        for split, scores in first.items()
-        for name, value in scores.items()
-        if name.endswith("_signature")
-    )
-    if not first or (has_signatures and start["scores"]["search"] == search):
+    is_same = not first or start["scores"]["search"] == search
+    for split, scores in first.items():
+        signatures = {name: text for name, text in scores.items() if name.endswith("_signature")}
+        is_same &= signatures.items() <= results.get(split, {}).items()
+    if is_same:
         return start
     reason = "they were made with other keys of config.decode or config.evaluate"
     logger.info(f"the scores of the first weights are left out: {reason}")
@@ -234,10 +234,6 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
         logger.info(f"wrote {report_page.write(run, results, None, line)}")
         return
     trained = run.load_trained(results["averaged_steps"])
-    # Imported after training only: matplotlib takes a third of a second.
-    from ..attention import snapshot_figures
-    from ..display import training_curves
-
     trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
     logger.info("drawing ...")
     modes.show(task, trained.variables, folder)
@@ -260,11 +256,10 @@ def print_results(results: dict[str, Any], task: str) -> None:
 
 
 def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task: str) -> None:
-    """Prints a table of scores, with `head` above the first column, and the first row's signatures.
+    """Prints a table of scores, with `head` above the first column, and their signatures.
 
     The columns are the task's metrics that a row has, after the number of texts or tokens.
     """
-    first = next(iter(rows.values()))
     metrics = {name: find(name) for name in COUNTS} | metrics_of(
         tasks.REGISTRY[task].metrics, TABLE
     )
@@ -275,9 +270,10 @@ def print_scores(title: str, head: str, rows: Mapping[str, dict[str, Any]], task
     ]
     print_rows(Table(title, [head, *(m.title for m in metrics)], cells))
     for metric in metrics:
-        if f"{metric.name}_signature" in first:
-            print(f"{metric.title}: {first[f'{metric.name}_signature']}", flush=True)
-    if why := first.get("no_interval"):
+        of_rows = (scores.get(f"{metric.name}_signature") for scores in rows.values())
+        if signatures := dict.fromkeys(filter(None, of_rows)):
+            print(f"{metric.title}: {', '.join(signatures)}", flush=True)
+    if why := next(iter(rows.values())).get("no_interval"):
         print(why, flush=True)
 
 

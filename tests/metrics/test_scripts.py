@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from configs import base
-from experiments.results.texts import count_words
+from experiments.results.tasks import count_words
 from transformer.data.pairs import Pair
 from transformer.metrics.text import corpus_scores
 from transformer.tasks import pair_scores

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from experiments.display.training_curves import read_curves
-from experiments.sweep import saved, study
+from experiments.sweep import study, trial_configs
 from log_lines import heard
 from tiny_run import command, shared_run, unsealed
 from transformer.data import held_out
@@ -61,7 +61,7 @@ def use_run(folder: Path) -> list:
 
 def use_sweep(folder: Path) -> list:
     workdir.check_folder(folder)
-    experiment, trials = saved.load_sweep(folder), sorted(folder.glob("trials/*"))
+    experiment, trials = trial_configs.load_sweep(folder), sorted(folder.glob("trials/*"))
     return [
         experiment and (experiment.config.to_json(), experiment.trials),
         study.identity(folder, ""),

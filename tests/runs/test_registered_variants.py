@@ -8,7 +8,7 @@ import pytest
 
 from configs import base
 from experiments.process.config import executed
-from experiments.sweep.saved import load_sweep, save_sweep
+from experiments.sweep.trial_configs import load_sweep, save_sweep
 from tiny_run import refused
 from transformer import variants
 from transformer.errors import UserError

@@ -24,7 +24,7 @@ MAY_BE_LINKED, LINK_FLAG = "checkpoints", "linked_checkpoints"
 EVALUATIONS = "evaluations"  # subfolder for all scores except the run's own results
 # Keys that a run's config must have; other missing keys, newer than the run, get their defaults.
 ESSENTIAL = {"task": str, "model": dict, "data": dict, "tokenizer": dict}
-COMMAND = "sweep.json"  # holds the command that trains a sweep, see `experiments.sweep.saved`
+COMMAND = "sweep.json"  # holds the command that trains a sweep, see `experiments.sweep.trial_configs`
 
 
 @contextlib.contextmanager
