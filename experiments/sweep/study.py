@@ -85,10 +85,9 @@ class Study:
         """Connects to the storage, and adds the trials that it lacks."""
         higher = find(self.config.train.best_metric).higher_is_better
         try:  # pre-ping reconnects if the database was restarted
-            storage = optuna.storages.RDBStorage(self._address, {"pool_pre_ping": True})
+            self._storage = optuna.storages.RDBStorage(self._address, {"pool_pre_ping": True})
         except (ValueError, TypeError, ImportError) as error:  # bad port, option or driver
             raise ArgumentError(str(error)) from None
-        self._storage = storage
         self._study = optuna.create_study(
             storage=self._storage,
             study_name=identity(self.folder, self.config.name),
