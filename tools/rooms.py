@@ -177,7 +177,6 @@ AT_HOME = {
     "experiments.command.main": "the command of the installed package, with what it runs",
     "experiments.process.processes": "the ground floor has what starts processes",
     "experiments.attention.class_figures": "the maps of attention pooling, with its figures",
-    "experiments.attention.picture_figures": "the maps of pictures, with their figures",
     "transformer.metrics.text": "the scores of texts lie with the other metrics",
     "transformer.decoding.sampling": "sampling and search know no model and lie in one folder",
     "transformer.inference.pictures": "the classifiers of texts and of pictures lie in one folder",

@@ -235,7 +235,7 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
         return
     trained = run.load_trained(results["averaged_steps"])
     # Imported after training only: matplotlib takes a third of a second.
-    from ..attention import snapshot_figures
+    from ..attention import snapshots
     from ..display import training_curves
 
     trained = dataclasses.replace(trained, predictor=task.predictor)  # already compiled
@@ -243,7 +243,7 @@ def show_results(task: Task, run: Run, results: dict[str, Any]) -> None:
     modes.show(task, trained.variables, folder)
     picture = folder / "figures" / "training.png"
     logger.info(f"wrote {training_curves.draw(folder / 'metrics.jsonl', picture)}")
-    for picture in snapshot_figures.draw(folder):
+    for picture in snapshots.draw(folder):
         logger.info(f"wrote {picture}")
     logger.info(f"wrote {report_page.write(run, results, trained)}")
 

@@ -51,7 +51,7 @@ def needed_picture(options: Options) -> str:
 
 def draw_picture(maps: Attention, title: str, place: Path) -> list[Path]:
     """Draws the attention of class token and words over the picture; returns the files."""
-    from ..attention.picture_figures import heads_figure, words_figure, words_of
+    from ..attention.heat_maps import heads_figure, words_figure, words_of
     from ..display.plotting import save_figure
 
     figures = {}
@@ -78,7 +78,7 @@ def show(task: PictureTask, variables: Variables, folder: Path) -> None:
     draw_results(task, variables, folder)
     if not classifier.has_heads:
         return
-    from ..attention.picture_figures import Example, examples_figure
+    from ..attention.heat_maps import Example, examples_figure
     from ..display.plotting import save_figure
 
     looks, pixels = classifier.looks(variables, [items[i] for i in numbers]), task.text.pixels

@@ -27,9 +27,8 @@ class Results(NamedTuple):
           more: `progress`, a line with which the page reloads itself; `changes`, the texts that
             changed, with `measure`, `noun` and `baseline`, see `results.html`.
         """
-        colours = web_page.THEME_COLOURS
         drawn = [
-            (web_page.figure_svg(figure, name, caption, colours), caption)
+            (web_page.figure_svg(figure, name, caption), caption)
             for name, (figure, caption) in figures.items()
         ]
         values = {"progress": "", "changes": (), **self._asdict(), **more}

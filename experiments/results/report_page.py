@@ -156,7 +156,7 @@ def _curves(metrics: Path) -> Any:
         figure = training_curves.build_figure(training_curves.read_curves(metrics), metrics.name)
     except ValueError as error:  # the folder was copied without its metrics
         return f"No curves: {error}"
-    return web_page.figure_svg(figure, "curves", caption, web_page.THEME_COLOURS)
+    return web_page.figure_svg(figure, "curves", caption)
 
 
 def _pictures(figures: Path) -> tuple[list[Picture], list[str]]:

@@ -22,7 +22,7 @@ from transformer.operations import Operation, Plan, Program, Request
 from transformer.runs.loaded import LoadedRun
 from transformer.runs.workdir import load_config
 from transformer.tasks import REGISTRY
-from ..attention.explorer import SIDES, live_example
+from ..attention.draw import SIDES, live_example
 from .schema import decode_pictures
 from .serve import shown_tags
 

@@ -173,10 +173,7 @@ def write_results(
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_text(folder / name, text)
-    pictures = [
-        save_figure(figure, folder / f"{name}.png", facecolor="white")
-        for name, (figure, _) in drawn.items()
-    ]
+    pictures = [save_figure(figure, folder / f"{name}.png") for name, (figure, _) in drawn.items()]
     main = tables.score_table(comparison, comparison.metrics[0])
     tables.print_rows(main._replace(caption=tables.one_line(title)))
     count = len(results.tables[0].head)

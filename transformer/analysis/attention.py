@@ -115,7 +115,7 @@ class Attention(NamedTuple):
 
     def _repr_html_(self) -> str:
         """Returns the explorer as HTML for notebooks."""
-        return import_sibling("experiments.attention.explorer").element(self)
+        return import_sibling("experiments.attention.draw").element(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{kind} {list(w.shape)}" for kind, w in self.weights.items())

@@ -3,7 +3,7 @@
 import pytest
 from attention_examples import FRAMES, LABELS, MAPS
 
-from experiments.attention.explorer import Example, write_explorer
+from experiments.attention.draw import Example, write_explorer
 from experiments.process.options import Options
 
 

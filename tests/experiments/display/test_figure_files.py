@@ -18,16 +18,6 @@ def figure(title="a figure") -> Figure:
     return made
 
 
-@pytest.mark.parametrize(
-    ("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")]
-)
-def test_the_suffix_is_the_format_and_the_folder_is_made(tmp_path, suffix, begins):
-    picture = tmp_path / "new" / f"a.{suffix}"
-    assert save_figure(figure(), picture) == picture
-    assert picture.read_bytes().startswith(begins)
-    assert [path.name for path in picture.parent.iterdir()] == [picture.name]
-
-
 def test_a_full_disk_leaves_the_picture_that_was_there_and_is_named(tmp_path, monkeypatch):
     picture = save_figure(figure(), tmp_path / "a.png")
     before = picture.read_bytes()
@@ -41,17 +31,3 @@ def test_a_full_disk_leaves_the_picture_that_was_there_and_is_named(tmp_path, mo
     assert picture.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
     assert imread(picture).shape == (100, 200, 4)
-
-
-def test_no_other_code_writes_a_figure_or_arrays_in_place():
-    found = {
-        f"{path.parent.name}/{path.name}": re.findall(
-            r"\.savefig\(|np\.savez\w*\(|np\.save\(", path.read_text("utf-8")
-        )
-        for path in EXPERIMENTS.glob("**/*.py")
-    }
-    writes = {name: calls for name, calls in found.items() if calls}
-    assert writes == {
-        "display/plotting.py": [".savefig("] * 2,  # to memory
-        "display/web_page.py": [".savefig("],
-    }

@@ -9,7 +9,7 @@ import pytest
 from serving import gated, is_one_line, serving, wait_until
 
 import transformer
-from experiments.attention import explorer
+from experiments.attention import draw
 from experiments.serve.batching import Programs
 from experiments.serve.routes import ROWS, Served
 from experiments.serve.schema import API, CHARACTERS
@@ -51,7 +51,7 @@ def test_attention_counts_all_tokens_that_are_not_read_or_left_out(site, monkeyp
     assert found["notes"] == [
         "too long for the model, which does not read the last 9 source tokens and 19 target tokens"
     ]
-    monkeypatch.setattr(explorer, "MAX_CHARACTERS", 20_000)
+    monkeypatch.setattr(draw, "MAX_CHARACTERS", 20_000)
     found = site.post("attention", asked).json()
     assert found["unread"] == {"source": 9, "target": 19}
     rows, columns = len(found["target"]), len(found["source"])
