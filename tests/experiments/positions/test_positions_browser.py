@@ -8,7 +8,7 @@ from experiments.positions import plots
 from tiny_models import tiny_config
 
 pytestmark = pytest.mark.browser
-STILL, MOVING = {"reduced_motion": "reduce"}, {"reduced_motion": "no-preference"}
+STILL = {"reduced_motion": "reduce"}
 # The end of each hand, up and right of its hub, in radii.
 ENDS = """hands => hands.map(hand => {
   const [circle, point] = hand.querySelectorAll("circle");
