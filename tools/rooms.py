@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Room(NamedTuple):
     """A part of the code, with its goal for lines (`budget`), and the limit in lint."""
 
-    paths: str  # separated by blanks; a file belongs to the longest path that matches
+    paths: str  # separated by spaces; a file belongs to the longest path that matches
     budget: int
     limit: int
 
@@ -175,7 +175,6 @@ ALLOWED = {
 # Modules with a single importer in another folder that are not doors, and the reason.
 AT_HOME = {
     "experiments.command.main": "the command of the installed package, with what it runs",
-    "experiments.process.processes": "the ground floor has what starts processes",
     "experiments.attention.class_figures": "the maps of attention pooling, with its figures",
     "experiments.attention.picture_figures": "the maps of pictures, with their figures",
     "transformer.metrics.text": "the scores of texts lie with the other metrics",

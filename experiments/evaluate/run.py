@@ -30,7 +30,6 @@ from transformer.training.run import TrainingRun
 from transformer.training.start import check_fit, check_source
 from transformer.training.start_vectors import check_vectors
 from ..process import environment, modes
-from ..process.processes import join
 from ..process.text_io import join_lines
 from ..results import report_page, run_tables
 from ..results.table import Table, print_rows, with_interval
@@ -44,9 +43,9 @@ def train(run: Run, processes: str = "") -> int | None:
     Returns the signal that ended it early, or None.
 
     Args:
-      processes: `--processes`, see `experiments.process.processes.join`.
+      processes: `--processes`, see `environment.join`.
     """
-    config, group = run.config, join(processes, run.config.train.deadline)
+    config, group = run.config, environment.join(processes, run.config.train.deadline)
     if not group.leads:
         logging.disable(logging.WARNING)  # the leader logs the same
     with group.together(), contextlib.ExitStack() as held:

@@ -16,7 +16,7 @@ from device_processes import environment, on_devices, on_processes
 from test_meshes import losses, mesh_trainer
 from test_resume import saved_steps
 
-from experiments.process.processes import join
+from experiments.process.environment import join
 from places import ROOT
 from runs import lines
 from tiny_run import CONFIG
