@@ -11,7 +11,7 @@ import numpy as np
 from transformer.analysis.attention import Attention
 from transformer.files import write_arrays
 from transformer.runs.json_files import known_results
-from ..process.options import Options
+from ..process.modes import Options
 from . import explorer
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import numpy as np
 from transformer.analysis.attention import END_OF_SENTENCE, KINDS, Attention, GridPicture
 from transformer.errors import UserError
 from ..display import web_page
-from ..process.options import Options
+from ..process.modes import Options
 from .snapshots import of_same_sentence, read_snapshots
 
 logger = logging.getLogger(__name__)

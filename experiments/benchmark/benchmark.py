@@ -11,7 +11,7 @@ from typing import Any
 from transformer.errors import UserError
 from transformer.runs.run import Run
 from transformer.tasks import REGISTRY
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import open_output
 from ..results.table import Table, print_rows
 from . import summary

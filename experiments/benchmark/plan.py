@@ -25,7 +25,7 @@ from transformer.tasks.base import Task
 from transformer.training.loop import Trainer
 from transformer.training.progress import parameter_counts
 from transformer.training.run import TrainingRun
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.process import peak_memory
 from ..process.text_io import open_output, print_table
 from .summary import quantity

@@ -17,7 +17,7 @@ from transformer.files import write_json
 from transformer.runs import json_files, workdir
 from transformer.runs.run import Run
 from transformer.runs.workdir import find_trials
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.run_tables import BEHAVIOUR, main_split
 from ..results.runs import list_stopped
 from . import run as scoring

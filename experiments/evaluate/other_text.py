@@ -25,7 +25,7 @@ from transformer.runs.run import Run
 from transformer.tasks.base import DOCUMENTS, LABELLED, PAIRS, PICTURES
 from transformer.tasks.classification import load_labels
 from transformer.tasks.pair_scores import choose_tokenizer, further_references, refuse_blank
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.run_tables import BEHAVIOUR
 from .behaviour import make_cases
 

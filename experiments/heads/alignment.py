@@ -26,7 +26,7 @@ from transformer.training.progress import line_progress
 from ..attention.draw import NO_ATTENTION
 from ..display import plotting
 from ..display.labels import labels_of, text_widths
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import input_file, open_output, print_table, two_columns
 from . import links as word_links
 from .links import Head, HeadLinks, LinkScore, best_of, format_links

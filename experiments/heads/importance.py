@@ -21,7 +21,7 @@ from transformer.runs.run import Run
 from transformer.training.progress import line_progress
 from ..display import plotting
 from ..evaluate.other_text import read_given
-from ..process.options import Options
+from ..process.modes import Options
 from ..results.table import Table, print_rows
 from .ranking import MIN_HEADS, HeadScores, Ranking, rank, work
 

@@ -16,7 +16,7 @@ from transformer.runs.json_files import known_results
 from transformer.runs.run import Run
 from transformer.tasks.classification import ClassificationTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, line_mode
 from .translation import answer_lines
 
@@ -42,7 +42,7 @@ def classify(run: Run, lines: Lines) -> Iterator[str]:
 
 def attention(run: Run, options: Options) -> list[Path]:
     """Draws the weights of attention pooling and all heads of all layers; returns the files."""
-    sentence = options.only_sentence("a classifier")
+    sentence = options.needed_sentence("a classifier")
     Tagger(run.config.data, options.source_tag)
     trained = run.load_trained()
     classifier, architecture = trained.predictor, f"architecture={run.config.model.architecture}"

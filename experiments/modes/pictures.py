@@ -10,7 +10,7 @@ from transformer.runs.json_files import known_results
 from transformer.runs.run import Run
 from transformer.tasks.pictures import PictureTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from .classification import draw_results
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from transformer.runs.loaded import LoadedRun
 from transformer.runs.run import Run
 from transformer.tasks.translation import TranslationTask
 from ..attention import draw
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import Lines, join_lines, line_mode, two_columns
 
 logger = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from ..display.labels import labels_of, visible
 from ..display.plotting import COLOURS, DOTS_PER_INCH, finish_scatter, new_figure, save_figure
 from ..display.vector_space import neighbours, pca, perplexity, tsne, unit_rows
 from ..display.web_page import encode_array, write_page
-from ..process.options import Options
+from ..process.modes import Options
 from ..process.text_io import print_table
 
 logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from transformer.errors import UserError
 from transformer.files import delete_leftovers, naming, whole_file
 from transformer.runs.run import Run
 from transformer.training.progress import line_progress
-from .options import Options
+from .modes import Options
 
 logger = logging.getLogger(__name__)
 

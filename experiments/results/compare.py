@@ -13,7 +13,7 @@ from transformer.errors import UserError
 from transformer.files import write_text
 from transformer.runs.run import Run
 from ..display.web_page import shortened
-from ..process.options import Options
+from ..process.modes import Options
 from . import courses, figures, table
 from .pages import describe
 from .runs import RUNS_EXAMPLE, list_stopped, read_systems

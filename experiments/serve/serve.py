@@ -23,7 +23,7 @@ from transformer.runs.workdir import load_config, run_folder
 from transformer.tasks import REGISTRY
 from ..attention.explorer import live_values
 from ..display import web_page
-from ..process.options import Options
+from ..process.modes import Options
 
 logger = logging.getLogger(__name__)
 

@@ -54,7 +54,7 @@ def test_a_stranger_s_config_opens_no_other_folder_but_in_training_which_says_so
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.json").touch()
     told = commands.describe_text(Run(tmp_path / "run", config))
-    assert f"reads {tmp_path}/secret, as {tmp_path}/run/config.json says" == told
+    assert f"reads {tmp_path}/secret, named in {tmp_path}/run/config.json" == told
     commands.forget_places(config, training=True)
     assert config.train.init_from
     commands.forget_places(config, training=False)

@@ -83,7 +83,7 @@ def train(
       config: the experiment's config, or the name of its file, such as "configs/own_text.py".
       settings: {dotted key: value} overrides of the config, as in `--config.key=value`.
     """
-    return load(import_sibling("experiments.command").train(config, workdir, settings or {}))
+    return load(import_sibling("experiments.command.command").train_run(config, workdir, settings))
 
 
 def import_marian(folder: str | Path, output: str | Path) -> Path:

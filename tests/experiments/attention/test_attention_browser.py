@@ -6,7 +6,7 @@ from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 
 from chromium import DESKTOP, PHONE, opened, overflow
 from experiments.attention.explorer import Example, write_explorer
-from experiments.process.options import Options
+from experiments.process.modes import Options
 
 pytestmark = pytest.mark.browser
 

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from experiments.attention.draw import draw_attention, hide_end_of_sentence
 from experiments.attention.explorer import kinds_to_draw
 from experiments.attention.heat_maps import build_figure
-from experiments.process.options import Options
+from experiments.process.modes import Options
 from transformer.analysis.attention import KINDS, Attention
 
 WRITTEN = [*TARGET[1:], "</s>"]

@@ -7,7 +7,7 @@ from attention_examples import FRAMES, MAPS, ONE, make_maps, rows
 from chromium import opened
 from experiments.attention.draw import hide_end_of_sentence
 from experiments.attention.explorer import Example, write_explorer
-from experiments.process.options import Options
+from experiments.process.modes import Options
 from transformer.analysis.attention import KINDS
 
 pytestmark = pytest.mark.browser

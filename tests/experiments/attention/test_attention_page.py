@@ -12,7 +12,7 @@ from experiments.attention import explorer, heat_maps, snapshot_figures
 from experiments.attention.draw import draw_attention, text_folder
 from experiments.attention.explorer import Example, fit, read_examples, write_explorer
 from experiments.attention.snapshots import SavedSnapshot
-from experiments.process.options import Options
+from experiments.process.modes import Options
 from experiments.results.outputs import cross_attention
 from log_lines import heard
 from tiny_run import refused, shared_run

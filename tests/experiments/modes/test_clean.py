@@ -93,7 +93,7 @@ def test_a_run_is_cleaned_by_its_own_config_and_the_text_is_named(text, tmp_path
     assert said.code == 0
     assert "kept 2 of 8" in said.out
     assert f" {tmp_path / 'a.en'}, " in said.err
-    assert said.err.endswith(f", as {tmp_path / 'run' / 'config.json'} says\n")
+    assert said.err.endswith(f", named in {tmp_path / 'run' / 'config.json'}\n")
     said = command("--mode=clean", f"--workdir={tmp_path / 'nowhere'}")
     assert said.code == 2
     assert said.err.startswith("error: --config is missing: ")

@@ -23,7 +23,7 @@ def test_wrong_systems_are_named(runs, tmp_path):
     ended = refuse(one, tmp_path / "empty", says="has no run")
     assert "--workdir" not in ended.err
     refused(f"--workdir={one}", "--mode=translate", f"--runs={one}", says="--runs is for")
-    says = "--workdir is not for --mode=compare, which reads --runs, --set, --levels, --output"
+    says = "--mode=compare reads only --output, --runs, --levels, --set: leave out --workdir"
     refuse(one, runs["good_s0"], workdir=one, says=says)
 
 
