@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import functools
-import gc
 import logging
 import os
 import resource
@@ -19,9 +18,6 @@ from transformer.files import naming
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of glibc's mallopt, see <malloc.h>
 COMPILED = "/jax/core/compile/backend_compile_duration"  # name of the event in jax
-# New objects between two searches for cycles of garbage. With Python's default, 700, such searches
-# take 0.3 of the five seconds to a training's second step.
-BETWEEN_COLLECTIONS = 200_000
 LONG_COMPILATION = 0.1  # seconds; shorter ones free little memory
 
 
@@ -87,9 +83,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
-            stream = getattr(sys, self._stream)
-            stream.write(f"{self.format(record)}\n")
-            stream.flush()
+            print(f"{self.format(record)}\n", end="", file=getattr(sys, self._stream), flush=True)
 
 
 @contextlib.contextmanager
@@ -169,9 +163,8 @@ def run_process(main: Callable[[], int]) -> int:
 
     Ctrl-C, and a closed pipe of the output (`| head`), end it without a message.
     """
-    gc.set_threshold(BETWEEN_COLLECTIONS)
     sys.unraisablehook = _print_unraisable
-    for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8, whatever the locale says
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # UTF-8 in any locale
         errors = "backslashreplace" if stream is sys.stderr else "surrogateescape"
         stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
     raw: Any = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)  # -u: unbuffered
